@@ -1,0 +1,1 @@
+//! The first program in a session's sandbox, and its protocol.

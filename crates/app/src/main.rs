@@ -1,0 +1,3 @@
+//! The casement program.
+
+fn main() {}

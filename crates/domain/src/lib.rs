@@ -1,0 +1,1 @@
+//! Resources, rules, use cases and ports of Casement; no I/O.

@@ -1,0 +1,1 @@
+//! The only way out of a sandbox: a forwarding proxy with rules.

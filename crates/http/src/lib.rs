@@ -1,0 +1,1 @@
+//! Routes, authentication, errors, OpenAPI, relays, pages.

@@ -1,0 +1,1 @@
+//! Repositories on PostgreSQL, and the private cluster.

@@ -1,0 +1,1 @@
+//! Starts, finds and ends isolated groups of processes.

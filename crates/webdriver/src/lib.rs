@@ -1,0 +1,1 @@
+//! The browser engine: sandbox, agent, Chromium, chromedriver.

@@ -1,0 +1,3 @@
+//! What a developer or CI does.
+
+fn main() {}
