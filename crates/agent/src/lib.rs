@@ -1,1 +1,3 @@
 //! The first program in a session's sandbox, and its protocol.
+
+pub mod protocol;
