@@ -1,3 +1,49 @@
-//! What a developer or CI does.
+//! What a developer or CI does: `cargo xtask up`, `test`, `lint`, `openapi`.
+//!
+//! One rule keeps this program useful: CI calls the same commands that a person types, so a green run means the
+//! same thing in both places. It depends on none of Casement's crates, to be built in seconds on a fresh machine.
 
-fn main() {}
+mod clients;
+mod lint;
+mod openapi;
+mod packages;
+mod step;
+mod test;
+mod up;
+mod workspace;
+
+#[cfg(test)]
+mod arrows;
+#[cfg(test)]
+mod tidy;
+
+use clap::{Parser, Subcommand};
+
+/// What a developer or CI does.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what is missing, build Casement and start it in the foreground
+    Up(up::Options),
+    /// Install what the tests need and run all of them
+    Test(test::Options),
+    /// Format, clippy, documentation, licences and sources of dependencies
+    Lint(lint::Options),
+    /// Write docs/openapi.json from the handlers
+    Openapi(openapi::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().task {
+        Task::Up(options) => up::run(&options),
+        Task::Test(options) => test::run(&options),
+        Task::Lint(options) => lint::run(&options),
+        Task::Openapi(options) => openapi::run(&options),
+    }
+}

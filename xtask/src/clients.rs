@@ -1,0 +1,54 @@
+//! The public clients that the end-to-end tests drive Casement with, in exactly the versions of the lock files in
+//! `crates/app/tests/clients`. They live under cargo's target folder: the machine keeps nothing of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{step, workspace};
+
+const LOCKS: &[&str] = &["requirements.txt", "package.json", "package-lock.json"];
+
+/// Where the clients are: `venv/bin/python` and `node_modules`. Installs them when a lock file has changed.
+pub(crate) fn ensure() -> Result<PathBuf> {
+    let wanted = workspace::root().join("crates/app/tests/clients");
+    let home = workspace::target()?.join("clients");
+    let stamp = home.join("installed");
+    let locks = read_locks(&wanted)?;
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == locks) {
+        return Ok(home);
+    }
+    if home.exists() {
+        fs::remove_dir_all(&home).with_context(|| format!("cannot remove the old clients in {}", home.display()))?;
+    }
+    fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    for name in LOCKS {
+        fs::copy(wanted.join(name), home.join(name)).with_context(|| format!("cannot copy {name}"))?;
+    }
+    install_python(&home)?;
+    install_node(&home)?;
+    // Last, so that an installation that was broken off is not taken for a whole one.
+    fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
+    Ok(home)
+}
+
+fn read_locks(folder: &Path) -> Result<String> {
+    let read = |name: &&str| fs::read_to_string(folder.join(name)).with_context(|| format!("cannot read {name}"));
+    LOCKS.iter().map(read).collect()
+}
+
+fn install_python(home: &Path) -> Result<()> {
+    step::run("making a Python environment", Command::new("python3").args(["-m", "venv", "venv"]).current_dir(home))?;
+    let mut pip = Command::new(home.join("venv/bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", "requirements.txt"]);
+    step::run("installing the Python clients", pip.current_dir(home))
+}
+
+fn install_node(home: &Path) -> Result<()> {
+    let mut npm = Command::new("npm");
+    // No script of a package runs: none of these needs one, and the browser is the machine's own.
+    npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+    step::run("installing the JavaScript clients", npm.current_dir(home))
+}

@@ -1,0 +1,47 @@
+//! `cargo xtask lint`: what a reviewer should not have to say.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{step, workspace};
+
+/// The version that CI and developers share, so that a new rule of it arrives by a commit.
+const CARGO_DENY: &str = "0.20.2";
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Format and clippy only
+    #[arg(long)]
+    quick: bool,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    step::run("format", workspace::cargo().args(["fmt", "--all", "--check"]))?;
+    let mut clippy = workspace::cargo();
+    clippy.args(["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"]);
+    step::run("clippy", &mut clippy)?;
+    if options.quick {
+        return Ok(());
+    }
+    let mut doc = workspace::cargo();
+    doc.args(["doc", "--locked", "--workspace", "--no-deps", "--document-private-items"]);
+    step::run("documentation", doc.env("RUSTDOCFLAGS", "--deny warnings"))?;
+    let checks = ["check", "--hide-inclusion-graph", "bans", "licenses", "sources"];
+    step::run("dependencies", deny()?.current_dir(workspace::root()).args(checks))
+}
+
+/// cargo-deny: the machine's own, or one of ours under the target folder.
+fn deny() -> Result<Command> {
+    if step::succeeds(Command::new("cargo-deny").arg("--version")) {
+        return Ok(Command::new("cargo-deny"));
+    }
+    let home = workspace::target()?.join("tools");
+    let program = home.join("bin/cargo-deny");
+    if !program.exists() {
+        let mut install = workspace::cargo();
+        install.args(["install", "cargo-deny", "--locked", "--version", CARGO_DENY, "--root"]).arg(&home);
+        step::run("installing cargo-deny (once, takes minutes)", &mut install)?;
+    }
+    Ok(Command::new(program))
+}

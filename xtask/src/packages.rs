@@ -1,0 +1,203 @@
+//! What the machine must have, and how it gets it.
+//!
+//! Where all of it is there, nothing is asked, downloaded or changed. On Debian 12 and later the rest is installed;
+//! elsewhere the person is told what to install: guessing package names of other systems helps nobody.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::step;
+
+/// One thing the machine must have.
+pub(crate) struct Need {
+    what: &'static str,
+    package: &'static str,
+    check: Check,
+}
+
+enum Check {
+    Program(&'static str),
+    AnyPath(&'static [&'static str]),
+    /// `<folder>/<any name>/<rest>` exists.
+    Below(&'static str, &'static str),
+    Succeeds(&'static [&'static str]),
+}
+
+/// What `casement serve` needs to run.
+pub(crate) const RUN: &[Need] = &[
+    need("bubblewrap, the sandbox", "bubblewrap", Check::Program("bwrap")),
+    need("Chromium", "chromium", Check::AnyPath(&["/usr/lib/chromium/chromium"])),
+    need("chromedriver", "chromium-driver", Check::Program("chromedriver")),
+    need("Xvfb, the display of headful sessions", "xvfb", Check::Program("Xvfb")),
+    need("PostgreSQL", "postgresql", Check::Below("/usr/lib/postgresql", "bin/postgres")),
+    need("Node", "nodejs", Check::Program("node")),
+    need("setpriv, which drops root's rights", "util-linux", Check::Program("setpriv")),
+    need("prlimit", "util-linux", Check::Program("prlimit")),
+    need(
+        "fonts for web pages",
+        "fonts-liberation",
+        Check::AnyPath(&["/usr/share/fonts/truetype/liberation", "/usr/share/fonts/truetype/liberation2"]),
+    ),
+];
+
+/// What the tests need on top: the public clients come through pip and npm.
+pub(crate) const TEST: &[Need] = &[
+    need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"])),
+    need("npm", "npm", Check::Program("npm")),
+];
+
+const fn need(what: &'static str, package: &'static str, check: Check) -> Need {
+    Need { what, package, check }
+}
+
+/// Installs what is missing of these, or fails with what to install by hand.
+pub(crate) fn ensure(needs: &[&'static [Need]]) -> Result<()> {
+    let missing = missing(needs);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<String> = missing.iter().map(|need| format!("{} (Debian: {})", need.what, need.package)).collect();
+    eprintln!("==> missing: {}", list.join(", "));
+    if !is_debian(&fs::read_to_string("/etc/os-release").unwrap_or_default()) {
+        bail!("this is not Debian 12 or later: install these by hand, then try again:\n  {}", list.join("\n  "));
+    }
+    let mut packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    install(&packages)?;
+    let still = self::missing(needs);
+    if let Some(need) = still.first() {
+        bail!("{} is still missing after its package {} was installed", need.what, need.package);
+    }
+    Ok(())
+}
+
+fn missing(needs: &[&'static [Need]]) -> Vec<&'static Need> {
+    needs.iter().flat_map(|group| group.iter()).filter(|need| !need.check.holds()).collect()
+}
+
+impl Check {
+    fn holds(&self) -> bool {
+        match self {
+            Self::Program(name) => on_path(name),
+            Self::AnyPath(paths) => paths.iter().any(|path| Path::new(path).exists()),
+            Self::Below(folder, rest) => fs::read_dir(folder)
+                .is_ok_and(|entries| entries.flatten().any(|entry| entry.path().join(rest).exists())),
+            Self::Succeeds(words) => step::succeeds(Command::new(words[0]).args(&words[1..])),
+        }
+    }
+}
+
+fn on_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+/// Debian 12 or later; testing and unstable name no version.
+fn is_debian(os_release: &str) -> bool {
+    let field =
+        |name: &str| os_release.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim_matches('"'));
+    let version = field("VERSION_ID=").and_then(|version| version.parse::<u32>().ok());
+    field("ID=") == Some("debian") && version.is_none_or(|version| version >= 12)
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    let quiet_cluster = packages.contains(&"postgresql") && !Path::new("/usr/share/postgresql-common").exists();
+    if quiet_cluster {
+        step::run("keeping Debian from starting a PostgreSQL of its own", &mut no_main_cluster()?)?;
+    }
+    let installed = apt_install(packages);
+    if quiet_cluster {
+        step::run("giving Debian its say back", as_root("rm")?.args(["-f", NO_MAIN_CLUSTER]))?;
+    }
+    installed
+}
+
+fn apt_install(packages: &[&str]) -> Result<()> {
+    let fresh = !apt_lists_are_there();
+    if fresh {
+        apt_update()?;
+    }
+    let install = || -> Result<Command> {
+        let mut apt = apt_get()?;
+        apt.args(["install", "--yes", "--no-install-recommends"]).args(packages);
+        Ok(apt)
+    };
+    if step::status("installing", &mut install()?)?.success() {
+        return Ok(());
+    }
+    if !fresh {
+        // Lists of last month name files that the mirror no longer has.
+        apt_update()?;
+        return step::run("installing", &mut install()?);
+    }
+    bail!("apt-get could not install {}", packages.join(" "))
+}
+
+fn apt_update() -> Result<()> {
+    step::run("reading the package lists", apt_get()?.arg("update"))
+}
+
+fn apt_lists_are_there() -> bool {
+    let Ok(entries) = fs::read_dir("/var/lib/apt/lists") else { return false };
+    entries.flatten().any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
+}
+
+/// Read by Debian's scripts when a server package is installed for the first time; ours stays only while we install.
+const NO_MAIN_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/casement.conf";
+
+/// Debian starts a cluster on port 5432 with the package. Casement runs its own, on a private socket; a server that
+/// nobody asked for would only be one more thing to guard.
+fn no_main_cluster() -> Result<Command> {
+    let script = r#"mkdir -p "$(dirname "$1")" && echo "create_main_cluster = false" > "$1""#;
+    let mut shell = as_root("sh")?;
+    shell.args(["-c", script, "sh", NO_MAIN_CLUSTER]);
+    Ok(shell)
+}
+
+fn apt_get() -> Result<Command> {
+    let mut apt = as_root("env")?;
+    apt.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]);
+    Ok(apt)
+}
+
+/// The program with root's rights: as it is where we are root, else through sudo.
+fn as_root(program: &str) -> Result<Command> {
+    let owner = fs::metadata("/proc/self").context("cannot tell who runs this: /proc is not mounted")?.uid();
+    if owner == 0 {
+        return Ok(Command::new(program));
+    }
+    if !on_path("sudo") {
+        bail!("installing needs root and there is no sudo: install what is missing as root, then try again");
+    }
+    let mut sudo = Command::new("sudo");
+    sudo.arg(program);
+    Ok(sudo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debian_counts_from_version_12_and_nothing_else_does() {
+        let release = |text: &str| is_debian(text);
+        assert!(release("ID=debian\nVERSION_ID=\"12\"\n"));
+        assert!(release("PRETTY_NAME=\"Debian GNU/Linux trixie/sid\"\nID=debian\n"));
+        assert!(!release("ID=debian\nVERSION_ID=\"11\"\n"));
+        assert!(!release("ID=ubuntu\nID_LIKE=debian\nVERSION_ID=\"24.04\"\n"));
+        assert!(!release(""));
+    }
+
+    #[test]
+    fn a_need_that_is_met_is_not_missing() {
+        const MET: &[Need] = &[need("a shell", "dash", Check::Program("sh"))];
+        const UNMET: &[Need] = &[need("a dream", "dream", Check::AnyPath(&["/no/such/path"]))];
+        let names: Vec<&str> = missing(&[MET, UNMET]).iter().map(|need| need.what).collect();
+        assert_eq!(names, ["a dream"]);
+    }
+}

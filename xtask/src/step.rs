@@ -1,0 +1,44 @@
+//! Commands that a person waits for: each is announced, timed, and its failure named.
+
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+/// Runs the command with its output on the terminal and fails when it fails.
+pub(crate) fn run(title: &str, command: &mut Command) -> Result<()> {
+    let status = status(title, command)?;
+    if !status.success() {
+        bail!("{title}: `{}` ended with {status}", line(command));
+    }
+    Ok(())
+}
+
+/// Runs the command with its output on the terminal; for callers that go on after a failure.
+pub(crate) fn status(title: &str, command: &mut Command) -> Result<ExitStatus> {
+    eprintln!("==> {title}: {}", line(command));
+    let started = Instant::now();
+    let status = command.status().with_context(|| format!("{title}: cannot start `{}`", line(command)))?;
+    eprintln!("==> {title}: {} after {:.1} s", outcome(status), started.elapsed().as_secs_f64());
+    Ok(status)
+}
+
+/// Whether the command runs and succeeds; its output is nobody's business.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn outcome(status: ExitStatus) -> &'static str {
+    if status.success() { "done" } else { "failed" }
+}
+
+/// The command as a person would type it. Arguments of ours hold no secret.
+fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}

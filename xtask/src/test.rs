@@ -1,0 +1,42 @@
+//! `cargo xtask test`: everything, on a fresh machine too.
+
+use std::thread::available_parallelism;
+
+use anyhow::Result;
+
+use crate::{clients, packages, step, workspace};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only the tests of this package; may be given several times
+    #[arg(short, long, value_name = "PACKAGE")]
+    package: Vec<String>,
+    /// Only the tests whose name holds one of these
+    #[arg(value_name = "FILTER")]
+    filter: Vec<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    packages::ensure(&[packages::RUN, packages::TEST])?;
+    let clients = clients::ensure()?;
+    let mut cargo = workspace::cargo();
+    cargo.args(["test", "--locked", "--no-fail-fast"]);
+    if options.package.is_empty() {
+        cargo.arg("--workspace");
+    }
+    for package in &options.package {
+        cargo.args(["--package", package]);
+    }
+    cargo.arg("--").args(&options.filter);
+    cargo.env("CASEMENT_TEST_CLIENTS", clients);
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        cargo.env("RUST_TEST_THREADS", threads().to_string());
+    }
+    step::run("testing", &mut cargo)
+}
+
+/// Most of the time goes to tests that start Chromium, and each start keeps a core busy for a second: more of them at
+/// once than cores makes every one slower, and deadlines that are generous for one browser are not for ten.
+fn threads() -> usize {
+    available_parallelism().map_or(2, usize::from).clamp(1, 4)
+}

@@ -1,0 +1,120 @@
+//! Small habits that neither rustfmt nor clippy can hold.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use crate::workspace;
+
+fn folders_of_members() -> Vec<PathBuf> {
+    let crates = fs::read_dir(workspace::root().join("crates")).expect("there is a folder of crates");
+    let mut folders: Vec<PathBuf> = crates.map(|entry| entry.expect("it can be listed").path()).collect();
+    folders.push(workspace::root().join("xtask"));
+    folders
+}
+
+fn manifests() -> Vec<(PathBuf, Table)> {
+    let read = |folder: PathBuf| {
+        let path = folder.join("Cargo.toml");
+        let text = fs::read_to_string(&path).expect("every folder of crates holds a crate");
+        (path, text.parse().expect("cargo has read it too"))
+    };
+    folders_of_members().into_iter().map(read).collect()
+}
+
+fn sources(below: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(below) else { return };
+    for path in entries.map(|entry| entry.expect("it can be listed").path()) {
+        if path.is_dir()
+            && path.file_name() != Some("target".as_ref())
+            && path.file_name() != Some("node_modules".as_ref())
+        {
+            sources(&path, found);
+        } else if path.extension() == Some("rs".as_ref()) {
+            found.push(path);
+        }
+    }
+}
+
+fn all_sources() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    folders_of_members().iter().for_each(|folder| sources(folder, &mut found));
+    found.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).expect("sources are UTF-8"))).collect()
+}
+
+fn assert_none(broken: &[String]) {
+    assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
+}
+
+#[test]
+fn every_member_takes_the_lints_of_the_workspace() {
+    for (path, manifest) in manifests() {
+        let takes = manifest.get("lints").and_then(|lints| lints.get("workspace")) == Some(&Value::Boolean(true));
+        assert!(takes, "{}: add `[lints]` with `workspace = true`", path.display());
+    }
+}
+
+#[test]
+fn versions_stand_in_the_table_of_the_workspace_only() {
+    let mut broken = Vec::new();
+    for (path, manifest) in manifests() {
+        for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let dependencies = manifest.get(kind).and_then(Value::as_table);
+            for (name, wish) in dependencies.into_iter().flatten() {
+                let inherited = wish.get("workspace") == Some(&Value::Boolean(true));
+                let own = wish.get("path").and_then(Value::as_str) == Some(".");
+                if !inherited && !own {
+                    broken.push(format!(
+                        "{}: {name}: write `{name}.workspace = true` and the version in the top Cargo.toml",
+                        path.display()
+                    ));
+                }
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn every_module_begins_with_what_it_is() {
+    let says = |text: &str| {
+        let mut head = text.lines().filter(|line| !line.trim().is_empty()).take_while(|line| line.starts_with("//"));
+        head.any(|line| line.starts_with("//!"))
+    };
+    let silent = all_sources().into_iter().filter(|(_, text)| !says(text));
+    assert_none(&silent.map(|(path, _)| format!("{}: begin with a `//!` line", path.display())).collect::<Vec<_>>());
+}
+
+#[test]
+fn no_test_is_left_out_in_silence() {
+    let ignored = concat!("#[", "ignore");
+    let skipped = all_sources().into_iter().filter(|(_, text)| text.contains(ignored));
+    let instead = "a test that cannot run fails and says what is missing";
+    assert_none(&skipped.map(|(path, _)| format!("{}: {instead}", path.display())).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_domain_names_no_clock_file_socket_or_process() {
+    let banned = [
+        "std::fs",
+        "std::net",
+        "std::process",
+        "std::thread::spawn",
+        "SystemTime",
+        "Instant::now",
+        "now_utc",
+        "now_local",
+    ];
+    let domain = workspace::root().join("crates/domain/src");
+    let mut broken = Vec::new();
+    for (path, text) in all_sources().into_iter().filter(|(path, _)| path.starts_with(&domain)) {
+        let code = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+        for (index, line) in code {
+            for name in banned.iter().filter(|name| line.contains(**name)) {
+                broken.push(format!("{}:{}: {name}: make it a port, as `Clock` is", path.display(), index + 1));
+            }
+        }
+    }
+    assert_none(&broken);
+}

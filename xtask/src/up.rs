@@ -1,0 +1,36 @@
+//! `cargo xtask up`: from a fresh clone to a running Casement.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Result, anyhow};
+
+use crate::{packages, step, workspace};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Build without optimisation: quicker to build, slower to run
+    #[arg(long)]
+    dev: bool,
+    /// Arguments for `casement serve`
+    #[arg(last = true, value_name = "ARGUMENT")]
+    serve: Vec<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    packages::ensure(&[packages::RUN])?;
+    let mut build = workspace::cargo();
+    build.args(["build", "--locked", "--package", "casement"]);
+    if !options.dev {
+        build.arg("--release");
+    }
+    step::run("building (the first time takes minutes)", &mut build)?;
+
+    let profile = if options.dev { "debug" } else { "release" };
+    let program = workspace::target()?.join(profile).join("casement");
+    let mut serve = Command::new(&program);
+    serve.arg("serve").args(&options.serve);
+    eprintln!("==> starting {} serve {}", program.display(), options.serve.join(" "));
+    // The server takes our place: Ctrl-C and a supervisor's signals reach it and nothing in between.
+    Err(anyhow!(serve.exec()).context(format!("cannot start {}", program.display())))
+}

@@ -1,0 +1,29 @@
+//! Where the checkout and its build output are.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use cargo_metadata::MetadataCommand;
+
+/// The top folder of the checkout that this program was built from.
+pub(crate) fn root() -> &'static Path {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own)
+}
+
+/// Cargo in the checkout: the one that started us, so that a chosen toolchain stays chosen.
+pub(crate) fn cargo() -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut cargo = Command::new(program);
+    cargo.current_dir(root());
+    cargo
+}
+
+/// Where cargo puts what it builds; `CARGO_TARGET_DIR` and cargo's configuration have their say.
+pub(crate) fn target() -> Result<PathBuf> {
+    let metadata =
+        MetadataCommand::new().current_dir(root()).no_deps().exec().context("cannot ask cargo where it builds")?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}
