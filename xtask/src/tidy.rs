@@ -23,15 +23,15 @@ fn manifests() -> Vec<(PathBuf, Table)> {
     folders_of_members().into_iter().map(read).collect()
 }
 
-fn sources(below: &Path, found: &mut Vec<PathBuf>) {
+fn files(below: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(below) else { return };
     for path in entries.map(|entry| entry.expect("it can be listed").path()) {
         if path.is_dir()
             && path.file_name() != Some("target".as_ref())
             && path.file_name() != Some("node_modules".as_ref())
         {
-            sources(&path, found);
-        } else if path.extension() == Some("rs".as_ref()) {
+            files(&path, extension, found);
+        } else if path.extension() == Some(extension.as_ref()) {
             found.push(path);
         }
     }
@@ -39,7 +39,7 @@ fn sources(below: &Path, found: &mut Vec<PathBuf>) {
 
 fn all_sources() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    folders_of_members().iter().for_each(|folder| sources(folder, &mut found));
+    folders_of_members().iter().for_each(|folder| files(folder, "rs", &mut found));
     found.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).expect("sources are UTF-8"))).collect()
 }
 
@@ -117,4 +117,27 @@ fn the_domain_names_no_clock_file_socket_or_process() {
         }
     }
     assert_none(&broken);
+}
+
+#[test]
+fn every_link_between_the_pages_leads_somewhere() {
+    let mut pages = Vec::new();
+    files(&workspace::root().join("docs"), "md", &mut pages);
+    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| workspace::root().join(name)));
+    let mut broken = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(&page).expect("pages are UTF-8");
+        let folder = page.parent().expect("a page lies in a folder");
+        for target in links(&text).filter(|target| !folder.join(target).exists()) {
+            broken.push(format!("{}: there is no {target}", page.display()));
+        }
+    }
+    assert_none(&broken);
+}
+
+/// Targets of `[text](target)` that are files of ours, without their anchors.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    let files = targets.map(|target| target.split('#').next().unwrap_or_default());
+    files.filter(|target| !target.is_empty() && !target.contains("://"))
 }
