@@ -1,1 +1,39 @@
 //! The only way out of a sandbox: a forwarding proxy with rules.
+//!
+//! A sandbox has no network. Inside it the browser speaks to a forwarder, which speaks to a unix socket, and on that
+//! socket stands [`Egress`]: an HTTP proxy that passes on plain HTTP requests and `CONNECT` tunnels.
+//!
+//! Whatever runs inside is taken for hostile, and can write any bytes to the socket. What it could try, and what stands
+//! against it:
+//!
+//! - *Name an inner address in a way that looks like another*: hosts are read by the URL standard's parser, as a browser
+//!   does; what does not parse is refused. [`Rules`] judge the address, in all its wrappings, not its spelling.
+//! - *A name that changes its answer between check and use*: a name is resolved once per request, and exactly the address
+//!   that was checked is dialled. A request on a connection that is already open is checked like the first.
+//! - *A redirect inwards*: is a new request, made by the browser, and checked as such.
+//! - *Reading the map from our answers*: a refused destination is never dialled, and the answer is the same bytes.
+//!   An allowed one that does not answer gives the same bytes whatever was wrong.
+//! - *Posing as the proxy*: an origin's demand for proxy credentials does not reach the browser.
+//! - *Taking more than its share*: connections, lookups, heads, buffers and times are bounded by [`Limits`]; a side that
+//!   stops reading stops the other.
+//!
+//! What travels through a tunnel cannot be seen from here. UDP, and so QUIC and WebRTC, has no way out at all.
+
+mod address;
+mod answers;
+mod connection;
+mod headers;
+mod limits;
+mod resolver;
+mod rules;
+mod session;
+mod stats;
+mod target;
+mod upstream;
+mod watched;
+
+pub use limits::Limits;
+pub use resolver::{Resolver, SystemResolver};
+pub use rules::{Allow, BadAllow, Rules, Verdict};
+pub use session::{Egress, EgressHandle};
+pub use stats::Stats;

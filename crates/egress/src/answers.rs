@@ -1,0 +1,43 @@
+//! What the session hears from us. Each answer is fixed to the byte: it must not tell an open port from a closed one, an
+//! address from another, or anything about this machine.
+
+use bytes::Bytes;
+use http::{
+    HeaderValue, Response, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE},
+};
+use http_body_util::{Either, Empty, Full};
+use hyper::body::Incoming;
+
+/// An answer's body: the origin's, or a fixed one.
+pub(crate) type Body = Either<Incoming, Full<Bytes>>;
+/// A request's body: the session's, or none.
+pub(crate) type Sent = Either<Incoming, Empty<Bytes>>;
+
+/// The rules do not let this through.
+pub(crate) fn refused() -> Response<Body> {
+    fixed(StatusCode::FORBIDDEN, "This destination is not allowed.\n")
+}
+
+/// Nobody answers there, or with something that is not HTTP.
+pub(crate) fn unreachable() -> Response<Body> {
+    fixed(StatusCode::BAD_GATEWAY, "This destination could not be reached.\n")
+}
+
+/// Not a request to a proxy.
+pub(crate) fn malformed() -> Response<Body> {
+    fixed(StatusCode::BAD_REQUEST, "This is not a request that a proxy can pass on.\n")
+}
+
+/// The tunnel stands.
+pub(crate) fn connected() -> Response<Body> {
+    Response::new(Either::Right(Full::default()))
+}
+
+fn fixed(status: StatusCode, text: &'static str) -> Response<Body> {
+    let mut response = Response::new(Either::Right(Full::new(Bytes::from_static(text.as_bytes()))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

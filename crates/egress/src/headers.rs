@@ -1,0 +1,78 @@
+//! Headers on their way through: what belongs to one connection only stays there.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
+};
+
+/// The headers of a request as they go out: in their order, without those of the connection, `Host` from the target,
+/// nothing about us or whom we speak for.
+pub(crate) fn for_origin(headers: &HeaderMap, host: HeaderValue) -> HeaderMap {
+    let mut outgoing = end_to_end(headers);
+    // The request's body is asked for (100 Continue) by our own side of the connection.
+    outgoing.remove(EXPECT);
+    // Where it stood, if it did.
+    outgoing.insert(HOST, host);
+    outgoing
+}
+
+/// The headers of an answer as they go back in.
+pub(crate) fn for_session(headers: &HeaderMap) -> HeaderMap {
+    end_to_end(headers)
+}
+
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    // With both, the length is a lie (a way to smuggle a request).
+    let chunked = headers.contains_key(TRANSFER_ENCODING);
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        let dropped =
+            is_hop_by_hop(name) || (chunked && name == CONTENT_LENGTH) || is_named_by_connection(headers, name);
+        if !dropped {
+            kept.append(name, value.clone());
+        }
+    }
+    kept
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
+        || name == "keep-alive"
+        || name.as_str().starts_with("proxy-")
+}
+
+fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
+    let mut lists = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    lists.any(|list| list.split(',').any(|token| token.trim().eq_ignore_ascii_case(name.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_end_to_end_headers_pass() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("accept", "*/*"),
+            ("host", "lie.example"),
+            ("connection", "keep-alive, X-Secret"),
+            ("x-secret", "1"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-authorization", "Basic eDp5"),
+            ("proxy-connection", "keep-alive"),
+            ("te", "trailers"),
+            ("trailer", "x"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "3"),
+            ("upgrade", "websocket"),
+            ("expect", "100-continue"),
+            ("cookie", "a=1"),
+        ] {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        let out = for_origin(&headers, HeaderValue::from_static("true.example"));
+        let names: Vec<_> = out.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        assert_eq!(names, [("accept", "*/*"), ("host", "true.example"), ("cookie", "a=1")]);
+    }
+}

@@ -1,0 +1,45 @@
+//! How much one session may take.
+
+use std::time::Duration;
+
+/// Bounds on one session's way out.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections from inside at one time; further ones wait in the socket's queue.
+    pub connections: usize,
+    /// Names being looked up at one time.
+    pub lookups: usize,
+    /// Addresses of one name that are looked at.
+    pub addresses: usize,
+    /// Bytes of a request's or an answer's head; also the buffer of a connection.
+    pub head_bytes: usize,
+    /// Time for a head to arrive, and for a kept connection to wait for its next request.
+    pub head_timeout: Duration,
+    /// Time for one lookup.
+    pub lookup_timeout: Duration,
+    /// Time for one address to answer while there are others to try.
+    pub attempt_timeout: Duration,
+    /// Time for all addresses of a name.
+    pub connect_timeout: Duration,
+    /// A connection or tunnel on which no byte moves for so long is cut.
+    pub idle_timeout: Duration,
+    /// Bytes of buffer for each direction of a tunnel.
+    pub tunnel_buffer: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            lookups: 16,
+            addresses: 16,
+            head_bytes: 64 * 1024,
+            head_timeout: Duration::from_secs(60),
+            lookup_timeout: Duration::from_secs(10),
+            attempt_timeout: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(20),
+            idle_timeout: Duration::from_secs(15 * 60),
+            tunnel_buffer: 32 * 1024,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One session's way out: its socket, its connections, its end.
+
+use std::{fmt, io, sync::Arc, time::Duration};
+
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::sleep,
+};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
+use tracing::Instrument as _;
+
+use crate::{
+    connection,
+    limits::Limits,
+    resolver::Resolver,
+    rules::Rules,
+    stats::{Counters, Stats},
+    upstream::Upstream,
+};
+
+/// How long accepting rests after a failure, which is mostly that files have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The way out for all sessions of a node. Clones share everything.
+#[derive(Clone)]
+pub struct Egress {
+    rules: Rules,
+    resolver: Arc<dyn Resolver>,
+    limits: Limits,
+}
+
+impl fmt::Debug for Egress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Egress").field("rules", &self.rules).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Egress {
+    /// Sessions may reach what `rules` let through, by the addresses that `resolver` gives, each within `limits`.
+    pub fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits) -> Self {
+        Self { rules, resolver, limits }
+    }
+
+    /// Serves the way out of `session` (a name for the log) on `listener` until the handle is closed or dropped.
+    ///
+    /// Must be called within a tokio runtime, which the connections then belong to.
+    pub fn serve(&self, session: String, listener: UnixListener) -> EgressHandle {
+        let span = tracing::info_span!(parent: None, "egress", %session);
+        let session = Arc::new(Session {
+            upstream: Upstream::new(self.rules.clone(), Arc::clone(&self.resolver), self.limits.clone()),
+            limits: self.limits.clone(),
+            counters: Arc::default(),
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            span,
+        });
+        drop(session.tasks.spawn(accept(Arc::clone(&session), listener).instrument(session.span.clone())));
+        EgressHandle { session }
+    }
+}
+
+/// One session's open way out. Dropping it closes it without waiting.
+#[must_use = "dropping the handle closes the session's way out"]
+pub struct EgressHandle {
+    session: Arc<Session>,
+}
+
+impl EgressHandle {
+    /// Ends the listener, every connection and every tunnel at once; returns when nothing of them is left.
+    pub async fn close(self) {
+        self.session.closing.cancel();
+        self.session.tasks.close();
+        self.session.tasks.wait().await;
+    }
+
+    /// What went through so far.
+    pub fn stats(&self) -> Stats {
+        self.session.counters.snapshot()
+    }
+}
+
+impl Drop for EgressHandle {
+    fn drop(&mut self) {
+        self.session.closing.cancel();
+    }
+}
+
+impl fmt::Debug for EgressHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EgressHandle").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// What the connections of one session share.
+pub(crate) struct Session {
+    pub(crate) upstream: Upstream,
+    pub(crate) limits: Limits,
+    pub(crate) counters: Arc<Counters>,
+    tasks: TaskTracker,
+    closing: CancellationToken,
+    span: tracing::Span,
+}
+
+impl Session {
+    /// Runs `work` until it ends, the handle is dropped or the session's way out is closed.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+        let closing = self.closing.clone();
+        let work = async move {
+            closing.run_until_cancelled(work).await;
+        };
+        AbortOnDropHandle::new(self.tasks.spawn(work.instrument(self.span.clone())))
+    }
+}
+
+async fn accept(session: Arc<Session>, listener: UnixListener) {
+    let slots = Arc::new(Semaphore::new(session.limits.connections));
+    loop {
+        let accepted = session.closing.run_until_cancelled(next(&slots, &listener)).await;
+        match accepted {
+            None => return,
+            Some(Ok((stream, slot))) => {
+                let serving = connection::serve(Arc::clone(&session), stream);
+                let connection = session.spawn(async move {
+                    serving.await;
+                    drop(slot);
+                });
+                drop(connection.detach());
+            }
+            Some(Err(error)) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                session.closing.run_until_cancelled(sleep(ACCEPT_PAUSE)).await;
+            }
+        }
+    }
+}
+
+/// The next connection once there is room for it; until then it waits in the kernel's queue.
+async fn next(slots: &Arc<Semaphore>, listener: &UnixListener) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
+    let slot = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, slot))
+}

@@ -1,0 +1,128 @@
+//! Where a request wants to go, read the way a browser reads it.
+
+use thiserror::Error;
+use url::Host;
+
+/// No name in the DNS is longer, counted without the dot at the end.
+const LONGEST_NAME: usize = 253;
+
+/// A host and a port out of a request's target.
+///
+/// The host went through the URL standard's host parser: `2130706433`, `0x7f.1`, `127.1` and full-width digits are the
+/// address they mean, names are lower-case ASCII.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) host: Host<String>,
+    pub(crate) port: u16,
+}
+
+/// The text names no destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("not a host with a port")]
+pub(crate) struct BadTarget;
+
+impl Target {
+    /// Reads `[user@]host[:port]`. Whoever the user is said to be is dropped.
+    ///
+    /// # Errors
+    /// [`BadTarget`] if the host does not parse, the port is 0 or no port, or there is none and no default.
+    pub(crate) fn parse(authority: &str, default_port: Option<u16>) -> Result<Self, BadTarget> {
+        let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+        let (host, port) = split_port(place).ok_or(BadTarget)?;
+        let port = match port {
+            None | Some("") => default_port.ok_or(BadTarget)?,
+            Some(digits) => parse_port(digits).ok_or(BadTarget)?,
+        };
+        Ok(Self { host: parse_host(host).ok_or(BadTarget)?, port })
+    }
+
+    /// What belongs into the `Host` header of a plain HTTP request.
+    pub(crate) fn host_header(&self) -> String {
+        if self.port == 80 { self.host.to_string() } else { format!("{}:{}", self.host, self.port) }
+    }
+}
+
+/// Cuts the port off. The port is `None` where no colon stands, and not yet a number.
+pub(crate) fn split_port(place: &str) -> Option<(&str, Option<&str>)> {
+    let end_of_host =
+        if place.starts_with('[') { place.find(']')? + 1 } else { place.find(':').unwrap_or(place.len()) };
+    let (host, rest) = place.split_at(end_of_host);
+    match rest.strip_prefix(':') {
+        Some(port) => Some((host, Some(port))),
+        None => rest.is_empty().then_some((host, None)),
+    }
+}
+
+pub(crate) fn parse_port(digits: &str) -> Option<u16> {
+    let only_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+    only_digits.then(|| digits.parse().ok()).flatten().filter(|port| *port != 0)
+}
+
+pub(crate) fn parse_host(text: &str) -> Option<Host<String>> {
+    let host = Host::parse(text).ok()?;
+    if let Host::Domain(name) = &host {
+        let name = without_final_dot(name);
+        let labels_fit = name.split('.').all(|label| (1..=63).contains(&label.len()));
+        if name.len() > LONGEST_NAME || !labels_fit {
+            return None;
+        }
+    }
+    Some(host)
+}
+
+/// `name` and `name.` are one host.
+pub(crate) fn without_final_dot(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(authority: &str) -> Option<String> {
+        Target::parse(authority, Some(80)).ok().map(|target| target.host_header())
+    }
+
+    #[test]
+    fn a_target_reads_like_a_url() {
+        assert_eq!(parse("Example.COM:8080").as_deref(), Some("example.com:8080"));
+        assert_eq!(parse("example.com.").as_deref(), Some("example.com."));
+        assert_eq!(parse("user:pass@example.com:80").as_deref(), Some("example.com"));
+        assert_eq!(parse("[2606:4700::1111]:81").as_deref(), Some("[2606:4700::1111]:81"));
+        assert_eq!(parse("0x7f.1").as_deref(), Some("127.0.0.1"));
+        assert_eq!(parse("bücher.example").as_deref(), Some("xn--bcher-kva.example"));
+    }
+
+    #[test]
+    fn what_does_not_parse_is_no_target() {
+        for bad in [
+            "",
+            ":80",
+            "a:0",
+            "a:65536",
+            "a:+80",
+            "a:80:80",
+            "a:8 0",
+            "[::1",
+            "[::1]x",
+            "[::1%25eth0]",
+            "[fe80::1%eth0]",
+            "::1",
+            "a b",
+            "a/b",
+            "a..b",
+            ".",
+            "256.256.256.256",
+            "1.2.3.4.5",
+            "a@",
+            "%00",
+            "a%2fb",
+            "0x1ffffffff",
+        ] {
+            assert_eq!(parse(bad), None, "{bad:?} was taken for a target");
+        }
+        assert_eq!(parse(&"a.".repeat(127)), parse(&"a.".repeat(127)));
+        assert_eq!(parse(&"a.".repeat(128)), None);
+        assert_eq!(Target::parse("example.com", None), Err(BadTarget));
+    }
+}

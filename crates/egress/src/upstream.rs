@@ -1,0 +1,178 @@
+//! From a destination to a connection: look up, check, dial what was checked.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    sync::Arc,
+};
+
+use thiserror::Error;
+use tokio::{
+    net::TcpStream,
+    sync::Semaphore,
+    time::{Instant, timeout, timeout_at},
+};
+use url::Host;
+
+use crate::{
+    limits::Limits,
+    resolver::Resolver,
+    rules::{Rules, Verdict},
+    target::Target,
+};
+
+/// How a session's requests leave this machine.
+///
+/// Today always straight to the destination. A session's own proxy and its bypass list belong here: they change what
+/// [`Upstream::dial`] connects to, never what [`Upstream::candidates`] lets through.
+pub(crate) struct Upstream {
+    rules: Rules,
+    resolver: Arc<dyn Resolver>,
+    limits: Limits,
+    lookups: Semaphore,
+}
+
+/// Why there is nothing to dial. It says nothing that the session must not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum NoWay {
+    #[error("refused by the rules")]
+    Refused,
+    #[error("no such host, or it does not answer")]
+    Unreachable,
+}
+
+impl Upstream {
+    pub(crate) fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits) -> Self {
+        Self { rules, resolver, lookups: Semaphore::new(limits.lookups), limits }
+    }
+
+    /// The addresses of `target` that may be dialled, in the resolver's order; at least one. Asks the resolver once, and
+    /// not at all for an address or for a name that could not be allowed anyway.
+    pub(crate) async fn candidates(&self, target: &Target) -> Result<Vec<SocketAddr>, NoWay> {
+        let checked = self.resolve_and_check(target).await;
+        if checked == Err(NoWay::Refused) {
+            tracing::debug!(host = %target.host, port = target.port, "refused by the rules");
+        }
+        checked
+    }
+
+    async fn resolve_and_check(&self, target: &Target) -> Result<Vec<SocketAddr>, NoWay> {
+        let found = match &target.host {
+            Host::Ipv4(ip) => vec![IpAddr::V4(*ip)],
+            Host::Ipv6(ip) => vec![IpAddr::V6(*ip)],
+            Host::Domain(name) if !self.rules.could_reach(name, target.port) => return Err(NoWay::Refused),
+            Host::Domain(name) => self.look_up(name).await?,
+        };
+        if found.is_empty() {
+            return Err(NoWay::Unreachable);
+        }
+        let host = target.host.to_string();
+        let mut checked = Vec::new();
+        for ip in found.into_iter().take(self.limits.addresses) {
+            let address = SocketAddr::new(ip.to_canonical(), target.port);
+            if self.may_dial(&host, address) && !checked.contains(&address) {
+                checked.push(address);
+            }
+        }
+        if checked.is_empty() { Err(NoWay::Refused) } else { Ok(checked) }
+    }
+
+    /// Connects to the first of `candidates` that answers.
+    pub(crate) async fn dial(&self, candidates: &[SocketAddr]) -> Result<(TcpStream, SocketAddr), NoWay> {
+        let deadline = Instant::now() + self.limits.connect_timeout;
+        for (tried, address) in candidates.iter().enumerate() {
+            let last = tried + 1 == candidates.len();
+            let patience = if last { self.limits.connect_timeout } else { self.limits.attempt_timeout };
+            match timeout_at(deadline.min(Instant::now() + patience), connect(*address)).await {
+                Ok(Ok(stream)) => return Ok((stream, *address)),
+                Ok(Err(error)) => tracing::debug!(%error, "an address does not answer"),
+                Err(_) => tracing::debug!("an address does not answer in time"),
+            }
+        }
+        Err(NoWay::Unreachable)
+    }
+
+    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, NoWay> {
+        let lookup = async {
+            let _slot = self.lookups.acquire().await.map_err(io::Error::other)?;
+            self.resolver.resolve(name).await
+        };
+        match timeout(self.limits.lookup_timeout, lookup).await {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a name does not resolve");
+                Err(NoWay::Unreachable)
+            }
+            Err(_) => Err(NoWay::Unreachable),
+        }
+    }
+
+    fn may_dial(&self, host: &str, address: SocketAddr) -> bool {
+        match self.rules.check(host, address) {
+            Verdict::Allowed => true,
+            Verdict::Public => !is_own_address(address),
+            Verdict::Refused => false,
+        }
+    }
+}
+
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    // A closed port that happens to be the one the kernel chose for us answers with ourselves.
+    if stream.local_addr()? == stream.peer_addr()? {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// True if the address is one of this machine's. A machine with a public address reaches its own services on it past any
+/// firewall in front, so that the address is as private to it as loopback. Nothing is sent: the kernel only says whether
+/// it would listen there.
+fn is_own_address(address: SocketAddr) -> bool {
+    let nobody: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
+        SocketAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    };
+    // Some machines may listen on addresses that they do not have; there the question has no answer, and the address
+    // that the kernel would speak from must do, which it names for all but secondary addresses.
+    speaks_from(address) || (can_bind(address.ip()) && !can_bind(nobody))
+}
+
+fn can_bind(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
+}
+
+fn speaks_from(address: SocketAddr) -> bool {
+    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let own = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect(address)?;
+        socket.local_addr()
+    });
+    own.is_ok_and(|own| own.ip() == address.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_knows_its_own_addresses() {
+        assert!(is_own_address(([127, 0, 0, 1], 80).into()));
+        assert!(is_own_address(([127, 8, 8, 8], 80).into()));
+        assert!(!is_own_address(([93, 184, 215, 14], 80).into()));
+    }
+
+    #[tokio::test]
+    async fn a_dead_address_does_not_keep_a_living_one_from_being_used() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let living = listener.local_addr().unwrap();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let limits = Limits { attempt_timeout: Duration::from_millis(500), ..Limits::default() };
+        let upstream = Upstream::new(Rules::default(), Arc::new(crate::SystemResolver::default()), limits);
+        let (_stream, dialled) = upstream.dial(&[closed, living]).await.unwrap();
+        assert_eq!(dialled, living);
+    }
+}

@@ -1,0 +1,13 @@
+//! The way out as a session meets it: a unix socket in front, real servers behind.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod all {
+    mod browser;
+    mod corpus;
+    mod forwarding;
+    mod limits;
+    mod refusals;
+    mod support;
+    mod tunnels;
+}

@@ -1,0 +1,78 @@
+//! No session takes more than its share.
+
+use std::time::Duration;
+
+use casement_egress::Limits;
+use tokio::time::{Instant, timeout};
+
+use super::support::{Client, LONG, Origin, Session, until};
+
+#[tokio::test]
+async fn further_connections_wait_for_one_to_end() {
+    let origin = Origin::echo_heads().await;
+    let session = Session::with_limits(&["127.0.0.1/32"], Limits { connections: 2, ..Limits::default() });
+    let (one, two) = (session.tunnel(origin.address).await, session.tunnel(origin.address).await);
+    let mut third = session.connect().await;
+    third.send("GET http://10.0.0.1/ HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let early = timeout(Duration::from_millis(100), super::support::read_head(&mut third.stream)).await;
+    assert!(early.is_err(), "a third connection was served");
+    assert_eq!(session.handle.stats().connections, 2);
+    drop(one);
+    assert_eq!(third.answer().await.status, 403);
+    drop(two);
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_moves_is_cut() {
+    let origin = Origin::silent().await;
+    let limits = Limits { idle_timeout: Duration::from_millis(300), ..Limits::default() };
+    let session = Session::with_limits(&["127.0.0.1/32"], limits);
+    let mut tunnel = Client { stream: session.tunnel(origin.address).await };
+    let mut waiting = session.connect().await;
+    waiting.send(format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", origin.url("/"))).await;
+    let begun = Instant::now();
+    assert!(tunnel.is_closed().await && waiting.is_closed().await);
+    assert!(begun.elapsed() < LONG);
+    until("both are gone", || session.handle.stats().connections == 0).await;
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_is_cut_off() {
+    let limits = Limits { head_timeout: Duration::from_millis(200), ..Limits::default() };
+    let session = Session::with_limits(&[], limits);
+    let mut slow = session.connect().await;
+    slow.send("GET http://10.0.0.1/ HTTP/1.1\r\nX-Slow: ").await;
+    until("the slow one is gone", || session.handle.stats().connections == 0).await;
+}
+
+#[tokio::test]
+async fn a_huge_head_is_refused_and_not_stored() {
+    let session = Session::open(&["127.0.0.1/32"]);
+    for filler in [format!("X: {}\r\n", "x".repeat(1_000_000)), "X: y\r\n".repeat(10_000)] {
+        let mut client = session.connect().await;
+        let request = format!("GET http://127.0.0.1/ HTTP/1.1\r\n{filler}\r\n");
+        // The rest of it is no longer read, so that writing may fail.
+        tokio::io::AsyncWriteExt::write_all(client.stream.get_mut(), request.as_bytes()).await.ok();
+        until("it is cut", || session.handle.stats().connections == 0).await;
+    }
+    assert!(session.handle.stats().bytes_from_session < 300_000, "{:?}", session.handle.stats());
+}
+
+#[tokio::test]
+async fn a_lookup_that_hangs_is_given_up() {
+    struct Hanging;
+    #[async_trait::async_trait]
+    impl casement_egress::Resolver for Hanging {
+        async fn resolve(&self, _: &str) -> std::io::Result<Vec<std::net::IpAddr>> {
+            std::future::pending().await
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("egress");
+    let limits = Limits { lookup_timeout: Duration::from_millis(100), ..Limits::default() };
+    let egress = casement_egress::Egress::new(Default::default(), std::sync::Arc::new(Hanging), limits);
+    let _handle = egress.serve("s1".to_owned(), tokio::net::UnixListener::bind(&path).unwrap());
+    let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+    let mut client = Client { stream: tokio::io::BufReader::new(stream) };
+    assert_eq!(client.get("http://slow.example/").await.status, 502);
+}

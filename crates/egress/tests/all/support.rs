@@ -1,0 +1,264 @@
+//! A way out to speak to, origins behind it, and names that resolve to what a test says.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use casement_egress::{Egress, EgressHandle, Limits, Resolver, Rules};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    time::{Instant, sleep, timeout},
+};
+
+/// Nothing in these tests takes nearly as long.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// Answers each name with the next of its scripted answers, the last one for ever.
+#[derive(Default)]
+pub(crate) struct Names {
+    answers: Mutex<HashMap<String, Vec<Vec<IpAddr>>>>,
+    pub(crate) asked: AtomicUsize,
+}
+
+impl Names {
+    pub(crate) fn answer(&self, name: &str, answers: &[&[&str]]) {
+        let answers = answers.iter().map(|ips| ips.iter().map(|ip| ip.parse().unwrap()).collect()).collect();
+        self.answers.lock().unwrap().insert(name.to_owned(), answers);
+    }
+
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(SeqCst)
+    }
+}
+
+#[async_trait]
+impl Resolver for Names {
+    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        self.asked.fetch_add(1, SeqCst);
+        let mut all = self.answers.lock().unwrap();
+        let answers = all.get_mut(host).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() })
+    }
+}
+
+/// One session's way out.
+pub(crate) struct Session {
+    directory: tempfile::TempDir,
+    pub(crate) handle: EgressHandle,
+    pub(crate) names: Arc<Names>,
+}
+
+impl Session {
+    pub(crate) fn open(allow: &[&str]) -> Self {
+        Self::with_limits(allow, Limits::default())
+    }
+
+    pub(crate) fn with_limits(allow: &[&str], limits: Limits) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("egress")).unwrap();
+        let rules = Rules::new(allow.iter().map(|text| Rules::parse(text).unwrap()).collect());
+        let names = Arc::new(Names::default());
+        let handle = Egress::new(rules, Arc::clone(&names) as _, limits).serve("s1".to_owned(), listener);
+        Self { directory, handle, names }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("egress")
+    }
+
+    pub(crate) async fn connect(&self) -> Client {
+        Client { stream: BufReader::new(UnixStream::connect(self.socket()).await.unwrap()) }
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) async fn get(&self, url: &str) -> Answer {
+        self.connect().await.get(url).await
+    }
+
+    /// A tunnel to `address`.
+    pub(crate) async fn tunnel(&self, address: SocketAddr) -> BufReader<UnixStream> {
+        let mut client = self.connect().await;
+        let answer = client.ask(&format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n")).await;
+        assert_eq!(answer.status, 200);
+        client.stream
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) stream: BufReader<UnixStream>,
+}
+
+/// An answer as it came, head and body apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.get_mut().write_all(bytes.as_ref()).await.unwrap();
+    }
+
+    pub(crate) async fn ask(&mut self, request: impl AsRef<[u8]>) -> Answer {
+        self.send(request).await;
+        self.answer().await
+    }
+
+    pub(crate) async fn get(&mut self, url: &str) -> Answer {
+        self.ask(format!("GET {url} HTTP/1.1\r\nHost: ignored.example\r\nProxy-Connection: keep-alive\r\n\r\n")).await
+    }
+
+    pub(crate) async fn answer(&mut self) -> Answer {
+        timeout(LONG, read_answer(&mut self.stream)).await.expect("an answer in time")
+    }
+
+    /// True once the way out has closed this connection and nothing came before.
+    pub(crate) async fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        let read = timeout(LONG, self.stream.read_to_end(&mut rest)).await.expect("an end in time");
+        read.is_err() || rest.is_empty()
+    }
+}
+
+async fn read_answer(stream: &mut BufReader<UnixStream>) -> Answer {
+    let head = read_head(stream).await;
+    let status = head.split(' ').nth(1).expect("a status").parse().unwrap();
+    let mut body = Vec::new();
+    if let Some(length) = header(&head, "content-length") {
+        body.resize(length.parse().unwrap(), 0);
+        stream.read_exact(&mut body).await.unwrap();
+    } else if header(&head, "transfer-encoding").is_some() {
+        loop {
+            let mut size = String::new();
+            stream.read_line(&mut size).await.unwrap();
+            let size = usize::from_str_radix(size.trim(), 16).unwrap();
+            let mut chunk = vec![0; size + 2];
+            stream.read_exact(&mut chunk).await.unwrap();
+            if size == 0 {
+                break;
+            }
+            body.extend_from_slice(&chunk[..size]);
+        }
+    }
+    Answer { status, head, body }
+}
+
+/// Reads up to the empty line. What came instead of a head is in the panic.
+pub(crate) async fn read_head(stream: &mut (impl AsyncBufReadExt + Unpin)) -> String {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        let read = stream.read_line(&mut head).await.unwrap();
+        assert!(read > 0, "the connection ended within a head: {head:?}");
+    }
+    head
+}
+
+pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().filter_map(|line| line.split_once(": ")).find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v)
+}
+
+/// A server that counts who comes and hands each connection to the test's own code.
+pub(crate) struct Origin {
+    pub(crate) address: SocketAddr,
+    pub(crate) connections: Arc<AtomicUsize>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Origin {
+    pub(crate) async fn start<F, R>(serve: F) -> Self
+    where
+        F: Fn(BufReader<TcpStream>) -> R + Send + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        Self::start_at("127.0.0.1:0", serve).await
+    }
+
+    pub(crate) async fn start_at<F, R>(address: &str, serve: F) -> Self
+    where
+        F: Fn(BufReader<TcpStream>) -> R + Send + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&connections);
+        let task = tokio::spawn(async move {
+            let mut serving = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                counter.fetch_add(1, SeqCst);
+                serving.spawn(serve(BufReader::new(stream)));
+            }
+        });
+        Self { address, connections, task }
+    }
+
+    /// Answers every request with its head, on connections that stay open.
+    pub(crate) async fn echo_heads() -> Self {
+        Self::start(|mut stream| async move {
+            while let Ok(true) = stream.fill_buf().await.map(|bytes| !bytes.is_empty()) {
+                let head = read_head(&mut stream).await;
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{head}", head.len());
+                stream.get_mut().write_all(answer.as_bytes()).await.unwrap();
+            }
+        })
+        .await
+    }
+
+    /// Answers the first request of each connection with these bytes, then hangs up.
+    pub(crate) async fn answering(answer: &'static [u8]) -> Self {
+        Self::start(move |mut stream| async move {
+            read_head(&mut stream).await;
+            stream.get_mut().write_all(answer).await.unwrap();
+        })
+        .await
+    }
+
+    /// Accepts, and does nothing else.
+    pub(crate) async fn silent() -> Self {
+        Self::start(|mut stream| async move {
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).await.ok();
+        })
+        .await
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(SeqCst)
+    }
+}
+
+/// A port on loopback that was free a moment ago.
+pub(crate) fn closed_port() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Waits until `condition` holds.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !condition() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
