@@ -1,0 +1,193 @@
+//! Control groups: the memory and the number of processes of one sandbox, where the host lets us limit them.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Step, StepError};
+use crate::record::MemoryLimit;
+
+/// The directory that holds the groups of all sandboxes.
+const OURS: &str = "casement";
+
+/// Where this host lets us make groups.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Controllers {
+    v2: Option<PathBuf>,
+    v1_memory: Option<PathBuf>,
+    v1_pids: Option<PathBuf>,
+}
+
+/// The groups of one sandbox. They may not have been made yet, or be gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cgroups {
+    memory: Option<PathBuf>,
+    pids: Option<PathBuf>,
+}
+
+impl Controllers {
+    /// Looks for a place where groups can be made, and makes the directory that will hold them.
+    pub(crate) fn find() -> Self {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
+        let v2 = mounts.iter().filter(|m| m.kind == "cgroup2").find_map(|m| find_v2(&m.at));
+        let v1 = |controller: &str| {
+            let mount = mounts.iter().find(|m| m.kind == "cgroup" && m.options.split(',').any(|o| o == controller))?;
+            let ours = mount.at.join(OURS);
+            make(&ours).ok().map(|()| ours)
+        };
+        match v2 {
+            Some(v2) => Self { v2: Some(v2), ..Self::default() },
+            None => Self { v2: None, v1_memory: v1("memory"), v1_pids: v1("pids") },
+        }
+    }
+
+    pub(crate) fn memory(&self) -> MemoryLimit {
+        match (&self.v2, &self.v1_memory) {
+            (Some(_), _) => MemoryLimit::CgroupV2,
+            (None, Some(_)) => MemoryLimit::CgroupV1,
+            (None, None) => MemoryLimit::None,
+        }
+    }
+
+    /// The groups that the sandbox of this name shall have.
+    pub(crate) fn plan(&self, name: &str) -> Cgroups {
+        let below = |base: &Option<PathBuf>| base.as_ref().map(|base| base.join(name));
+        match &self.v2 {
+            Some(base) => Cgroups { memory: Some(base.join(name)), pids: None },
+            None => Cgroups { memory: below(&self.v1_memory), pids: below(&self.v1_pids) },
+        }
+    }
+
+    /// The groups that are there and whose name begins with `prefix`, by the rest of their name.
+    pub(crate) fn left_over(&self, prefix: &str) -> HashSet<String> {
+        let bases = [&self.v2, &self.v1_memory, &self.v1_pids].into_iter().flatten();
+        let entries = bases.filter_map(|base| fs::read_dir(base).ok()).flatten().flatten();
+        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_prefix(prefix)?.to_owned())).collect()
+    }
+}
+
+impl Cgroups {
+    /// Makes the groups with their limits.
+    pub(crate) fn make(&self, kind: MemoryLimit, memory_bytes: u64, max_processes: u32) -> Result<(), StepError> {
+        if let Some(group) = &self.memory {
+            make(group)?;
+            match kind {
+                MemoryLimit::CgroupV2 => {
+                    write(&group.join("memory.max"), &memory_bytes.to_string())?;
+                    write_if_there(&group.join("memory.swap.max"), "0")?;
+                    write_if_there(&group.join("pids.max"), &max_processes.to_string())?;
+                }
+                MemoryLimit::CgroupV1 | MemoryLimit::None => {
+                    write(&group.join("memory.limit_in_bytes"), &memory_bytes.to_string())?;
+                    write_if_there(&group.join("memory.memsw.limit_in_bytes"), &memory_bytes.to_string())?;
+                }
+            }
+        }
+        if let Some(group) = &self.pids {
+            make(group)?;
+            write(&group.join("pids.max"), &max_processes.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Puts a process in. Its later children are born in.
+    pub(crate) fn join(&self, pid: i32) -> Result<(), StepError> {
+        self.each().try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))
+    }
+
+    /// The processes in the groups now.
+    pub(crate) fn pids(&self) -> HashSet<i32> {
+        let texts = self.each().filter_map(|group| fs::read_to_string(group.join("cgroup.procs")).ok());
+        texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>()).collect()
+    }
+
+    /// Whether the kernel has killed a process of the group because its memory was full.
+    pub(crate) fn has_oom_kill(&self) -> bool {
+        let Some(group) = &self.memory else { return false };
+        let texts = ["memory.events", "memory.oom_control"].map(|name| fs::read_to_string(group.join(name)));
+        let mut lines = texts.iter().flatten().flat_map(|text| text.lines());
+        lines.any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
+    }
+
+    /// Removes the groups, which must be empty. Gone already is fine; `Ok(false)`: the kernel still holds one.
+    pub(crate) fn remove(&self) -> Result<bool, StepError> {
+        for group in self.each() {
+            match fs::remove_dir(group) {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) if e.kind() == ErrorKind::ResourceBusy => return Ok(false),
+                Err(e) => return Err(e).step("remove", group),
+            }
+        }
+        Ok(true)
+    }
+
+    fn each(&self) -> impl Iterator<Item = &PathBuf> {
+        self.memory.iter().chain(&self.pids)
+    }
+}
+
+/// One line of `mountinfo`.
+struct Mount {
+    at: PathBuf,
+    kind: String,
+    options: String,
+}
+
+impl Mount {
+    fn parse(line: &str) -> Option<Self> {
+        let (before, after) = line.split_once(" - ")?;
+        let at = before.split(' ').nth(4)?.into();
+        let mut after = after.split(' ');
+        let (kind, _source, options) = (after.next()?, after.next()?, after.next()?);
+        Some(Self { at, kind: kind.to_owned(), options: options.to_owned() })
+    }
+}
+
+/// The nearest group above us (or ours) in which we may make groups with a memory limit.
+fn find_v2(mount: &Path) -> Option<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let own = mount.join(own);
+    own.ancestors().take_while(|group| group.starts_with(mount)).find_map(usable_v2)
+}
+
+fn usable_v2(group: &Path) -> Option<PathBuf> {
+    // A group that holds processes itself cannot hand controllers down; the write then fails and the next one up is tried.
+    hands_down(group)?;
+    let ours = group.join(OURS);
+    make(&ours).ok()?;
+    hands_down(&ours)?;
+    Some(ours)
+}
+
+/// Sees to it that the groups below have a memory controller.
+fn hands_down(group: &Path) -> Option<()> {
+    let control = group.join("cgroup.subtree_control");
+    let has_memory = || fs::read_to_string(&control).is_ok_and(|text| text.split_whitespace().any(|c| c == "memory"));
+    if !has_memory() {
+        fs::write(&control, "+memory").ok()?;
+    }
+    // Processes are limited inside too, so that a host without this controller will do.
+    fs::write(&control, "+pids").ok();
+    has_memory().then_some(())
+}
+
+fn make(dir: &Path) -> Result<(), StepError> {
+    match fs::create_dir(dir) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e).step("make", dir),
+        _ => Ok(()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), StepError> {
+    fs::write(path, text).step("write", path)
+}
+
+fn write_if_there(path: &Path, text: &str) -> Result<(), StepError> {
+    if path.exists() { write(path, text) } else { Ok(()) }
+}

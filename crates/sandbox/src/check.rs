@@ -1,0 +1,135 @@
+//! What a host gives and what it lacks, for a person to read.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::host::{Host, SETSID, barrier};
+use crate::layout;
+use crate::record::MemoryLimit;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const NAMESPACES: &str = "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1 \
+    user.max_user_namespaces=10000 kernel.apparmor_restrict_unprivileged_userns=0 (those of them that exist); in a \
+    container, allow the system calls clone, unshare and mount for it";
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// Whether it is as it must be.
+    pub ok: bool,
+    /// What was found.
+    pub detail: String,
+    /// What to do about it, where something can be done.
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    fn new(name: &'static str, found: Result<String, String>, remedy: &str) -> Self {
+        let ok = found.is_ok();
+        let detail = found.unwrap_or_else(|why| why);
+        Self { name, ok, detail, remedy: (!ok).then(|| remedy.to_owned()) }
+    }
+}
+
+impl Host {
+    /// Looks at everything that a sandbox needs of this host.
+    pub async fn checks(&self) -> Vec<Check> {
+        let config = self.config();
+        let util_linux = "install the package util-linux";
+        let mut checks = vec![Check::new("bubblewrap", version(&config.bwrap).await, "install the package bubblewrap")];
+        checks.push(Check::new("setsid", version(Path::new(SETSID)).await, util_linux));
+        if self.as_root() {
+            checks.push(Check::new("setpriv", version(&config.setpriv).await, util_linux));
+            checks.push(self.host_users());
+        }
+        checks.push(self.parents());
+        checks.push(Check::new("user namespaces", self.inside(&["/usr/bin/true"]).await, NAMESPACES));
+        let nested = self.inside(&["/usr/bin/unshare", "--user", "--map-root-user", "/usr/bin/true"]).await;
+        checks.push(Check::new("nested user namespaces", nested, NAMESPACES));
+        checks.push(self.memory());
+        checks
+    }
+
+    /// Runs a program in a sandbox's namespaces, without a sandbox's directory.
+    async fn inside(&self, program: &[&str]) -> Result<String, String> {
+        let user = self.as_root().then_some(self.config().uid_base);
+        let mut command = self.command(user);
+        command.args(layout::isolation().words()).arg("--").args(program).env_clear().current_dir("/");
+        run(command).await.map(|_| "work".to_owned())
+    }
+
+    fn parents(&self) -> Check {
+        let root = &self.config().root;
+        let remedy =
+            format!("make every parent of {} traversable (chmod o+x), or choose another place", root.display());
+        let found = match barrier(root).filter(|_| self.as_root()) {
+            Some(parent) => Err(format!("{} is closed to other users", parent.display())),
+            None => Ok(format!("{} can be reached", root.display())),
+        };
+        Check::new("parents of the sandboxes' directory", found, &remedy)
+    }
+
+    fn memory(&self) -> Check {
+        let (detail, remedy) = match self.controllers().memory() {
+            MemoryLimit::CgroupV2 => ("control groups, version 2", None),
+            MemoryLimit::CgroupV1 => ("control groups, version 1", None),
+            MemoryLimit::None => (
+                "no control group can be made: the agent inside watches the memory instead",
+                Some("delegate a control group (systemd: Delegate=yes and, from version 254, DelegateSubgroup=server)"),
+            ),
+        };
+        Check { name: "memory limits", ok: true, detail: detail.to_owned(), remedy: remedy.map(str::to_owned) }
+    }
+
+    fn host_users(&self) -> Check {
+        let (first, last) = (self.config().uid_base, self.config().uid_base + self.config().uid_count - 1);
+        let given = ["/etc/subuid", "/etc/subgid"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        let overlap = given.iter().flat_map(|text| text.lines()).find(|line| overlaps(line, first, last));
+        let found = match overlap {
+            Some(line) => Err(format!("{first} to {last} are also given away as {line}")),
+            None => Ok(format!("{first} to {last}")),
+        };
+        Check::new("host users", found, "choose another range for the sandboxes")
+    }
+}
+
+/// Whether a line of `/etc/subuid` (`name:first:count`) gives away a part of the range.
+fn overlaps(line: &str, first: u32, last: u32) -> bool {
+    let mut fields = line.split(':').skip(1).map(|field| field.trim().parse::<u64>());
+    let (Some(Ok(start)), Some(Ok(count))) = (fields.next(), fields.next()) else { return false };
+    count > 0 && start <= u64::from(last) && start + count > u64::from(first)
+}
+
+async fn version(program: &Path) -> Result<String, String> {
+    let mut command = Command::new(program);
+    command.arg("--version");
+    run(command).await
+}
+
+async fn run(mut command: Command) -> Result<String, String> {
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let done = tokio::time::timeout(PATIENCE, command.output()).await;
+    let output =
+        done.map_err(|_| format!("no answer in {} seconds", PATIENCE.as_secs()))?.map_err(|e| e.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::overlaps;
+
+    #[test]
+    fn only_a_range_that_shares_a_user_overlaps() {
+        assert!(overlaps("a:165536:65536", 210_000, 219_999));
+        assert!(!overlaps("a:100000:65536", 210_000, 219_999));
+        assert!(!overlaps("a:220000:1", 210_000, 219_999));
+        assert!(!overlaps("nonsense", 210_000, 219_999));
+    }
+}

@@ -1,0 +1,82 @@
+//! Ending: whatever is left of a sandbox, whole or half started, is found and removed.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::error::{EndError, Step, StepError};
+use crate::host::{Host, SETSID};
+use crate::layout;
+use crate::process::{self, Identity};
+use crate::record::Record;
+use crate::uid;
+
+/// How long killed processes may take to go. The kernel takes back a browser's memory in well under a second.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Host {
+    /// Ends the sandbox of this id. Blocks.
+    pub(crate) fn end_now(&self, id: &str) -> Result<(), EndError> {
+        let dir = self.dir(id);
+        let record = Record::read(&dir);
+        let planned = self.controllers().plan(&format!("{}{id}", self.group_prefix()));
+        let mut groups = vec![planned];
+        // A host whose control groups have changed since: both places.
+        groups.extend(record.iter().map(|record| record.cgroups.clone()));
+        groups.dedup();
+        let uids = if self.as_root() { uid::claimed_for(&dir) } else { Vec::new() };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut left = self.processes(&dir, record.as_ref(), &uids);
+            for pid in groups.iter().flat_map(|group| group.pids()) {
+                left.extend(Identity::of(pid));
+            }
+            let left: Vec<OwnedFd> = left.iter().filter_map(Identity::open).filter(|p| !process::ended(p)).collect();
+            if left.is_empty() {
+                break;
+            }
+            if Instant::now() >= deadline {
+                return Err(EndError::StillThere { id: id.to_owned(), count: left.len(), seconds: PATIENCE.as_secs() });
+            }
+            for handle in &left {
+                process::kill(handle).step("kill a process of", &dir)?;
+            }
+            for handle in &left {
+                process::wait_end(handle, deadline.saturating_duration_since(Instant::now()));
+            }
+        }
+        for group in &groups {
+            while !group.remove()? {
+                if Instant::now() >= deadline {
+                    return Err(std::io::Error::from(ErrorKind::ResourceBusy)).step("remove the group of", &dir)?;
+                }
+                // The kernel takes a moment to let go of a group whose last process has just ended, and tells nobody.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        remove(&dir)?;
+        // Last: a claim is what leads from a user to its sandbox.
+        uids.into_iter().for_each(|user| uid::release(user, &dir));
+        Ok(())
+    }
+
+    /// Every living process of the sandbox, its first one first: with that one the kernel ends all others at once.
+    fn processes(&self, dir: &Path, record: Option<&Record>, uids: &[u32]) -> Vec<Identity> {
+        let known = record.and_then(Record::live_processes);
+        let mut found: Vec<Identity> = known.iter().flat_map(|both| [both.init, both.monitor]).collect();
+        let config = self.config();
+        let starters = [SETSID.as_bytes(), layout::bytes(&config.setpriv), layout::bytes(&config.bwrap)];
+        found.extend(process::of_marker(&starters, layout::bytes(&dir.join("program"))));
+        found.extend(uids.iter().flat_map(|user| process::of_uid(*user)));
+        found
+    }
+}
+
+fn remove(dir: &Path) -> Result<(), StepError> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).step("remove", dir),
+        _ => Ok(()),
+    }
+}

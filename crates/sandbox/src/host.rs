@@ -1,0 +1,219 @@
+//! The host side: where sandboxes live and who may make them.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::cgroup::Controllers;
+use crate::error::{EndError, HostError, ListError, StartError, Step, StepError};
+use crate::program;
+use crate::record::Record;
+use crate::sandbox::Sandbox;
+use crate::spec::{Spec, valid_id};
+
+/// Starts each sandbox in a session of its own, so that nothing that happens to the starter's terminal reaches it.
+pub(crate) const SETSID: &str = "/usr/bin/setsid";
+
+/// Sets the limits of a sandbox from inside it.
+pub(crate) const PRLIMIT: &str = "/usr/bin/prlimit";
+
+/// How a host makes sandboxes.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Where sandbox directories live, as `root/<id>/`. One server at a time.
+    pub root: PathBuf,
+    /// As root: the first of the unprivileged users of this machine that sandboxes run as. Nobody else may use them.
+    pub uid_base: u32,
+    /// As root: how many such users there are, and with that the most sandboxes at a time.
+    pub uid_count: u32,
+    /// bubblewrap.
+    pub bwrap: PathBuf,
+    /// `setpriv` of util-linux, needed as root only.
+    pub setpriv: PathBuf,
+}
+
+/// Makes, finds and ends the sandboxes below one root directory. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Host(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    config: HostConfig,
+    /// Whether we run as root, and so give each sandbox a user of its own.
+    as_root: bool,
+    controllers: Controllers,
+    /// What this process is starting right now, and a sweep must leave alone.
+    starting: Mutex<HashSet<String>>,
+}
+
+impl Host {
+    /// Makes the root directory (mode 0711 as root, 0700 as an ordinary user) and checks what every start will need.
+    ///
+    /// # Errors
+    /// If a program is missing, or the sandboxes' users could not reach the root directory.
+    pub fn new(mut config: HostConfig) -> Result<Self, HostError> {
+        let as_root = rustix::process::geteuid().is_root();
+        present("bubblewrap", &config.bwrap, "install the package bubblewrap")?;
+        present("setsid", Path::new(SETSID), "install the package util-linux")?;
+        present("prlimit", Path::new(PRLIMIT), "install the package util-linux")?;
+        if as_root {
+            present("setpriv", &config.setpriv, "install the package util-linux (Debian: setpriv)")?;
+            if config.uid_base == 0 || config.uid_count == 0 || config.uid_base.checked_add(config.uid_count).is_none()
+            {
+                return Err(HostError::NoUids);
+            }
+        }
+        fs::create_dir_all(&config.root).step("make", &config.root)?;
+        config.root = fs::canonicalize(&config.root).step("find", &config.root)?;
+        set_mode(&config.root, if as_root { 0o711 } else { 0o700 })?;
+        let store = program::store(&config.root);
+        fs::create_dir_all(&store).step("make", &store)?;
+        set_mode(&store, 0o700)?;
+        if as_root && let Some(parent) = barrier(&config.root) {
+            return Err(HostError::NotTraversable { root: config.root, parent });
+        }
+        let inner = Inner { config, as_root, controllers: Controllers::find(), starting: Mutex::default() };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Starts a sandbox and returns once its program is about to run. It is there until [`Host::end`], whatever becomes
+    /// of this process. A caller that stops waiting gets no sandbox: it is ended as soon as it is there.
+    ///
+    /// # Errors
+    /// Why it did not start; then nothing of it is left.
+    pub async fn start(&self, spec: Spec) -> Result<Sandbox, StartError> {
+        spec.check()?;
+        let host = self.clone();
+        let (answer, wanted) = tokio::sync::oneshot::channel();
+        // A task of its own, so that a caller that goes away does not leave a start half done.
+        tokio::spawn(async move {
+            let id = spec.id.clone();
+            let started = host.start_whole(spec).await;
+            if let Err(Ok(_unwanted)) = answer.send(started)
+                && let Err(error) = host.end(&id).await
+            {
+                tracing::warn!(id, %error, "a sandbox that nobody waited for is left");
+            }
+        });
+        let lost = || Err(std::io::Error::other("the runtime is going down")).step("start", &self.config().root);
+        wanted.await.unwrap_or_else(|_| Ok(lost()?))
+    }
+
+    /// Every sandbox below the root whose start was completed, alive or not, in no order.
+    ///
+    /// # Errors
+    /// If the root directory cannot be read.
+    pub async fn list(&self) -> Result<Vec<Sandbox>, ListError> {
+        let host = self.clone();
+        blocking(move || host.list_now()).await
+    }
+
+    /// Ends everything of a sandbox at once and returns when nothing of it is left: no process, mount, socket, control
+    /// group or directory. A sandbox that is not there is no error.
+    ///
+    /// # Errors
+    /// If something of it remains. Call it again.
+    pub async fn end(&self, id: &str) -> Result<(), EndError> {
+        if !valid_id(id) {
+            return Err(EndError::InvalidId(id.to_owned()));
+        }
+        let (host, id) = (self.clone(), id.to_owned());
+        blocking(move || host.end_now(&id)).await
+    }
+
+    /// Ends every sandbox of this root whose id is not in `keep`, and what is left of starts that never completed, also of
+    /// those in `keep`. Leaves alone what this process is starting right now. Returns the ids of what was ended.
+    ///
+    /// # Errors
+    /// The first that could not be ended; the others were ended nevertheless.
+    pub async fn sweep(&self, keep: &HashSet<String>) -> Result<Vec<String>, ListError> {
+        let (host, keep) = (self.clone(), keep.clone());
+        blocking(move || host.sweep_now(&keep)).await
+    }
+
+    fn list_now(&self) -> Result<Vec<Sandbox>, ListError> {
+        let find = |id: String| Sandbox::of(Record::read(&self.dir(&id))?, self.dir(&id), None);
+        Ok(self.ids()?.into_iter().filter_map(find).collect())
+    }
+
+    fn sweep_now(&self, keep: &HashSet<String>) -> Result<Vec<String>, ListError> {
+        let mut ids: HashSet<String> = self.ids()?.into_iter().collect();
+        ids.extend(self.controllers().left_over(&self.group_prefix()).into_iter().filter(|id| valid_id(id)));
+        let is_whole = |id: &String| Record::read(&self.dir(id)).is_some_and(|record| record.processes.is_some());
+        ids.retain(|id| !(keep.contains(id) && is_whole(id)));
+        let (mut ended, mut failed) = (Vec::new(), None);
+        for id in ids {
+            // Asked for each anew: a start that began since the directory was read has announced itself first.
+            if self.starting().contains(&id) {
+                continue;
+            }
+            match self.end_now(&id) {
+                Ok(()) => ended.push(id),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        program::tidy(&self.config().root);
+        failed.map_or(Ok(ended), |error| Err(error.into()))
+    }
+
+    fn ids(&self) -> Result<Vec<String>, StepError> {
+        let root = &self.config().root;
+        let entries = fs::read_dir(root).step("read", root)?;
+        Ok(entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|id| valid_id(id))
+            .collect())
+    }
+
+    pub(crate) fn config(&self) -> &HostConfig {
+        &self.0.config
+    }
+
+    pub(crate) fn as_root(&self) -> bool {
+        self.0.as_root
+    }
+
+    pub(crate) fn controllers(&self) -> &Controllers {
+        &self.0.controllers
+    }
+
+    pub(crate) fn starting(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.starting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn dir(&self, id: &str) -> PathBuf {
+        self.config().root.join(id)
+    }
+
+    /// What the names of our control groups begin with: the same id may live below another root of this machine.
+    pub(crate) fn group_prefix(&self) -> String {
+        let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        let hash = crate::layout::bytes(&self.config().root).iter().fold(0xcbf2_9ce4_8422_2325, fnv);
+        format!("{hash:016x}-")
+    }
+}
+
+/// Runs what blocks off the runtime's own threads. It is never cancelled half-way.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+    }
+}
+
+pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), StepError> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).step("set the mode of", path)
+}
+
+/// The topmost of the directory and its parents that other users cannot traverse.
+pub(crate) fn barrier(path: &Path) -> Option<PathBuf> {
+    let closed = |dir: &&Path| fs::metadata(dir).is_ok_and(|about| about.mode() & 0o001 == 0);
+    path.ancestors().filter(closed).last().map(Path::to_owned)
+}
+
+fn present(program: &'static str, path: &Path, remedy: &'static str) -> Result<(), HostError> {
+    if path.is_file() { Ok(()) } else { Err(HostError::Missing { program, path: path.to_owned(), remedy }) }
+}

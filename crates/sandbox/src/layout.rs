@@ -1,0 +1,148 @@
+//! What the inside of a sandbox looks like, as arguments of bubblewrap.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use crate::spec::Spec;
+
+/// The user and group inside.
+pub(crate) const INSIDE_ID: &str = "1000";
+/// The home directory inside.
+const HOME: &str = "/home/casement";
+/// The program inside.
+pub(crate) const PROGRAM: &str = "/run/casement/program";
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// For `/run`, which holds sockets and the like.
+const RUN_BYTES: u64 = 16 << 20;
+
+/// The part of `/etc` that programs need and that tells nothing of the host's users, services or secrets. A directory
+/// here must hold no configuration that the host's administrator meant for his own programs.
+const ETC: &[&str] = &[
+    "/etc/alternatives",
+    "/etc/ca-certificates.conf",
+    "/etc/fonts",
+    "/etc/gai.conf",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/locale.alias",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/pki/tls/certs",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+    "/etc/timezone",
+];
+
+const PASSWD: &str = "casement:x:1000:1000:casement:/home/casement:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+const GROUP: &str = "casement:x:1000:\nnogroup:x:65534:\n";
+const HOSTS: &str = "127.0.0.1 localhost sandbox\n::1 localhost\n";
+const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\n";
+
+/// Files that are made for each sandbox: path inside and content.
+pub(crate) fn own_files(machine_id: &str) -> Vec<(&'static Path, Vec<u8>)> {
+    [
+        ("/etc/passwd", PASSWD),
+        ("/etc/group", GROUP),
+        ("/etc/hosts", HOSTS),
+        ("/etc/nsswitch.conf", NSSWITCH),
+        ("/etc/resolv.conf", ""),
+        ("/etc/hostname", "sandbox\n"),
+        ("/etc/machine-id", machine_id),
+    ]
+    .map(|(path, content)| (Path::new(path), content.as_bytes().to_vec()))
+    .into()
+}
+
+/// A list of arguments.
+#[derive(Default)]
+pub(crate) struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn add<const N: usize>(&mut self, words: [&dyn AsRef<OsStr>; N]) {
+        self.0.extend(words.map(|word| word.as_ref().to_owned()));
+    }
+
+    fn tmpfs(&mut self, mode: &str, bytes: u64, at: &str) {
+        self.add([&"--perms", &mode, &"--size", &bytes.to_string(), &"--tmpfs", &at]);
+    }
+
+    /// As they stand on a command line.
+    pub(crate) fn words(self) -> Vec<OsString> {
+        self.0
+    }
+
+    /// As bubblewrap reads them from a descriptor: each followed by a NUL.
+    pub(crate) fn terminated(self) -> Vec<u8> {
+        self.0.into_iter().flat_map(|word| [word.into_vec(), vec![0]]).flatten().collect()
+    }
+}
+
+/// The namespaces and what is dropped. Nested user namespaces stay allowed: a browser's own sandbox is made of them.
+pub(crate) fn isolation() -> Arguments {
+    let mut args = Arguments::default();
+    args.add([&"--unshare-user", &"--uid", &INSIDE_ID, &"--gid", &INSIDE_ID]);
+    args.add([&"--unshare-pid", &"--unshare-ipc", &"--unshare-uts", &"--unshare-cgroup-try", &"--unshare-net"]);
+    args.add([&"--hostname", &"sandbox", &"--new-session", &"--cap-drop", &"ALL", &"--clearenv"]);
+    args.add([&"--ro-bind", &"/usr", &"/usr"]);
+    for name in ["bin", "lib", "lib32", "lib64", "libx32", "sbin"] {
+        let path = Path::new("/").join(name);
+        match fs::read_link(&path) {
+            Ok(target) => args.add([&"--symlink", &target, &path]),
+            Err(_) => args.add([&"--ro-bind-try", &path, &path]),
+        }
+    }
+    args.add([&"--proc", &"/proc", &"--dev", &"/dev"]);
+    args
+}
+
+/// Everything that bubblewrap is told by descriptor. `data` are the files, each with the descriptor that holds it.
+pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i32)>) -> Arguments {
+    let mut args = isolation();
+    let environment = [("HOME", HOME), ("PATH", PATH), ("LANG", "C.UTF-8"), ("USER", "casement")];
+    for (name, value) in environment {
+        args.add([&"--setenv", &name, &value]);
+    }
+    for (name, value) in &spec.env {
+        args.add([&"--setenv", name, value]);
+    }
+    for made in ["/etc", "/etc/ssl", "/home", "/var", "/var/cache"] {
+        args.add([&"--perms", &"0755", &"--dir", &made]);
+    }
+    args.tmpfs("1777", spec.tmpfs_bytes, "/dev/shm");
+    args.tmpfs("1777", spec.tmpfs_bytes, "/tmp");
+    args.tmpfs("0755", RUN_BYTES, "/run");
+    args.tmpfs("0700", spec.tmpfs_bytes, HOME);
+    args.add([&"--chdir", &HOME]);
+    args.add([&"--symlink", &"/run", &"/var/run", &"--symlink", &"/tmp", &"/var/tmp"]);
+    // Without it every program that draws text scans all fonts anew.
+    args.add([&"--ro-bind-try", &"/var/cache/fontconfig", &"/var/cache/fontconfig"]);
+    for path in ETC {
+        args.add([&"--ro-bind-try", path, path]);
+    }
+    for path in &spec.read_only {
+        args.add([&"--ro-bind", path, path]);
+    }
+    // A mount of its own, so that the inside can neither rename nor replace what stands in it.
+    args.tmpfs("0755", RUN_BYTES, "/run/casement");
+    args.add([&"--ro-bind", &spec.egress_dir, &"/run/casement/egress"]);
+    for (path, descriptor) in data {
+        args.add([&"--perms", &"0444", &"--ro-bind-data", &descriptor.to_string(), &path]);
+    }
+    args
+}
+
+/// What is closed last, once everything stands in it. Comes after the program's own mount.
+pub(crate) const SEALED: [&str; 6] = ["--remount-ro", "/run/casement", "--remount-ro", "/dev", "--remount-ro", "/"];
+
+/// The bytes of a path, as it stands in a command line.
+pub(crate) fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
+}

@@ -1,0 +1,172 @@
+//! Processes of the host, named so that a pid that was given out anew is never taken for the old one.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+/// One process for good: its number alone would be given out again after its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) pid: i32,
+    /// In clock ticks since boot.
+    pub(crate) start_time: u64,
+}
+
+impl Identity {
+    /// The identity of the process that has this pid now.
+    pub(crate) fn of(pid: i32) -> Option<Self> {
+        Stat::read(pid).map(|stat| Self { pid, start_time: stat.start_time })
+    }
+
+    /// A handle on exactly this process; `None` when it is gone, whoever has its number now.
+    pub(crate) fn open(&self) -> Option<OwnedFd> {
+        let handle = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+        // Looked at after the handle was opened: what the handle names is alive, so the number was not given out since.
+        (Self::of(self.pid)? == *self).then_some(handle)
+    }
+}
+
+/// Whether the process has ended (a zombie has).
+pub(crate) fn ended(handle: &OwnedFd) -> bool {
+    wait_end(handle, Duration::ZERO)
+}
+
+/// Blocks until the process ends or `limit` is over; says whether it ended.
+pub(crate) fn wait_end(handle: &OwnedFd, limit: Duration) -> bool {
+    let mut watched = [PollFd::from_borrowed_fd(handle.as_fd(), PollFlags::IN)];
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    matches!(poll(&mut watched, Some(&limit)), Ok(n) if n > 0)
+}
+
+/// Kills the process behind the handle at once. One that has already gone is no error.
+pub(crate) fn kill(handle: &OwnedFd) -> Result<(), std::io::Error> {
+    match pidfd_send_signal(handle, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// What `/proc/PID/stat` tells.
+pub(crate) struct Stat {
+    pub(crate) state: u8,
+    pub(crate) parent: i32,
+    pub(crate) start_time: u64,
+}
+
+impl Stat {
+    pub(crate) fn read(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        // The name in parentheses may hold spaces and parentheses itself, so the fields are counted from the last one.
+        let mut fields = line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace();
+        let state = *fields.next()?.as_bytes().first()?;
+        let parent = fields.next()?.parse().ok()?;
+        let start_time = fields.nth(17)?.parse().ok()?;
+        Some(Self { state, parent, start_time })
+    }
+
+    fn is_alive(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X')
+    }
+}
+
+/// The pids of every process that this process can see.
+pub(crate) fn all_pids() -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// `root` and all living processes below it. Orphans of a pid namespace go to its first process, so the tree below that
+/// one is always whole.
+pub(crate) fn tree(root: i32) -> Vec<i32> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    let mut living = HashSet::new();
+    for pid in all_pids() {
+        if let Some(stat) = Stat::read(pid) {
+            children.entry(stat.parent).or_default().push(pid);
+            if stat.is_alive() {
+                living.insert(pid);
+            }
+        }
+    }
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        if let Some(below) = children.get(pid) {
+            found.extend_from_slice(below);
+        }
+        next += 1;
+    }
+    found.retain(|pid| living.contains(pid));
+    found
+}
+
+/// Every living process whose real, effective, saved or file-system user is `uid`.
+pub(crate) fn of_uid(uid: u32) -> Vec<Identity> {
+    living(|pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+        uids.split_ascii_whitespace().any(|field| field.parse() == Ok(uid))
+    })
+}
+
+/// Every living process that was started as one of `programs` (argument 0) with `marker` as one of its other arguments.
+pub(crate) fn of_marker(programs: &[&[u8]], marker: &[u8]) -> Vec<Identity> {
+    living(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut args = line.split(|byte| *byte == 0);
+        args.next().is_some_and(|program| programs.contains(&program)) && args.any(|arg| arg == marker)
+    })
+}
+
+/// The living processes that pass `test`; each identity is that of the process that was tested.
+fn living(test: impl Fn(i32) -> bool) -> Vec<Identity> {
+    let same = |pid: i32| {
+        let before = Identity::of(pid)?;
+        (test(pid) && Stat::read(pid)?.is_alive() && Identity::of(pid)? == before).then_some(before)
+    };
+    all_pids().into_iter().filter_map(same).collect()
+}
+
+/// Proportional set size of one process in bytes. Where the kernel does not let us read it (a process that gave up its
+/// dumpability, seen as an ordinary user), its private memory: never more than the true figure.
+pub(crate) fn pss_bytes(pid: i32) -> u64 {
+    let kib = |text: &str, name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().next()?.parse().ok()
+    };
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
+    let found = rollup.and_then(|text| kib(&text, "Pss:")).or_else(|| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        kib(&status, "RssAnon:")
+    });
+    found.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
+        let line = "42 (a) S 7 (b)) S 17 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 1";
+        let stat = Stat::parse(line).expect("parses");
+        assert_eq!((stat.state, stat.parent, stat.start_time), (b'S', 17, 987_654));
+    }
+
+    #[test]
+    fn a_pid_that_was_given_out_anew_is_not_taken_for_the_old_process() {
+        let me = Identity::of(std::process::id() as i32).expect("we are alive");
+        assert!(me.open().is_some());
+        let earlier = Identity { start_time: me.start_time - 1, ..me };
+        assert!(earlier.open().is_none());
+    }
+}

@@ -1,0 +1,167 @@
+//! A sandbox that was started, now or by an earlier life of the server.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{Mode, OFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::UnixStream;
+
+use crate::process::{self, Identity};
+use crate::record::{MemoryLimit, Record};
+
+/// The most of a program's output that is kept. What comes after is refused to the program, not stored.
+pub(crate) const LOG_BYTES: u64 = 64 * 1024;
+
+/// One sandbox. Cheap to clone; holding it keeps nothing alive and dropping it ends nothing.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    /// Its name.
+    pub id: String,
+    /// Its directory on the host.
+    pub dir: PathBuf,
+    /// 128 random bits in hexadecimal, made at its start: whoever speaks it is the program of exactly this start.
+    pub nonce: String,
+    /// The first process inside, as the host numbers it. For a person to read: pids are given out anew.
+    pub init_pid: i32,
+    /// The user of the host that its processes have, when the server runs as root.
+    pub host_uid: Option<u32>,
+    /// What holds its memory down.
+    pub memory: MemoryLimit,
+    /// When it was started.
+    pub started: SystemTime,
+    sockets: usize,
+    monitor: Identity,
+    cgroups: crate::cgroup::Cgroups,
+    /// `None` when it had ended before it was found.
+    init: Option<Arc<OwnedFd>>,
+    log: Option<Arc<std::fs::File>>,
+}
+
+impl Sandbox {
+    /// The sandbox of a complete record; `None` while its start is not complete.
+    pub(crate) fn of(record: Record, dir: PathBuf, log: Option<std::fs::File>) -> Option<Self> {
+        let init = record.live_processes().and_then(|processes| processes.init.open()).map(Arc::new);
+        let processes = record.processes?;
+        Some(Self {
+            id: record.id,
+            dir,
+            nonce: record.nonce,
+            init_pid: processes.init.pid,
+            host_uid: record.host_uid,
+            memory: record.memory,
+            started: UNIX_EPOCH + Duration::from_millis(record.started_ms),
+            sockets: record.sockets,
+            monitor: processes.monitor,
+            cgroups: record.cgroups,
+            init,
+            log: log.map(Arc::new),
+        })
+    }
+
+    /// Whether its first process lives. When that one ends, the kernel ends all others.
+    pub fn is_alive(&self) -> bool {
+        self.init.as_ref().is_some_and(|handle| !process::ended(handle))
+    }
+
+    /// Returns when no process of it is left, at once if that is so already.
+    ///
+    /// # Errors
+    /// If the process cannot be watched (outside a runtime with I/O, or without descriptors left).
+    pub async fn exited(&self) -> io::Result<()> {
+        let Some(handle) = &self.init else { return Ok(()) };
+        // A descriptor of its own for each who waits: one can be registered only once.
+        #[expect(deprecated, reason = "sound for an OwnedFd, which is the same descriptor for as long as it lives")]
+        let watched = AsyncFd::with_interest(handle.try_clone()?, Interest::READABLE)?;
+        watched.readable().await?.retain_ready();
+        Ok(())
+    }
+
+    /// The pids of its living processes as the host numbers them, bubblewrap's own included.
+    pub async fn pids(&self) -> Vec<i32> {
+        let this = self.clone();
+        tokio::task::spawn_blocking(move || this.pids_now()).await.unwrap_or_default()
+    }
+
+    /// Proportional set size of all its processes, in bytes. As an ordinary user a lower bound: the kernel hides the
+    /// shared part of a browser's sandboxed processes.
+    pub async fn memory_pss(&self) -> u64 {
+        let this = self.clone();
+        let sum = move || this.pids_now().into_iter().map(process::pss_bytes).sum();
+        tokio::task::spawn_blocking(sum).await.unwrap_or_default()
+    }
+
+    fn pids_now(&self) -> Vec<i32> {
+        if !self.is_alive() {
+            return Vec::new();
+        }
+        let mut pids = process::tree(self.init_pid);
+        // Ended meanwhile: then the number may be that of a stranger.
+        if !self.is_alive() {
+            return Vec::new();
+        }
+        if Identity::of(self.monitor.pid) == Some(self.monitor) {
+            pids.push(self.monitor.pid);
+        }
+        pids
+    }
+
+    /// Whether the kernel has killed a process of it because its memory was full. Known until the sandbox is ended by
+    /// [`crate::Host::end`], and only where [`Sandbox::memory`] is not [`MemoryLimit::None`].
+    pub fn oom_killed(&self) -> bool {
+        self.cgroups.has_oom_kill()
+    }
+
+    /// How many listening sockets it was given.
+    pub fn sockets(&self) -> usize {
+        self.sockets
+    }
+
+    /// Where the host reaches its listening socket `n`, counted from 0: the program's descriptor `3 + n`. The path may be
+    /// too long for a socket address; [`Sandbox::connect`] is not troubled by that.
+    pub fn listener_path(&self, n: usize) -> PathBuf {
+        sockets_dir(&self.dir).join(n.to_string())
+    }
+
+    /// Connects to its listening socket `n`, however long the path is.
+    ///
+    /// # Errors
+    /// What connecting gives: not found when there is no such socket, refused when nobody has it open any more.
+    pub async fn connect(&self, n: usize) -> io::Result<UnixStream> {
+        let dir = open_dir(&sockets_dir(&self.dir))?;
+        UnixStream::connect(short_path(&dir, n)).await
+    }
+
+    /// The beginning of what the program wrote to its standard output and error, at most 64 KiB; what it writes after that
+    /// is lost. Only in the life of the server that started it.
+    pub fn log(&self) -> Option<String> {
+        self.log.as_deref().map(read_log)
+    }
+}
+
+pub(crate) fn read_log(file: &std::fs::File) -> String {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = vec![0; LOG_BYTES as usize];
+    let read = file.read_at(&mut bytes, 0).unwrap_or(0);
+    let written = bytes[..read].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    String::from_utf8_lossy(&bytes[..written]).into_owned()
+}
+
+pub(crate) fn sockets_dir(dir: &Path) -> PathBuf {
+    dir.join("sockets")
+}
+
+/// A directory, opened only to name things in it.
+pub(crate) fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// A name for socket `n` in an open directory that always fits in a socket address.
+pub(crate) fn short_path(dir: &OwnedFd, n: usize) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{n}", dir.as_raw_fd()))
+}

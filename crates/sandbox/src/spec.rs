@@ -1,0 +1,114 @@
+//! What a caller asks for: one sandbox, described.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use crate::error::StartError;
+
+/// The most descriptors, files and arguments of one sandbox; far above what anyone needs.
+const MOST: usize = 256;
+
+/// Everything needed to start one sandbox. Nothing of it appears on a command line that other users of the host can read.
+pub struct Spec {
+    /// Name of the sandbox and of its directory: 1 to 40 characters of `0-9a-z`.
+    pub id: String,
+    /// The program on the host. A private copy of it is bound read-only at `/run/casement/program`, so that replacing
+    /// the file on the host changes nothing for a running sandbox.
+    pub program: PathBuf,
+    /// Its arguments, without the name of the program.
+    pub args: Vec<String>,
+    /// Its environment, beside `HOME`, `PATH`, `LANG` and `USER`. Nothing of the starter's own environment is passed.
+    pub env: Vec<(String, String)>,
+    /// Files that the inside sees and cannot change.
+    pub files: Vec<File>,
+    /// How many listening unix stream sockets to make. They are the program's descriptors 3, 4, … and are reached from
+    /// the host with [`crate::Sandbox::connect`].
+    pub sockets: usize,
+    /// Further open descriptors of the program, numbered after the sockets.
+    pub listeners: Vec<OwnedFd>,
+    /// A directory of the host, bound read-only at `/run/casement/egress`. Made if it is not there. When the host runs
+    /// as root, it is handed to the sandbox's group with mode 0710: the inside can connect to sockets in it (which need
+    /// mode 0666 themselves), other users of the host cannot. Its parents must be traversable.
+    pub egress_dir: PathBuf,
+    /// Further paths of the host's system, bound read-only at the same place.
+    pub read_only: Vec<PathBuf>,
+    /// The most memory in bytes, all processes and temporary files together, where the host can limit it.
+    pub memory_bytes: u64,
+    /// The most bytes in each of `/tmp`, `/dev/shm` and the home directory.
+    pub tmpfs_bytes: u64,
+    /// The most processes and threads.
+    pub max_processes: u32,
+    /// The most open files of one process.
+    pub max_open_files: u32,
+}
+
+/// A file that the inside sees and cannot change.
+pub struct File {
+    /// Absolute path inside.
+    pub inside: PathBuf,
+    /// What stands in it.
+    pub content: Vec<u8>,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The content may be a secret.
+        f.debug_struct("File").field("inside", &self.inside).field("bytes", &self.content.len()).finish()
+    }
+}
+
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments and environment may be secrets.
+        f.debug_struct("Spec").field("id", &self.id).field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+/// Whether `id` may name a sandbox: 1 to 40 characters of `0-9a-z`.
+pub(crate) fn valid_id(id: &str) -> bool {
+    (1..=40).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
+}
+
+impl Spec {
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        let refuse = |field, reason: &str| Err(StartError::Invalid { field, reason: reason.to_owned() });
+        if !valid_id(&self.id) {
+            return refuse("id", "must be 1 to 40 characters of 0-9a-z");
+        }
+        if !absolute(&self.program) {
+            return refuse("program", "must be an absolute path without ..");
+        }
+        if self.args.len() > MOST || self.args.iter().any(|a| a.contains('\0')) {
+            return refuse("args", "too many, or one holds a NUL");
+        }
+        let bad =
+            |(name, value): &(String, String)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0');
+        if self.env.len() > MOST || self.env.iter().any(bad) {
+            return refuse("env", "too many, an unusable name, or a NUL");
+        }
+        if self.files.len() > MOST || !self.files.iter().all(|f| absolute(&f.inside)) {
+            return refuse("files", "too many, or one is not at an absolute path without ..");
+        }
+        if self.sockets + self.listeners.len() > MOST {
+            return refuse("listeners", "too many");
+        }
+        if !absolute(&self.egress_dir) {
+            return refuse("egress_dir", "must be an absolute path without ..");
+        }
+        if self.read_only.len() > MOST || !self.read_only.iter().all(|p| absolute(p)) {
+            return refuse("read_only", "too many, or one is not an absolute path without ..");
+        }
+        if self.memory_bytes == 0 || self.tmpfs_bytes == 0 || self.max_processes == 0 || self.max_open_files == 0 {
+            return refuse("limits", "must be above 0");
+        }
+        Ok(())
+    }
+}
+
+/// Absolute, in UTF-8, and without `..` or NUL.
+fn absolute(path: &Path) -> bool {
+    path.is_absolute()
+        && path.to_str().is_some_and(|text| !text.contains('\0'))
+        && path.components().all(|c| !matches!(c, Component::ParentDir))
+}

@@ -1,0 +1,302 @@
+//! Starting: everything that finds the sandbox again is in place before its program runs.
+
+use std::fs;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use command_fds::{CommandFdExt, FdMapping};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::process::{Child, Command};
+
+use crate::error::{StartError, Step, StepError};
+use crate::host::{Host, PRLIMIT, SETSID, blocking, set_mode};
+use crate::layout::{self, PROGRAM};
+use crate::process::{self, Identity};
+use crate::record::{self, Processes, Record};
+use crate::sandbox::{self, Sandbox};
+use crate::spec::Spec;
+use crate::{program, uid};
+
+/// How long bubblewrap may take, on a machine that starts many at once.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const REMEDY: &str = "check that this host allows unprivileged user namespaces, nested ones too \
+    (kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0)";
+
+/// What is there before bubblewrap runs.
+struct Prepared {
+    dir: PathBuf,
+    record: Record,
+    sockets: Vec<OwnedFd>,
+    log: fs::File,
+}
+
+impl Host {
+    /// Starts it, and leaves nothing if that fails.
+    pub(crate) async fn start_whole(&self, spec: Spec) -> Result<Sandbox, StartError> {
+        let id = spec.id.clone();
+        if !self.starting().insert(id.clone()) {
+            return Err(StartError::Exists(id));
+        }
+        let started = self.start_announced(spec).await;
+        // Whoever was there first is not ours to end.
+        if !matches!(started, Ok(_) | Err(StartError::Exists(_))) {
+            let (host, id) = (self.clone(), id.clone());
+            blocking(move || {
+                if let Err(error) = host.end_now(&id) {
+                    tracing::warn!(id, %error, "a sandbox that did not start has left something");
+                }
+            })
+            .await;
+        }
+        self.starting().remove(&id);
+        started
+    }
+
+    async fn start_announced(&self, spec: Spec) -> Result<Sandbox, StartError> {
+        let host = self.clone();
+        let (spec, prepared) = blocking(move || {
+            let prepared = host.prepare(&spec);
+            (spec, prepared)
+        })
+        .await;
+        self.launch(spec, prepared?).await
+    }
+
+    /// Directory, host user, record, control groups, sockets and program. Blocks.
+    fn prepare(&self, spec: &Spec) -> Result<Prepared, StartError> {
+        let dir = self.dir(&spec.id);
+        match fs::DirBuilder::new().mode(0o700).create(&dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(StartError::Exists(spec.id.clone()));
+            }
+            made => made.step("make", &dir)?,
+        }
+        let config = self.config();
+        let host_uid = match self.as_root() {
+            true => Some(uid::claim(config.uid_base, config.uid_count, &dir)?),
+            false => None,
+        };
+        let record = Record {
+            id: spec.id.clone(),
+            nonce: record::random_hex()?,
+            boot: record::boot_id(),
+            host_uid,
+            started_ms: record::now_ms(),
+            sockets: spec.sockets,
+            memory: self.controllers().memory(),
+            cgroups: self.controllers().plan(&format!("{}{}", self.group_prefix(), spec.id)),
+            processes: None,
+        };
+        record.write(&dir)?;
+        record.cgroups.make(record.memory, spec.memory_bytes, spec.max_processes)?;
+        if host_uid.is_some() {
+            // So that the sandbox's user reaches the program. Nothing else in it can be read by others.
+            set_mode(&dir, 0o711)?;
+        }
+        let sockets = listen(&dir, spec.sockets)?;
+        hand_over(&spec.egress_dir, host_uid)?;
+        program::place(&config.root, &spec.program, &dir.join("program"))?;
+        Ok(Prepared { dir, record, sockets, log: log_file()? })
+    }
+
+    async fn launch(&self, spec: Spec, prepared: Prepared) -> Result<Sandbox, StartError> {
+        let Prepared { dir, mut record, sockets, log } = prepared;
+        let (info, info_end) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe for", &dir)?;
+        let gate = gate().step("make the gate of", &dir)?;
+        let inside_gate = gate.try_clone().step("make the gate of", &dir)?;
+        let mut child = self.spawn(spec, &dir, record.host_uid, sockets, &log, [info_end, inside_gate])?;
+        let monitor = child.id().map(|pid| pid as i32);
+        let told = tokio::time::timeout(PATIENCE, read_info(info)).await;
+        let init = told.map_err(|_| StartError::TimedOut(PATIENCE.as_secs()))?.step("read the pid of", &dir)?;
+        let both = monitor.and_then(Identity::of).zip(init.and_then(Identity::of));
+        let Some((monitor, init)) = both else {
+            // It has ended, or is about to; what it said is then complete.
+            tokio::time::timeout(PATIENCE, child.wait()).await.ok();
+            return Err(refused(&log));
+        };
+        reap(child);
+        blocking(move || {
+            record.processes = Some(Processes { monitor, init });
+            record.write(&dir)?;
+            record.cgroups.join(monitor.pid)?;
+            record.cgroups.join(init.pid)?;
+            open(&gate, &init, &log)?;
+            let gone = || StartError::TimedOut(PATIENCE.as_secs());
+            Sandbox::of(record, dir, Some(log)).ok_or_else(gone)
+        })
+        .await
+    }
+
+    /// Runs bubblewrap. When it returns, this process holds no descriptor of the sandbox but the gate and the log.
+    fn spawn(
+        &self,
+        mut spec: Spec,
+        dir: &Path,
+        host_uid: Option<u32>,
+        sockets: Vec<OwnedFd>,
+        log: &fs::File,
+        [info, gate]: [OwnedFd; 2],
+    ) -> Result<Child, StartError> {
+        let mut passed = Passed(sockets);
+        passed.0.append(&mut spec.listeners);
+        let (info, gate) = (passed.add(info), passed.add(gate));
+        let machine_id = format!("{}\n", record::random_hex()?);
+        let mut files = layout::own_files(&machine_id);
+        files.extend(spec.files.iter().map(|file| (file.inside.as_path(), file.content.clone())));
+        let mut data = Vec::with_capacity(files.len());
+        for (path, content) in files {
+            data.push((path, passed.add(memory_file(&content).step("prepare", path)?)));
+        }
+        let arguments = layout::arguments(&spec, data.into_iter()).terminated();
+        let arguments = passed.add(memory_file(&arguments).step("prepare the arguments of", dir)?);
+
+        let mut command = self.command(host_uid);
+        command.args(["--args", &arguments.to_string()]);
+        // Visible on the command line: by this word a sweep knows the remains of a start that was never recorded.
+        command.arg("--ro-bind").arg(dir.join("program")).arg(PROGRAM).args(layout::SEALED);
+        command.args(["--info-fd", &info.to_string(), "--block-fd", &gate.to_string(), "--"]);
+        command.args(limits(spec.max_processes, spec.max_open_files)).arg(PROGRAM).args(&spec.args);
+        let output = || log.try_clone().step("open the log of", dir);
+        command.stdin(Stdio::null()).stdout(output()?).stderr(output()?).env_clear().current_dir("/");
+        command.fd_mappings(passed.mappings()).map_err(std::io::Error::other).step("number the descriptors of", dir)?;
+        Ok(command.spawn().step("run", SETSID)?)
+    }
+
+    /// bubblewrap in a session of its own and, as root, as the given user without any right.
+    pub(crate) fn command(&self, host_uid: Option<u32>) -> Command {
+        let config = self.config();
+        let mut command = Command::new(SETSID);
+        if let Some(user) = host_uid {
+            command.arg(&config.setpriv);
+            command.args(["--reuid", &user.to_string(), "--regid", &user.to_string(), "--clear-groups"]);
+            command.args(["--no-new-privs", "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--"]);
+        }
+        command.arg(&config.bwrap);
+        command
+    }
+}
+
+/// Descriptors of the program and of bubblewrap, in the order of their numbers from 3 on.
+struct Passed(Vec<OwnedFd>);
+
+impl Passed {
+    /// Adds one and gives its number on the other side.
+    fn add(&mut self, descriptor: OwnedFd) -> i32 {
+        self.0.push(descriptor);
+        self.0.len() as i32 + 2
+    }
+
+    fn mappings(self) -> Vec<FdMapping> {
+        self.0.into_iter().zip(3..).map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd }).collect()
+    }
+}
+
+/// Makes the listening sockets, in a directory that only we can enter.
+fn listen(dir: &Path, count: usize) -> Result<Vec<OwnedFd>, StepError> {
+    let sockets = sandbox::sockets_dir(dir);
+    fs::DirBuilder::new().mode(0o700).create(&sockets).step("make", &sockets)?;
+    let opened = sandbox::open_dir(&sockets).step("open", &sockets)?;
+    let bind = |n| UnixListener::bind(sandbox::short_path(&opened, n)).map(OwnedFd::from).step("listen in", &sockets);
+    (0..count).map(bind).collect()
+}
+
+/// Makes the way out reachable for the sandbox's user and for no other.
+fn hand_over(dir: &Path, host_uid: Option<u32>) -> Result<(), StepError> {
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error).step("make", dir),
+        _ => {}
+    }
+    let Some(user) = host_uid else { return Ok(()) };
+    std::os::unix::fs::chown(dir, None, Some(user)).step("hand over", dir)?;
+    set_mode(dir, 0o710)
+}
+
+/// Where the program's output goes: memory of a fixed size, so that it can neither fill a disk nor block, and that breaks
+/// no pipe when the server is gone.
+fn log_file() -> Result<fs::File, StepError> {
+    let make = || {
+        let file = rustix::fs::memfd_create("log", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, sandbox::LOG_BYTES)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        Ok::<_, rustix::io::Errno>(file.into())
+    };
+    make().step("make", "the log")
+}
+
+/// A file in memory that holds `content`, to be read from its beginning.
+fn memory_file(content: &[u8]) -> std::io::Result<OwnedFd> {
+    let mut file = fs::File::from(rustix::fs::memfd_create("data", MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
+    std::io::Seek::rewind(&mut file)?;
+    Ok(file.into())
+}
+
+/// A pipe open at both ends by one descriptor. Whoever waits at it waits until a byte comes, also when we are gone: an
+/// ordinary pipe would open the gate at our death.
+fn gate() -> std::io::Result<OwnedFd> {
+    let (end, _other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let path = format!("/proc/self/fd/{}", end.as_raw_fd());
+    Ok(rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// The pid of the sandbox's first process, or nothing when bubblewrap ended without telling.
+async fn read_info(info: OwnedFd) -> std::io::Result<Option<i32>> {
+    #[derive(serde::Deserialize)]
+    struct Info {
+        #[serde(rename = "child-pid")]
+        child_pid: i32,
+    }
+    let mut text = Vec::new();
+    pipe::Receiver::from_owned_fd(info)?.take(4096).read_to_end(&mut text).await?;
+    Ok(serde_json::from_slice::<Info>(&text).ok().map(|info| info.child_pid))
+}
+
+/// Sets the limits that every process inside inherits. Done inside, where the number of processes is counted in the
+/// sandbox's own user namespace, so that sandboxes do not take from each other even where they share a user of the host;
+/// and by a program, since root without `CAP_SYS_RESOURCE` may not do it from outside.
+fn limits(max_processes: u32, max_open_files: u32) -> [String; 5] {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    // More than the starter has itself nobody can give.
+    let files = u64::from(max_open_files).min(hard);
+    [PRLIMIT.into(), format!("--nproc={max_processes}"), format!("--nofile={files}"), "--core=0".into(), "--".into()]
+}
+
+/// Lets the program run, and returns when bubblewrap has taken notice: everything inside is then in place.
+fn open(gate: &OwnedFd, init: &Identity, log: &fs::File) -> Result<(), StartError> {
+    let handle = init.open().ok_or_else(|| refused(log))?;
+    rustix::io::write(gate, b".").step("open the gate of", PROGRAM)?;
+    let deadline = Instant::now() + PATIENCE;
+    while rustix::io::ioctl_fionread(gate.as_fd()).step("watch the gate of", PROGRAM)? > 0 {
+        if process::wait_end(&handle, Duration::from_micros(250)) {
+            return Err(refused(log));
+        }
+        if Instant::now() >= deadline {
+            return Err(StartError::TimedOut(PATIENCE.as_secs()));
+        }
+    }
+    Ok(())
+}
+
+fn refused(log: &fs::File) -> StartError {
+    let said = sandbox::read_log(log).trim().to_owned();
+    let said = if said.is_empty() { "bubblewrap ended without a word".to_owned() } else { said };
+    StartError::Refused { said, remedy: REMEDY }
+}
+
+/// Takes note of bubblewrap's end, so that it does not stay as a zombie while this server lives.
+fn reap(mut child: Child) {
+    tokio::spawn(async move {
+        if let Err(error) = child.wait().await {
+            tracing::debug!(%error, "a sandbox could not be waited for");
+        }
+    });
+}

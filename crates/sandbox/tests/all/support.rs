@@ -1,0 +1,142 @@
+//! A place for sandboxes, and small programs that run in them.
+
+use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use casement_sandbox::{Host, HostConfig, Sandbox, Spec};
+use tempfile::TempDir;
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// A root directory of its own. What a failed test leaves in it is ended by `Drop`.
+pub(crate) struct Place {
+    pub(crate) host: Host,
+    pub(crate) dir: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        // Sandboxes run as other users, which must be able to pass through.
+        let open = std::fs::Permissions::from_mode(0o711);
+        let dir = tempfile::Builder::new().prefix("sandbox-test-").permissions(open).tempdir_in("/tmp")?;
+        let host = Host::new(config(&dir.path().join("root")))?;
+        Ok(Self { host, dir })
+    }
+
+    /// A sandbox that runs a shell script.
+    pub(crate) fn script(&self, id: &str, script: &str) -> Spec {
+        spec(self.dir.path(), id, script)
+    }
+
+    /// Runs a shell script to its end and gives what it wrote.
+    pub(crate) async fn output(&self, id: &str, script: &str) -> anyhow::Result<String> {
+        self.output_of(self.script(id, script)).await
+    }
+
+    pub(crate) async fn output_of(&self, spec: Spec) -> anyhow::Result<String> {
+        let sandbox = self.host.start(spec).await?;
+        within(Duration::from_secs(20), sandbox.exited()).await??;
+        let output = sandbox.log().context("the starter can read it")?;
+        self.host.end(&sandbox.id).await?;
+        Ok(output)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let host = self.host.clone();
+        let sweep = async move { host.sweep(&Default::default()).await.map(drop) };
+        let swept = std::thread::spawn(|| tokio::runtime::Runtime::new().map(|runtime| runtime.block_on(sweep)));
+        assert!(matches!(swept.join(), Ok(Ok(Ok(())))), "the sweep after a test failed");
+    }
+}
+
+pub(crate) fn config(root: &Path) -> HostConfig {
+    HostConfig {
+        root: root.to_owned(),
+        uid_base: 210_000,
+        uid_count: 10_000,
+        bwrap: "/usr/bin/bwrap".into(),
+        setpriv: "/usr/bin/setpriv".into(),
+    }
+}
+
+pub(crate) fn spec(place: &Path, id: &str, script: &str) -> Spec {
+    Spec {
+        id: id.to_owned(),
+        program: PathBuf::from("/usr/bin/dash"),
+        args: vec!["-c".to_owned(), script.to_owned()],
+        env: Vec::new(),
+        files: Vec::new(),
+        sockets: 0,
+        listeners: Vec::new(),
+        egress_dir: place.join(format!("egress-{id}")),
+        read_only: Vec::new(),
+        memory_bytes: 512 * MIB,
+        tmpfs_bytes: 64 * MIB,
+        max_processes: 100,
+        max_open_files: 256,
+    }
+}
+
+pub(crate) async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> anyhow::Result<T> {
+    tokio::time::timeout(limit, what).await.context("took too long")
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !so() {
+        if Instant::now() > deadline {
+            bail!("not within 10 s: {what}");
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// The pids of every process that is not a zombie and passes `test` on its `/proc` directory.
+pub(crate) fn processes(test: impl Fn(&Path) -> bool) -> Vec<i32> {
+    let numbered = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(numbered);
+    let alive = |pid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("State:") && !line.contains('Z') && !line.contains('X'))
+    };
+    entries.filter(alive).filter(|pid| test(&PathBuf::from(format!("/proc/{pid}")))).collect()
+}
+
+/// The living processes of a host user.
+pub(crate) fn of_uid(uid: u32) -> Vec<i32> {
+    processes(|proc| {
+        let status = std::fs::read_to_string(proc.join("status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().any(|f| f == uid.to_string()))
+    })
+}
+
+/// Whether the sandbox directory, a process that names it, or a mount of it is left anywhere.
+pub(crate) fn remains(dir: &Path) -> Vec<String> {
+    let name = dir.to_string_lossy().into_owned();
+    let holds = |path: &str| std::fs::read(path).is_ok_and(|b| String::from_utf8_lossy(&b).contains(&name));
+    let mut found: Vec<String> = Vec::new();
+    found.extend(dir.exists().then(|| format!("the directory {name}")));
+    found.extend(holds("/proc/self/mountinfo").then(|| "a mount".to_owned()));
+    found.extend(holds("/proc/net/unix").then(|| "a socket".to_owned()));
+    let by_name = processes(|proc| holds(&proc.join("cmdline").to_string_lossy()));
+    found.extend(by_name.into_iter().map(|pid| format!("process {pid}")));
+    found
+}
+
+/// The control groups of a sandbox.
+pub(crate) fn groups(id: &str) -> Vec<PathBuf> {
+    let bases = ["memory", "pids", "."].map(|c| Path::new("/sys/fs/cgroup").join(c).join("casement"));
+    let entries = bases.iter().flat_map(std::fs::read_dir).flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(&format!("-{id}"))).collect()
+}
+
+pub(crate) fn alive(sandbox: &Sandbox) -> bool {
+    sandbox.is_alive()
+}
