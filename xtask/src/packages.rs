@@ -68,7 +68,7 @@ pub(crate) fn ensure(needs: &[&'static [Need]]) -> Result<()> {
     let mut packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
     packages.sort_unstable();
     packages.dedup();
-    install(&packages)?;
+    install(&packages).with_context(|| format!("by hand, as root: apt-get install {}", packages.join(" ")))?;
     let still = self::missing(needs);
     if let Some(need) = still.first() {
         bail!("{} is still missing after its package {} was installed", need.what, need.package);
@@ -172,7 +172,7 @@ fn as_root(program: &str) -> Result<Command> {
         return Ok(Command::new(program));
     }
     if !on_path("sudo") {
-        bail!("installing needs root and there is no sudo: install what is missing as root, then try again");
+        bail!("installing needs root, and there is no sudo here");
     }
     let mut sudo = Command::new("sudo");
     sudo.arg(program);
