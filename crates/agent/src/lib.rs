@@ -1,3 +1,22 @@
 //! The first program in a session's sandbox, and its protocol.
+//!
+//! [`run`] is the program: it starts the browser and its display, forwards the browser's traffic to the one socket that leads out,
+//! and serves the session's operations on two sockets it inherits. [`protocol`] are the words it speaks, [`client`] is the other side.
 
+mod browser;
+mod cdp;
+mod chromedriver;
+mod chromium;
+pub mod client;
+mod core;
+mod dial;
+mod display;
+mod flags;
+mod forward;
+mod memory;
+mod picture;
 pub mod protocol;
+mod run;
+mod serve;
+
+pub use run::{AgentError, run};

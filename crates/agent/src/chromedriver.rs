@@ -1,0 +1,75 @@
+//! chromedriver: started when the first WebDriver client comes, started again when it died.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
+
+/// How long it has to answer `/status`.
+const START: Duration = Duration::from_secs(10);
+/// How often it is asked meanwhile.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// The one chromedriver of a sandbox. Dropping it ends the process.
+#[derive(Debug)]
+pub(crate) struct Chromedriver {
+    program: PathBuf,
+    port: u16,
+    child: Mutex<Option<Child>>,
+}
+
+impl Chromedriver {
+    pub(crate) fn new(program: PathBuf, port: u16) -> Self {
+        Self { program, port, child: Mutex::new(None) }
+    }
+
+    /// The port of a chromedriver that answers, or the word for why there is none.
+    pub(crate) async fn port(&self) -> Result<u16, &'static str> {
+        let mut child = self.child.lock().await;
+        if let Some(running) = child.as_mut()
+            && matches!(running.try_wait(), Ok(None))
+        {
+            return Ok(self.port);
+        }
+        let mut started = self.spawn().map_err(|error| {
+            tracing::warn!(%error, "chromedriver could not be started");
+            "webdriver_spawn"
+        })?;
+        let deadline = Instant::now() + START;
+        while !self.answers().await {
+            if Instant::now() >= deadline || !matches!(started.try_wait(), Ok(None)) {
+                return Err("webdriver_silent");
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        *child = Some(started);
+        Ok(self.port)
+    }
+
+    fn spawn(&self) -> std::io::Result<Child> {
+        Command::new(&self.program)
+            .arg(format!("--port={}", self.port))
+            .args(["--log-level=OFF", "--disable-build-check"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+    }
+
+    async fn answers(&self) -> bool {
+        let ask = async {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+            let request = format!("GET /status HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\n\r\n", self.port);
+            stream.write_all(request.as_bytes()).await?;
+            let mut answer = Vec::new();
+            stream.take(4096).read_to_end(&mut answer).await?;
+            std::io::Result::Ok(answer.starts_with(b"HTTP/1.1 200"))
+        };
+        matches!(tokio::time::timeout(Duration::from_secs(1), ask).await, Ok(Ok(true)))
+    }
+}

@@ -1,0 +1,364 @@
+//! The server's side of the protocol: the agent's operations as calls, every one with a deadline and a bound.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType, getpeername, recvmsg, sockopt,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::protocol::{
+    Channel, DEFAULT_HANDOUT_MS, DIAL_OK, ErrorBody, Event, HEARTBEAT_SECONDS, Handout, MAX_IMAGE_BYTES,
+    MAX_JSON_BYTES, PROTOCOL_VERSION, READY_WAIT_SECONDS, Region, ScreenshotRequest, Status, VERSION_HEADER, Viewport,
+};
+
+/// Deadline of what the agent answers from its own memory.
+const QUICK: Duration = Duration::from_secs(5);
+/// Deadline of what the browser has to work for.
+const WORK: Duration = Duration::from_secs(60);
+/// What a caller waits longer than the agent promises to take.
+const GRACE: Duration = Duration::from_secs(2);
+/// Deadline of a dialled connection; the first WebDriver one includes the start of chromedriver.
+const DIAL: Duration = Duration::from_secs(15);
+/// Longest line of the event stream.
+const MAX_LINE: usize = 64 << 10;
+/// Longest word of a refused dial.
+const MAX_WORD: u64 = 128;
+
+/// Why a call to the agent failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens: the sandbox is gone.
+    #[error("connecting to the agent: {0}")]
+    Connect(#[source] io::Error),
+    /// The connection broke off.
+    #[error("the connection to the agent broke off: {0}")]
+    Broken(#[from] hyper::Error),
+    /// No answer in time.
+    #[error("the agent did not answer within {} ms", .0.as_millis())]
+    Timeout(Duration),
+    /// The answer is longer than it may be.
+    #[error("the agent's answer is too long")]
+    TooLong,
+    /// The answer cannot be read.
+    #[error("the agent's answer cannot be read: {0}")]
+    Malformed(String),
+    /// The agent said no.
+    #[error("the agent refused: {}", .0.message)]
+    Refused(ErrorBody),
+    /// The agent could not connect to what was dialled; the word says why.
+    #[error("the agent could not connect: {0}")]
+    NotConnected(String),
+    /// Something other than a connected TCP socket came back.
+    #[error("the agent handed over something that is not a connected TCP socket")]
+    NotASocket,
+}
+
+/// The agent of one session. Keeps one connection open and makes it anew when it broke.
+///
+/// Calls on one client wait for each other; [`AgentClient::events`] and [`AgentClient::ready`] use a connection of their own.
+#[derive(Debug)]
+pub struct AgentClient {
+    path: std::path::PathBuf,
+    connection: Mutex<Option<SendRequest<Full<Bytes>>>>,
+}
+
+impl AgentClient {
+    /// Connects to the `agent` socket at `path`, whose length does not matter.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`] when nobody listens there, [`ClientError::Timeout`].
+    pub async fn connect(path: impl AsRef<Path>) -> Result<Self, ClientError> {
+        let path = path.as_ref().to_owned();
+        let connection = open(&path).await?;
+        Ok(Self { path, connection: Mutex::new(Some(connection)) })
+    }
+
+    /// How the agent and its browser are, at once.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn status(&self) -> Result<Status, ClientError> {
+        self.call(Method::GET, "/v1/status", &(), QUICK).await
+    }
+
+    /// Waits until the browser is ready or has failed, a minute at most, and answers how it is then.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn ready(&self) -> Result<Status, ClientError> {
+        let within = Duration::from_secs(READY_WAIT_SECONDS) + GRACE;
+        let mut connection = open(&self.path).await?;
+        let request = request(Method::GET, "/v1/ready", &())?;
+        let answered = timeout(within, async { json(send(&mut connection, request).await?).await });
+        answered.await.map_err(|_| ClientError::Timeout(within))?
+    }
+
+    /// Proves that the open page answers, and begins to open `start_url`.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `browser_hung` when the page did not answer within `within` (a second when absent).
+    pub async fn handout(&self, start_url: Option<String>, within: Option<Duration>) -> Result<(), ClientError> {
+        let timeout_ms = within.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+        let patience = within.unwrap_or(Duration::from_millis(DEFAULT_HANDOUT_MS)) + GRACE;
+        let body = Handout { start_url, timeout_ms };
+        self.call::<Nothing>(Method::POST, "/v1/handout", &body, patience).await.map(drop)
+    }
+
+    /// A PNG of `region`, or of everything, in exactly that many pixels.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `out_of_range` when the region does not lie within the viewport.
+    pub async fn screenshot(&self, region: Option<Region>) -> Result<Bytes, ClientError> {
+        let request = request(Method::POST, "/v1/screenshot", &ScreenshotRequest { region })?;
+        self.exchange(request, WORK, |response| async { checked(response, MAX_IMAGE_BYTES).await }).await
+    }
+
+    /// Brings the live browser to another size.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with `out_of_range` when the display cannot grow to it.
+    pub async fn viewport(&self, viewport: Viewport) -> Result<(), ClientError> {
+        self.call::<Nothing>(Method::POST, "/v1/viewport", &viewport, WORK).await.map(drop)
+    }
+
+    /// Asks the browser to close and the agent to end. Answers before that is done: the event stream tells.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn shutdown(&self) -> Result<(), ClientError> {
+        self.call::<Nothing>(Method::POST, "/v1/shutdown", &(), QUICK).await.map(drop)
+    }
+
+    /// Listens to what happens, over a connection of its own. While it is open the agent knows that it has a server.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn events(&self) -> Result<Events, ClientError> {
+        let mut connection = open(&self.path).await?;
+        let request = request(Method::GET, "/v1/events", &())?;
+        let response =
+            timeout(QUICK, send(&mut connection, request)).await.map_err(|_| ClientError::Timeout(QUICK))??;
+        if response.status() != StatusCode::OK {
+            return Err(refusal(response).await);
+        }
+        Ok(Events { body: response.into_body(), buffer: BytesMut::new(), _connection: connection })
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &'static str,
+        body: &impl Serialize,
+        within: Duration,
+    ) -> Result<T, ClientError> {
+        let request = request(method, path, body)?;
+        self.exchange(request, within, |response| async { json(response).await }).await
+    }
+
+    /// Sends `request` on the kept connection. One that was closed while idle is made anew before anything is sent on it.
+    async fn exchange<T, F: Future<Output = Result<T, ClientError>>>(
+        &self,
+        request: Request<Full<Bytes>>,
+        within: Duration,
+        read: impl FnOnce(Response<Incoming>) -> F,
+    ) -> Result<T, ClientError> {
+        let exchange = async {
+            let mut kept = self.connection.lock().await;
+            let mut connection = match kept.take() {
+                Some(connection) if !connection.is_closed() => connection,
+                _ => open(&self.path).await?,
+            };
+            let answer = read(send(&mut connection, request).await?).await?;
+            // Only kept when the exchange is whole: what broke off or timed out halfway is dropped.
+            *kept = Some(connection);
+            Ok(answer)
+        };
+        timeout(within, exchange).await.map_err(|_| ClientError::Timeout(within))?
+    }
+}
+
+/// An answer without content.
+#[derive(serde::Deserialize)]
+struct Nothing {}
+
+/// The agent's events, in order.
+#[derive(Debug)]
+pub struct Events {
+    body: Incoming,
+    buffer: BytesMut,
+    _connection: SendRequest<Full<Bytes>>,
+}
+
+impl Events {
+    /// The next event; none when the stream is at its end. Heartbeats are events too.
+    ///
+    /// # Errors
+    /// [`ClientError::Timeout`] when three heartbeats are missing: the agent hangs, is frozen or gone.
+    pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
+        let within = Duration::from_secs(HEARTBEAT_SECONDS * 3);
+        timeout(within, self.line()).await.map_err(|_| ClientError::Timeout(within))?
+    }
+
+    async fn line(&mut self) -> Result<Option<Event>, ClientError> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(end);
+                self.buffer.advance(1);
+                return serde_json::from_slice(&line).map(Some).map_err(|e| ClientError::Malformed(e.to_string()));
+            }
+            if self.buffer.len() > MAX_LINE {
+                return Err(ClientError::TooLong);
+            }
+            let Some(frame) = self.body.frame().await.transpose()? else { return Ok(None) };
+            if let Ok(data) = frame.into_data() {
+                self.buffer.extend_from_slice(&data);
+            }
+        }
+    }
+}
+
+/// Connects through the sandbox to `channel` by the `dial` socket at `path`. The socket is non-blocking and closed on exec.
+///
+/// # Errors
+/// [`ClientError::NotConnected`] with the agent's word when nothing listens inside, [`ClientError::NotASocket`] when what came
+/// back is something else than a connected TCP socket, [`ClientError::Connect`] when the sandbox is gone, [`ClientError::Timeout`].
+pub async fn dial(path: impl AsRef<Path>, channel: Channel) -> Result<TcpStream, ClientError> {
+    timeout(DIAL, async {
+        let mut stream = connect(path.as_ref()).await.map_err(ClientError::Connect)?;
+        stream.write_all(&[channel.byte()]).await.map_err(ClientError::Connect)?;
+        let (byte, passed) = receive(&stream).await.map_err(ClientError::Connect)?;
+        if byte != DIAL_OK {
+            let mut word = Vec::new();
+            stream.take(MAX_WORD).read_to_end(&mut word).await.map_err(ClientError::Connect)?;
+            return Err(ClientError::NotConnected(String::from_utf8_lossy(&word).into_owned()));
+        }
+        let socket = tcp_only(passed.ok_or(ClientError::NotASocket)?)?;
+        socket.set_nonblocking(true).map_err(ClientError::Connect)?;
+        Ok(socket)
+    })
+    .await
+    .map_err(|_| ClientError::Timeout(DIAL))?
+}
+
+/// One byte and the descriptor that came with it. Further descriptors are closed.
+async fn receive(stream: &UnixStream) -> io::Result<(u8, Option<OwnedFd>)> {
+    stream
+        .async_io(Interest::READABLE, || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut byte = [0; 1];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let message = recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, flags)?;
+            if message.bytes == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let mut passed = None;
+            for part in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(descriptors) = part {
+                    passed = descriptors.last();
+                }
+            }
+            Ok((byte[0], passed))
+        })
+        .await
+}
+
+/// A sandbox could hand over anything: only a connected TCP socket is taken.
+fn tcp_only(passed: OwnedFd) -> Result<TcpStream, ClientError> {
+    let domain = sockopt::socket_domain(&passed).map_err(|_| ClientError::NotASocket)?;
+    let kind = sockopt::socket_type(&passed).map_err(|_| ClientError::NotASocket)?;
+    let inet = domain == AddressFamily::INET || domain == AddressFamily::INET6;
+    if !inet || kind != SocketType::STREAM || getpeername(&passed).is_err() {
+        return Err(ClientError::NotASocket);
+    }
+    Ok(TcpStream::from(passed))
+}
+
+async fn open(path: &Path) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+    let opened = timeout(QUICK, async {
+        let stream = connect(path).await.map_err(ClientError::Connect)?;
+        Ok::<_, ClientError>(http1::handshake(TokioIo::new(stream)).await?)
+    });
+    let (sender, connection) = opened.await.map_err(|_| ClientError::Timeout(QUICK))??;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "the connection to an agent broke off");
+        }
+    });
+    Ok(sender)
+}
+
+/// Connects to a unix socket whose path may be longer than the kernel takes: through a descriptor of its directory.
+async fn connect(path: &Path) -> io::Result<UnixStream> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let directory = rustix::fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+    UnixStream::connect(short).await
+}
+
+fn request(method: Method, path: &'static str, body: &impl Serialize) -> Result<Request<Full<Bytes>>, ClientError> {
+    let body = if method == Method::GET { Vec::new() } else { serde_json::to_vec(body).unwrap_or_default() };
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .header(http::header::HOST, "agent")
+        .header(VERSION_HEADER, PROTOCOL_VERSION)
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|e| ClientError::Malformed(e.to_string()))
+}
+
+async fn send(
+    connection: &mut SendRequest<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, ClientError> {
+    connection.ready().await?;
+    Ok(connection.send_request(request).await?)
+}
+
+async fn json<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, ClientError> {
+    let bytes = checked(response, MAX_JSON_BYTES).await?;
+    serde_json::from_slice(&bytes).map_err(|e| ClientError::Malformed(e.to_string()))
+}
+
+async fn checked(response: Response<Incoming>, limit: usize) -> Result<Bytes, ClientError> {
+    if response.status() == StatusCode::OK { bounded(response, limit).await } else { Err(refusal(response).await) }
+}
+
+async fn refusal(response: Response<Incoming>) -> ClientError {
+    match bounded(response, MAX_JSON_BYTES).await {
+        Ok(bytes) => {
+            serde_json::from_slice(&bytes).map_or_else(|e| ClientError::Malformed(e.to_string()), ClientError::Refused)
+        }
+        Err(error) => error,
+    }
+}
+
+async fn bounded(response: Response<Incoming>, limit: usize) -> Result<Bytes, ClientError> {
+    let collected = Limited::new(response.into_body(), limit).collect().await;
+    collected.map(http_body_util::Collected::to_bytes).map_err(|error| match error.downcast::<hyper::Error>() {
+        Ok(error) => ClientError::Broken(*error),
+        Err(other) if other.is::<LengthLimitError>() => ClientError::TooLong,
+        Err(other) => ClientError::Malformed(other.to_string()),
+    })
+}

@@ -1,0 +1,136 @@
+//! What the parts of the agent share: the state of the browser, who listens for it, and when a server last spoke.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+
+use crate::browser::Browser;
+use crate::display::Display;
+use crate::protocol::{AgentConfig, PROTOCOL_VERSION, Stage, State, Status, Viewport};
+
+/// The running browser and, where there is one, its display.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) browser: Arc<Browser>,
+    pub(crate) display: Option<Display>,
+}
+
+/// State shared by the sockets and the browser's keeper.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) config: AgentConfig,
+    pub(crate) live: OnceLock<Live>,
+    /// Asked to end.
+    pub(crate) stop: Notify,
+    status: watch::Sender<Status>,
+    /// Why the browser is gone, for people. Set before the state that says so.
+    detail: Mutex<String>,
+    began: Instant,
+    contact: Mutex<Instant>,
+    streams: AtomicUsize,
+    told: AtomicUsize,
+}
+
+impl Core {
+    pub(crate) fn new(config: AgentConfig, began: Instant) -> Self {
+        let status = Status {
+            version: PROTOCOL_VERSION,
+            nonce: config.nonce.clone(),
+            state: State::Starting,
+            browser_ws_path: String::new(),
+            browser_version: String::new(),
+            user_agent: String::new(),
+            chromium_argv: Vec::new(),
+            viewport: config.viewport,
+            stages: Vec::new(),
+        };
+        Self {
+            config,
+            live: OnceLock::new(),
+            stop: Notify::new(),
+            status: watch::Sender::new(status),
+            detail: Mutex::new(String::new()),
+            began,
+            contact: Mutex::new(Instant::now()),
+            streams: AtomicUsize::new(0),
+            told: AtomicUsize::new(0),
+        }
+    }
+
+    /// The status now, and as it changes.
+    pub(crate) fn status(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
+    }
+
+    /// Notes that the start came past `name`.
+    pub(crate) fn stage(&self, name: &str) {
+        let ms = self.began.elapsed().as_secs_f64() * 1000.0;
+        self.status.send_modify(|status| status.stages.push(Stage { name: name.to_owned(), ms }));
+    }
+
+    /// Changes the status for everybody who watches it.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Status)) {
+        self.status.send_modify(change);
+    }
+
+    /// The last word on the browser.
+    pub(crate) fn end(&self, state: State, detail: String) {
+        *self.detail.lock().unwrap_or_else(PoisonError::into_inner) = detail;
+        self.status.send_modify(|status| status.state = state);
+    }
+
+    /// Why the browser is gone, for people.
+    pub(crate) fn detail(&self) -> String {
+        self.detail.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The browser, if it may be asked something.
+    pub(crate) fn ready(&self) -> Option<&Live> {
+        matches!(self.status.borrow().state, State::Ready).then(|| self.live.get())?
+    }
+
+    /// The viewport in force.
+    pub(crate) fn viewport(&self) -> Viewport {
+        self.status.borrow().viewport
+    }
+
+    /// A server spoke.
+    pub(crate) fn touch(&self) {
+        *self.contact.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// How long no server has spoken. None while one listens to the events.
+    pub(crate) fn idle(&self) -> Option<Duration> {
+        (self.streams.load(Ordering::Relaxed) == 0)
+            .then(|| self.contact.lock().unwrap_or_else(PoisonError::into_inner).elapsed())
+    }
+
+    /// Somebody was told how it ended.
+    pub(crate) fn tell(&self) {
+        self.told.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether somebody was told how it ended and nobody else waits to be.
+    pub(crate) fn everybody_knows(&self) -> bool {
+        self.told.load(Ordering::Relaxed) > 0 && self.streams.load(Ordering::Relaxed) == 0
+    }
+
+    /// Counts a listener to the events for as long as the guard lives.
+    pub(crate) fn listener(self: &Arc<Self>) -> Listener {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        Listener(Arc::clone(self))
+    }
+}
+
+/// One open event stream.
+#[derive(Debug)]
+pub(crate) struct Listener(Arc<Core>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,211 @@
+//! The private X display of a session that has one: its server, what is on it, its size.
+
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use x11rb::connection::Connection;
+use x11rb::protocol::randr::{self, ConnectionExt as _};
+use x11rb::protocol::xproto::{ConfigureWindowAux, ConnectionExt as _, ImageFormat, MapState, Window};
+use x11rb::rust_connection::RustConnection;
+
+use crate::flags;
+use crate::picture::{self, PictureError};
+use crate::protocol::{Region, Viewport};
+
+/// How long the X server has to come up.
+const START: Duration = Duration::from_secs(10);
+/// What the display can grow to when it starts smaller. An X server without hardware cannot grow past its first size.
+const ROOM: (u32, u32) = (2560, 1600);
+
+/// Why something with the display failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DisplayError {
+    #[error("the X server could not be started: {0}")]
+    Start(#[source] io::Error),
+    #[error("the X server did not say its number within {} s", START.as_secs())]
+    Silent,
+    #[error("the X server refused: {0}")]
+    X(String),
+    #[error("outside of what the display can show")]
+    OutOfRange,
+    #[error(transparent)]
+    Picture(#[from] PictureError),
+}
+
+impl DisplayError {
+    fn x(error: impl std::fmt::Display) -> Self {
+        Self::X(error.to_string())
+    }
+}
+
+/// The running X server. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Display {
+    name: String,
+    _server: Child,
+}
+
+impl Display {
+    /// Starts the X server and brings it to the size of `viewport`.
+    pub(crate) async fn start(program: &Path, viewport: Viewport) -> Result<Self, DisplayError> {
+        let (width, height) = (viewport.width.max(ROOM.0), viewport.height.max(ROOM.1));
+        let mut server = Command::new(program)
+            .args(flags::xvfb_args(Path::new("/dev/shm"), width, height))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(DisplayError::Start)?;
+        let stdout = server.stdout.take().ok_or(DisplayError::Silent)?;
+        let mut line = String::new();
+        let mut reader = BufReader::with_capacity(64, stdout);
+        let read = tokio::time::timeout(START, reader.read_line(&mut line)).await;
+        let number: u32 = match read {
+            Ok(Ok(_)) => line.trim().parse().map_err(|_| DisplayError::Silent)?,
+            Ok(Err(error)) => return Err(DisplayError::Start(error)),
+            Err(_) => return Err(DisplayError::Silent),
+        };
+        let display = Self { name: format!(":{number}"), _server: server };
+        display.resize(viewport).await?;
+        Ok(display)
+    }
+
+    /// What `DISPLAY` must be for a program to find it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Brings the display and every window on it to the size of `viewport`.
+    pub(crate) async fn resize(&self, viewport: Viewport) -> Result<(), DisplayError> {
+        let name = self.name.clone();
+        off_the_loop(move || resize(&name, viewport)).await
+    }
+
+    /// A PNG of `region` of the display, window frame included.
+    pub(crate) async fn capture(&self, region: Region) -> Result<Vec<u8>, DisplayError> {
+        let name = self.name.clone();
+        off_the_loop(move || capture(&name, region)).await
+    }
+}
+
+async fn off_the_loop<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, DisplayError> + Send + 'static,
+) -> Result<T, DisplayError> {
+    tokio::task::spawn_blocking(work).await.map_err(DisplayError::x)?
+}
+
+fn open(name: &str) -> Result<(RustConnection, Window), DisplayError> {
+    let (connection, screen) = RustConnection::connect(Some(name)).map_err(DisplayError::x)?;
+    let root = connection.setup().roots.get(screen).ok_or(DisplayError::OutOfRange)?.root;
+    Ok((connection, root))
+}
+
+fn capture(name: &str, region: Region) -> Result<Vec<u8>, DisplayError> {
+    let side = |value: u32| u16::try_from(value).map_err(|_| DisplayError::OutOfRange);
+    let edge = |value: u32| i16::try_from(value).map_err(|_| DisplayError::OutOfRange);
+    let (connection, root) = open(name)?;
+    let image = connection
+        .get_image(
+            ImageFormat::Z_PIXMAP,
+            root,
+            edge(region.x)?,
+            edge(region.y)?,
+            side(region.width)?,
+            side(region.height)?,
+            u32::MAX,
+        )
+        .map_err(DisplayError::x)?
+        .reply()
+        .map_err(DisplayError::x)?;
+    Ok(picture::from_bgrx(&image.data, region.width, region.height)?)
+}
+
+fn resize(name: &str, viewport: Viewport) -> Result<(), DisplayError> {
+    let size = |value: u32| u16::try_from(value).map_err(|_| DisplayError::OutOfRange);
+    let (width, height) = (size(viewport.width)?, size(viewport.height)?);
+    let (connection, root) = open(name)?;
+    let range =
+        connection.randr_get_screen_size_range(root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
+    if width > range.max_width || height > range.max_height {
+        return Err(DisplayError::OutOfRange);
+    }
+    set_mode(&connection, root, width, height)?;
+    fill_with_windows(&connection, root, width, height)
+}
+
+fn set_mode(connection: &RustConnection, root: Window, width: u16, height: u16) -> Result<(), DisplayError> {
+    let resources =
+        connection.randr_get_screen_resources(root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
+    let (Some(crtc), Some(output)) = (resources.crtcs.first().copied(), resources.outputs.first().copied()) else {
+        return Err(DisplayError::X("no output".to_owned()));
+    };
+    let mode = match resources.modes.iter().find(|mode| (mode.width, mode.height) == (width, height)) {
+        Some(mode) => mode.id,
+        None => new_mode(connection, root, width, height)?,
+    };
+    // Refused when the output has it already, which is as good.
+    connection.randr_add_output_mode(output, mode).map_err(DisplayError::x)?.ignore_error();
+    let configure = |mode: u32, outputs: &[u32]| {
+        connection
+            .randr_set_crtc_config(crtc, 0, resources.config_timestamp, 0, 0, mode, randr::Rotation::ROTATE0, outputs)
+            .map_err(DisplayError::x)?
+            .reply()
+            .map_err(DisplayError::x)
+    };
+    // The screen must never be smaller than what its output shows: off, size, on.
+    configure(0, &[])?;
+    connection
+        .randr_set_screen_size(root, width, height, millimetres(width), millimetres(height))
+        .map_err(DisplayError::x)?
+        .check()
+        .map_err(DisplayError::x)?;
+    configure(mode, &[output])?;
+    Ok(())
+}
+
+fn new_mode(connection: &RustConnection, root: Window, width: u16, height: u16) -> Result<u32, DisplayError> {
+    let name = format!("{width}x{height}");
+    let info = randr::ModeInfo {
+        width,
+        height,
+        dot_clock: u32::from(width) * u32::from(height) * 60,
+        htotal: width,
+        vtotal: height,
+        name_len: u16::try_from(name.len()).map_err(DisplayError::x)?,
+        ..randr::ModeInfo::default()
+    };
+    let reply = connection
+        .randr_create_mode(root, info, name.as_bytes())
+        .map_err(DisplayError::x)?
+        .reply()
+        .map_err(DisplayError::x)?;
+    Ok(reply.mode)
+}
+
+/// Physical size at 96 dots per inch.
+fn millimetres(pixels: u16) -> u32 {
+    (u32::from(pixels) * 254).div_ceil(960)
+}
+
+/// There is no window manager to do this: every window a person would see fills the display.
+fn fill_with_windows(connection: &RustConnection, root: Window, width: u16, height: u16) -> Result<(), DisplayError> {
+    let tree = connection.query_tree(root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
+    for window in tree.children {
+        let attributes = connection.get_window_attributes(window).map_err(DisplayError::x)?.reply();
+        // A window may vanish between two questions; menus and tips place themselves.
+        let Ok(attributes) = attributes else { continue };
+        if attributes.override_redirect || attributes.map_state != MapState::VIEWABLE {
+            continue;
+        }
+        let place = ConfigureWindowAux::new().x(0).y(0).width(u32::from(width)).height(u32::from(height));
+        connection.configure_window(window, &place).map_err(DisplayError::x)?.ignore_error();
+    }
+    // A question answered means that what was sent before it is done.
+    connection.get_input_focus().map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
+    Ok(())
+}

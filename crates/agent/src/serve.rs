@@ -1,0 +1,298 @@
+//! The `agent` socket: the session's operations over HTTP/1.1.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+
+use crate::cdp::CdpError;
+use crate::core::{Core, Listener, Live};
+use crate::display::DisplayError;
+use crate::picture;
+use crate::protocol::{
+    DEFAULT_HANDOUT_MS, ErrorBody, ErrorCode, Event, ExitReason, HEARTBEAT_SECONDS, Handout, MAX_JSON_BYTES, MAX_SIDE,
+    PROTOCOL_VERSION, READY_WAIT_SECONDS, Region, ScreenshotRequest, State, Status, VERSION_HEADER, Viewport,
+};
+
+/// Connections open at once.
+const MAX_CONNECTIONS: usize = 64;
+/// Longest deadline of a hand-out.
+const MAX_HANDOUT_MS: u64 = 30_000;
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A refusal: status, word, text for people.
+type Refusal = (StatusCode, ErrorCode, String);
+
+/// Serves callers until the task is dropped.
+pub(crate) async fn serve(listener: UnixListener, core: Arc<Core>) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((caller, _)) => {
+                let core = Arc::clone(&core);
+                tokio::spawn(async move {
+                    connection(caller, core).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the agent socket could not accept");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn connection(caller: UnixStream, core: Arc<Core>) {
+    let service = service_fn(move |request| {
+        let core = Arc::clone(&core);
+        async move { Ok::<_, Infallible>(handle(core, request).await) }
+    });
+    if let Err(error) =
+        http1::Builder::new().max_buf_size(64 << 10).serve_connection(TokioIo::new(caller), service).await
+    {
+        tracing::debug!(%error, "a connection to the agent broke off");
+    }
+}
+
+async fn handle(core: Arc<Core>, request: Request<Incoming>) -> Response<Body> {
+    core.touch();
+    let answer = route(&core, request).await;
+    core.touch();
+    answer.unwrap_or_else(|(status, code, message)| json(status, &ErrorBody { code, message }))
+}
+
+async fn route(core: &Arc<Core>, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    let (head, body) = request.into_parts();
+    if head.method == Method::GET && head.uri.path() == "/v1/status" {
+        // Answered to every version: this is how a caller learns which one is spoken here.
+        return Ok(json(StatusCode::OK, &*core.status().borrow()));
+    }
+    speaks_our_version(&head.headers)?;
+    match (&head.method, head.uri.path()) {
+        (&Method::GET, "/v1/ready") => Ok(json(StatusCode::OK, &ready(core).await)),
+        (&Method::GET, "/v1/events") => Ok(events(core)),
+        (&Method::POST, "/v1/handout") => hand_out(core, read(body).await?).await,
+        (&Method::POST, "/v1/screenshot") => screenshot(core, read(body).await?).await,
+        (&Method::POST, "/v1/viewport") => viewport(core, read(body).await?).await,
+        (&Method::POST, "/v1/shutdown") => {
+            core.stop.notify_one();
+            Ok(empty())
+        }
+        _ => Err((StatusCode::NOT_FOUND, ErrorCode::NotFound, "no such operation".to_owned())),
+    }
+}
+
+fn speaks_our_version(headers: &http::HeaderMap) -> Result<(), Refusal> {
+    let spoken = headers.get(VERSION_HEADER).map(|value| value.to_str().ok().and_then(|v| v.parse::<u32>().ok()));
+    match spoken {
+        None => Ok(()),
+        Some(Some(version)) if version <= PROTOCOL_VERSION => Ok(()),
+        Some(_) => {
+            let message = format!("this agent speaks version {PROTOCOL_VERSION}");
+            Err((StatusCode::BAD_REQUEST, ErrorCode::UnsupportedVersion, message))
+        }
+    }
+}
+
+async fn ready(core: &Core) -> Status {
+    let mut status = core.status();
+    let settled = status.wait_for(|status| status.state != State::Starting);
+    drop(tokio::time::timeout(Duration::from_secs(READY_WAIT_SECONDS), settled).await);
+    let status = status.borrow().clone();
+    if !matches!(status.state, State::Starting | State::Ready) {
+        core.tell();
+    }
+    status
+}
+
+async fn hand_out(core: &Core, asked: Handout) -> Result<Response<Body>, Refusal> {
+    let live = live(core)?;
+    let hung = |error: CdpError| (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::BrowserHung, error.to_string());
+    let within = Duration::from_millis(asked.timeout_ms.unwrap_or(DEFAULT_HANDOUT_MS).clamp(1, MAX_HANDOUT_MS));
+    tokio::time::timeout(within, live.browser.prove(within))
+        .await
+        .map_err(|_| hung(CdpError::Timeout { method: "hand-out", after: within }))?
+        .map_err(hung)?;
+    if let Some(url) = asked.start_url {
+        live.browser.open(&url).await.map_err(hung)?;
+    }
+    Ok(empty())
+}
+
+async fn screenshot(core: &Core, asked: ScreenshotRequest) -> Result<Response<Body>, Refusal> {
+    let live = live(core)?;
+    let whole = core.viewport();
+    let region = asked.region.unwrap_or(Region { x: 0, y: 0, width: whole.width, height: whole.height });
+    inside(region, whole)?;
+    let began = Instant::now();
+    let png = match &live.display {
+        Some(display) => display.capture(region).await.map_err(display_refusal)?,
+        None => live.browser.capture(region).await.map_err(browser_refusal)?,
+    };
+    if picture::size(&png) != Some((region.width, region.height)) {
+        let message =
+            format!("the picture is {:?} instead of {} × {}", picture::size(&png), region.width, region.height);
+        return Err((StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, message));
+    }
+    tracing::debug!(elapsed = ?began.elapsed(), bytes = png.len(), "took a picture");
+    let mut response = Response::new(Full::new(Bytes::from(png)).boxed_unsync());
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("image/png"));
+    Ok(response)
+}
+
+/// A region must lie within what is shown, whole.
+fn inside(region: Region, whole: Viewport) -> Result<(), Refusal> {
+    let fits = |start: u32, length: u32, end: u32| length > 0 && start.checked_add(length).is_some_and(|e| e <= end);
+    if fits(region.x, region.width, whole.width) && fits(region.y, region.height, whole.height) {
+        return Ok(());
+    }
+    let message = format!("the region must lie within {} × {} pixels", whole.width, whole.height);
+    Err((StatusCode::BAD_REQUEST, ErrorCode::OutOfRange, message))
+}
+
+async fn viewport(core: &Core, asked: Viewport) -> Result<Response<Body>, Refusal> {
+    let live = live(core)?;
+    if !(1..=MAX_SIDE).contains(&asked.width) || !(1..=MAX_SIDE).contains(&asked.height) {
+        let message = format!("width and height must be between 1 and {MAX_SIDE}");
+        return Err((StatusCode::BAD_REQUEST, ErrorCode::OutOfRange, message));
+    }
+    match &live.display {
+        Some(display) => display.resize(asked).await.map_err(display_refusal)?,
+        None => live.browser.resize(asked).await.map_err(browser_refusal)?,
+    }
+    core.update(|status| status.viewport = asked);
+    Ok(empty())
+}
+
+fn live(core: &Core) -> Result<&Live, Refusal> {
+    core.ready()
+        .ok_or_else(|| (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady, "the browser is not ready".to_owned()))
+}
+
+fn display_refusal(error: DisplayError) -> Refusal {
+    match error {
+        DisplayError::OutOfRange => (StatusCode::BAD_REQUEST, ErrorCode::OutOfRange, error.to_string()),
+        other => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, other.to_string()),
+    }
+}
+
+fn browser_refusal(error: CdpError) -> Refusal {
+    let code = match error {
+        CdpError::Timeout { .. } | CdpError::Closed | CdpError::Connect(_) => ErrorCode::BrowserHung,
+        CdpError::Refused { .. } => ErrorCode::Internal,
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, code, error.to_string())
+}
+
+/// One line per event: a greeting, what happens, a heartbeat so that either side notices a dead one, the end.
+fn events(core: &Arc<Core>) -> Response<Body> {
+    let hello = Event::Hello { version: PROTOCOL_VERSION, nonce: core.config.nonce.clone() };
+    let source = Source { core: Arc::clone(core), status: core.status(), first: Some(hello), last: None };
+    let listener = core.listener();
+    let lines = lines(source, listener);
+    let mut response = Response::new(StreamBody::new(lines).boxed_unsync());
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/x-ndjson"));
+    response
+}
+
+struct Source {
+    core: Arc<Core>,
+    status: watch::Receiver<Status>,
+    first: Option<Event>,
+    /// The state told last. `Starting` is not told.
+    last: Option<State>,
+}
+
+fn lines(source: Source, listener: Listener) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
+    stream::unfold((source, listener), |(mut source, listener)| async move {
+        let event = source.next().await?;
+        let mut line = serde_json::to_vec(&event).unwrap_or_default();
+        line.push(b'\n');
+        Some((Ok(Frame::data(Bytes::from(line))), (source, listener)))
+    })
+}
+
+impl Source {
+    async fn next(&mut self) -> Option<Event> {
+        if let Some(hello) = self.first.take() {
+            return Some(hello);
+        }
+        loop {
+            let state = self.status.borrow_and_update().state.clone();
+            if state != State::Starting && self.last.as_ref() != Some(&state) {
+                if self.last.as_ref().is_some_and(is_end) {
+                    return None;
+                }
+                self.last = Some(state.clone());
+                return Some(self.event(state));
+            }
+            if self.last.as_ref().is_some_and(is_end) {
+                self.core.tell();
+                return None;
+            }
+            match tokio::time::timeout(Duration::from_secs(HEARTBEAT_SECONDS), self.status.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return None,
+                Err(_) => return Some(Event::Heartbeat),
+            }
+        }
+    }
+
+    fn event(&self, state: State) -> Event {
+        match state {
+            State::Starting => Event::Heartbeat,
+            State::Ready => Event::Ready,
+            State::Failed { message, .. } => Event::Exited { reason: ExitReason::Failed, detail: message },
+            State::Exited { reason } => Event::Exited { reason, detail: self.core.detail() },
+        }
+    }
+}
+
+fn is_end(state: &State) -> bool {
+    matches!(state, State::Failed { .. } | State::Exited { .. })
+}
+
+/// The JSON of a request. An empty body stands for an empty object.
+async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, Refusal> {
+    let bytes = Limited::new(body, MAX_JSON_BYTES).collect().await.map_err(|error| {
+        let too_large = error.downcast_ref::<http_body_util::LengthLimitError>().is_some();
+        let (status, code) = if too_large {
+            (StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::TooLarge)
+        } else {
+            (StatusCode::BAD_REQUEST, ErrorCode::BadRequest)
+        };
+        (status, code, error.to_string())
+    })?;
+    let bytes = bytes.to_bytes();
+    let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+    serde_json::from_slice(text).map_err(|e| (StatusCode::BAD_REQUEST, ErrorCode::BadRequest, e.to_string()))
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    // Our own types always have a JSON form.
+    let bytes = serde_json::to_vec(value).unwrap_or_default();
+    let mut response = Response::new(Full::new(Bytes::from(bytes)).boxed_unsync());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+}
+
+fn empty() -> Response<Body> {
+    json(StatusCode::OK, &serde_json::json!({}))
+}
