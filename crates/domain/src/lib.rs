@@ -1,1 +1,33 @@
 //! Resources, rules, use cases and ports of Casement; no I/O.
+//!
+//! What a team embeds that wants Casement's rules with adapters of its own: every resource has a folder with its types
+//! (`model`), its state machine (`transitions`, where it has states), the traits it needs from outside (`ports`) and its
+//! use cases (`service`). Time, chance and identifiers come through ports as well, so a test can stand anywhere in time.
+//!
+//! Invariants:
+//! - Nothing here touches a file, a socket, a process, a clock or a random source.
+//! - Nothing here knows HTTP, SQL or a browser's protocol.
+//! - No type here derives a wire format; whoever crosses a boundary writes its own.
+//! - A status changes only through a transition, and is stored only if the row still has the state it started from.
+
+pub mod access;
+pub mod api_key;
+pub mod browser;
+pub mod clock;
+pub mod field;
+pub mod ids;
+pub mod name;
+pub mod node;
+pub mod organization;
+pub mod page;
+pub mod pool;
+pub mod project;
+pub mod session;
+pub mod store_error;
+pub mod telemetry;
+#[cfg(any(test, feature = "mocks"))]
+pub mod testing;
+
+pub use clock::{Clock, Entropy, IdSource};
+pub use ids::{ApiKeyId, BadId, BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId, TicketId, UserId};
+pub use store_error::{Replaced, StoreError};

@@ -1,0 +1,77 @@
+//! The text of a key: `csk_<id>_<secret>`, 26 and 43 characters. Shown once, kept as a hash.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use crate::clock::Entropy;
+use crate::ids::ApiKeyId;
+
+const PREFIX: &str = "csk_";
+
+/// The secret half of a key. Has no `Display` and says nothing in `Debug`.
+#[derive(Clone)]
+pub struct KeySecret([u8; 32]);
+
+impl fmt::Debug for KeySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeySecret(…)")
+    }
+}
+
+/// SHA-256 of a secret. The secret is random, so a slow hash would add nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecretHash(pub [u8; 32]);
+
+impl SecretHash {
+    /// Whether this is the hash of `secret`; takes the same time either way.
+    #[must_use]
+    pub fn matches(&self, secret: &KeySecret) -> bool {
+        self.0.ct_eq(&secret.hash().0).into()
+    }
+}
+
+impl KeySecret {
+    /// A new secret.
+    #[must_use]
+    pub fn mint(entropy: &dyn Entropy) -> Self {
+        Self(entropy.secret_bytes())
+    }
+
+    /// What is kept of it.
+    #[must_use]
+    pub fn hash(&self) -> SecretHash {
+        SecretHash(Sha256::digest(self.0).into())
+    }
+
+    /// The whole key, to be shown once.
+    #[must_use]
+    pub fn key_text(&self, id: ApiKeyId) -> String {
+        format!("{PREFIX}{id}_{}", URL_SAFE_NO_PAD.encode(self.0))
+    }
+
+    /// The last four characters of its text.
+    #[must_use]
+    pub fn last4(&self) -> String {
+        let text = URL_SAFE_NO_PAD.encode(self.0);
+        text.chars().skip(text.len() - 4).collect()
+    }
+
+    /// Reads a whole key; `None` if the text is not one.
+    #[must_use]
+    pub fn parse_key(text: &str) -> Option<(ApiKeyId, Self)> {
+        let rest = text.strip_prefix(PREFIX)?;
+        let (id, secret) = rest.split_once('_')?;
+        let bytes = URL_SAFE_NO_PAD.decode(secret).ok()?;
+        Some((id.parse().ok()?, Self(bytes.try_into().ok()?)))
+    }
+}
+
+/// The key as it is shown ever after: `csk_<id>_****<last 4>`.
+#[must_use]
+pub fn masked(id: ApiKeyId, last4: &str) -> String {
+    format!("{PREFIX}{id}_****{last4}")
+}

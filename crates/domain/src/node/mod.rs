@@ -1,0 +1,9 @@
+//! The node: one running server with its data directory. Every session names the node that runs it.
+
+mod model;
+mod ports;
+
+pub use model::Node;
+#[cfg(feature = "mocks")]
+pub use ports::MockNodeRepository;
+pub use ports::NodeRepository;

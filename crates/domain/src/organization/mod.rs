@@ -1,0 +1,11 @@
+//! The organization: who runs this installation, and its limits.
+
+mod limits;
+mod model;
+mod ports;
+
+pub use limits::{Ask, Caps, Limit, LimitExceeded, Usage, admit};
+pub use model::{FirstStart, Organization, User};
+#[cfg(feature = "mocks")]
+pub use ports::MockOrganizationRepository;
+pub use ports::OrganizationRepository;

@@ -1,0 +1,22 @@
+//! What the organization needs from outside.
+
+use async_trait::async_trait;
+
+use super::{FirstStart, Organization};
+use crate::ids::OrganizationId;
+use crate::store_error::StoreError;
+
+/// Where organizations are kept.
+#[cfg_attr(feature = "mocks", mockall::automock)]
+#[async_trait]
+pub trait OrganizationRepository: Send + Sync {
+    /// The organization.
+    async fn find(&self, id: OrganizationId) -> Result<Option<Organization>, StoreError>;
+
+    /// The organization of this installation: the oldest one.
+    async fn first(&self) -> Result<Option<Organization>, StoreError>;
+
+    /// Stores everything of `start` in one transaction if there is no organization yet; `false` if there was one, and
+    /// then nothing is changed. Two servers that start at once: one of them makes it.
+    async fn begin(&self, start: &FirstStart) -> Result<bool, StoreError>;
+}

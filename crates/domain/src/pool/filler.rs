@@ -1,0 +1,189 @@
+//! Keeps pools full: one look at a pool, and what follows from it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use time::{Duration, OffsetDateTime};
+
+use super::{Fence, Plan, Pool, PoolDeps, plan};
+use crate::browser::{Browser, BrowserRepository, BrowserState, EngineError, Launch};
+use crate::ids::{BrowserId, PoolId, ProjectId};
+use crate::session::Sessions;
+use crate::store_error::{Replaced, StoreError};
+
+/// How it goes with filling a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FillStatus {
+    /// Starts that failed in a row.
+    pub failures: u32,
+    /// Why the last one failed.
+    pub reason: Option<String>,
+    /// No start before this.
+    pub retry_at: Option<OffsetDateTime>,
+}
+
+impl FillStatus {
+    const FIRST_PAUSE: Duration = Duration::seconds(1);
+    const LONGEST_PAUSE: Duration = Duration::minutes(5);
+
+    fn failed(&self, reason: String, now: OffsetDateTime) -> Self {
+        let pause = Self::FIRST_PAUSE * 2_i32.pow(self.failures.min(10));
+        Self {
+            failures: self.failures.saturating_add(1),
+            reason: Some(reason),
+            retry_at: Some(now + pause.min(Self::LONGEST_PAUSE)),
+        }
+    }
+}
+
+/// What one look at a pool found to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Browsers to start, each by [`PoolFiller::warm`].
+    pub launches: Vec<Launch>,
+    /// Browsers to bury, each by [`Sessions::bury`].
+    pub discarded: Vec<BrowserId>,
+    /// Whose pool it is, for the turns of starting.
+    pub project: Option<ProjectId>,
+    /// When to look again if nothing happens before.
+    pub again_at: Option<OffsetDateTime>,
+}
+
+/// Fills pools of which this node is the leader.
+#[derive(Clone)]
+pub struct PoolFiller {
+    deps: PoolDeps,
+    browsers: Arc<dyn BrowserRepository>,
+    sessions: Sessions,
+    status: Arc<Mutex<HashMap<PoolId, FillStatus>>>,
+}
+
+impl PoolFiller {
+    /// How long a lead lasts unless it is renewed.
+    pub const LEAD: Duration = Duration::seconds(20);
+
+    /// The use case on these ports.
+    #[must_use]
+    pub fn new(deps: PoolDeps, browsers: Arc<dyn BrowserRepository>, sessions: Sessions) -> Self {
+        Self { deps, browsers, sessions, status: Arc::default() }
+    }
+
+    fn statuses(&self) -> MutexGuard<'_, HashMap<PoolId, FillStatus>> {
+        // Entries are replaced as a whole, so a panic elsewhere leaves no half-made one.
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it goes with filling the pool.
+    #[must_use]
+    pub fn status(&self, pool: PoolId) -> FillStatus {
+        self.statuses().get(&pool).cloned().unwrap_or_default()
+    }
+
+    /// Looks at a pool: takes or renews the lead, and says what is to be done. A pool that is gone, or that another
+    /// node leads, gives nothing to do.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn look(&self, id: PoolId) -> Result<Round, StoreError> {
+        let now = self.deps.clock.now();
+        let Some(fence) = self.deps.pools.lead(id, self.deps.node, now, now + Self::LEAD).await? else {
+            self.statuses().remove(&id);
+            return Ok(Round::default());
+        };
+        let Some(pool) = self.deps.pools.find_by_id(id).await? else { return Ok(Round::default()) };
+        let observed = self.deps.pools.observe(id).await?;
+        let steps = plan(&pool, &observed, now);
+        if steps.growth != pool.growth {
+            let _ = self.deps.pools.grow(&pool, fence, steps.growth).await?;
+        }
+        let mut round = Round { project: Some(pool.project), again_at: steps.again_at, ..Round::default() };
+        for browser in &steps.discard {
+            if self.browsers.discard(*browser).await? {
+                round.discarded.push(*browser);
+            }
+        }
+        let status = self.status(id);
+        match status.retry_at.filter(|at| *at > now && steps.start > 0) {
+            Some(at) => round.again_at = Some(round.again_at.map_or(at, |other| other.min(at))),
+            None => self.start(&pool, fence, &steps, &status, &mut round).await?,
+        }
+        Ok(round)
+    }
+
+    async fn start(
+        &self,
+        pool: &Pool,
+        fence: Fence,
+        steps: &Plan,
+        status: &FillStatus,
+        round: &mut Round,
+    ) -> Result<(), StoreError> {
+        // After a failure one start at a time is tried, so that a pool that cannot fill costs little.
+        let most = if status.failures > 0 { 1 } else { u32::MAX };
+        for _ in 0..steps.start.min(most) {
+            let browser = Browser {
+                id: BrowserId::mint(self.deps.ids.as_ref()),
+                node: self.deps.node,
+                pool: Some(pool.id),
+                shape: pool.config.shape.clone(),
+                state: BrowserState::Warming,
+                session: None,
+                created_at: self.deps.clock.now(),
+            };
+            if self.deps.pools.warm(&browser, fence).await? == Replaced::LostRace {
+                break;
+            }
+            round.launches.push(Launch {
+                id: browser.id,
+                shape: browser.shape,
+                abandoned_after_seconds: pool.config.timeout_seconds,
+            });
+        }
+        Ok(())
+    }
+
+    /// Starts one browser of a round and puts it into its pool, where the first in line gets it.
+    ///
+    /// # Errors
+    /// Why it was not put there; nothing of it is left then.
+    pub async fn warm(&self, pool: PoolId, launch: &Launch) -> Result<(), WarmError> {
+        match self.warm_quietly(launch).await {
+            Ok(()) => {
+                self.statuses().remove(&pool);
+                Ok(())
+            }
+            Err(error) => {
+                if let WarmError::Engine(engine) = &error {
+                    let next = self.status(pool).failed(engine.to_string(), self.deps.clock.now());
+                    self.statuses().insert(pool, next);
+                }
+                let _ = self.browsers.discard(launch.id).await;
+                self.sessions.bury(launch.id).await;
+                self.deps.wake.wake(pool);
+                Err(error)
+            }
+        }
+    }
+
+    async fn warm_quietly(&self, launch: &Launch) -> Result<(), WarmError> {
+        self.deps.engine.start(launch).await?;
+        match self.deps.pools.ready(launch.id, self.deps.clock.now()).await? {
+            Replaced::Yes => Ok(()),
+            Replaced::LostRace => Err(WarmError::NotWanted),
+        }
+    }
+}
+
+/// A browser was not put into its pool.
+#[derive(Debug, thiserror::Error)]
+pub enum WarmError {
+    /// It could not be started.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The pool does not want it any more.
+    #[error("the pool is gone or was changed")]
+    NotWanted,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

@@ -1,0 +1,171 @@
+//! What callers ask of a pool, before and after it was checked.
+
+use serde_json::{Map, Value};
+
+use super::PoolConfig;
+use crate::browser::{BrowserPolicy, StartUrl, Viewport};
+use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::name::SlugName;
+use crate::session::{NotSupported, ViewportInput, shape, timeout_seconds};
+use crate::telemetry;
+
+/// A pool as asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolInput {
+    /// Required on create.
+    pub size: Option<i64>,
+    /// Default: 25.
+    pub fill_rate_per_minute: Option<i64>,
+    /// Default: none. Empty on update: as it is.
+    pub name: Option<String>,
+    /// Default: 600.
+    pub timeout_seconds: Option<i64>,
+    /// Default: false.
+    pub headless: Option<bool>,
+    /// Default: false.
+    pub stealth: Option<bool>,
+    /// Default: false.
+    pub kiosk_mode: Option<bool>,
+    /// Default: 1920 × 1080.
+    pub viewport: Option<ViewportInput>,
+    /// Default: none; empty clears.
+    pub browser_policy: Option<Map<String, Value>>,
+    /// Default: none; empty clears.
+    pub start_url: Option<String>,
+    /// Default: off.
+    pub telemetry: Option<telemetry::Wish>,
+    /// Whether idle browsers should follow the profile.
+    pub refresh_on_profile_update: Option<bool>,
+    /// Whether a profile was asked for; clearing one that is not there is fine.
+    pub profile: bool,
+    /// Whether a proxy was asked for.
+    pub proxy: bool,
+    /// Whether extensions were asked for.
+    pub extensions: bool,
+}
+
+/// Changes of a pool as asked for; what is `None` stays.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UpdatePool {
+    /// The fields of create.
+    pub input: PoolInput,
+    /// Whether idle browsers of the old configuration are destroyed at once.
+    pub discard_all_idle: bool,
+}
+
+use crate::session::Refusal;
+
+impl PoolInput {
+    fn supported(&self, capture: bool) -> Result<(), NotSupported> {
+        crate::session::supported(
+            None,
+            capture,
+            [("profile", self.profile), ("proxy_id", self.proxy), ("extensions", self.extensions), ("gpu", false)],
+        )
+    }
+
+    fn common(&self, fields: &mut Fields) -> (Option<SlugName>, bool) {
+        let name = self.name.as_deref().filter(|text| !text.is_empty());
+        let name = fields.take_optional("name", name, SlugName::parse);
+        if self.refresh_on_profile_update == Some(true) && !self.profile {
+            fields.refuse("refresh_on_profile_update", Bad::new(FieldCode::MutuallyExclusive, "needs a profile"));
+        }
+        let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
+        (name, capture.is_some())
+    }
+
+    /// A new pool's name and wish.
+    ///
+    /// # Errors
+    /// The fields that break a rule, or what cannot be done here.
+    pub fn parse(self) -> Result<(Option<SlugName>, PoolConfig), Refusal> {
+        let mut fields = Fields::new();
+        let (name, capture) = self.common(&mut fields);
+        let size = fields.take_required("size", self.size, size);
+        let rate = fields.take_optional("fill_rate_per_minute", self.fill_rate_per_minute, fill_rate);
+        let timeout = fields.take_optional("timeout_seconds", self.timeout_seconds, timeout_seconds);
+        let start_url = self.start_url.as_deref().filter(|text| !text.is_empty());
+        let start_url = fields.take_optional("start_url", start_url, StartUrl::parse);
+        let shape = shape(
+            &mut fields,
+            (self.headless, self.stealth, self.kiosk_mode),
+            self.viewport,
+            self.browser_policy.clone(),
+        );
+        fields.finish()?;
+        self.supported(capture)?;
+        Ok((
+            name,
+            PoolConfig {
+                size: size.unwrap_or(1),
+                fill_rate_per_minute: rate.unwrap_or(25),
+                timeout_seconds: timeout.unwrap_or(600),
+                shape,
+                start_url,
+            },
+        ))
+    }
+
+    /// An old pool's new name (`None`: as it is) and wish.
+    ///
+    /// # Errors
+    /// The fields that break a rule, or what cannot be done here.
+    pub fn parse_onto(self, old: &PoolConfig) -> Result<(Option<SlugName>, PoolConfig), Refusal> {
+        let mut fields = Fields::new();
+        let mut new = old.clone();
+        let (name, capture) = self.common(&mut fields);
+        set(&mut new.size, fields.take_optional("size", self.size, size));
+        set(
+            &mut new.fill_rate_per_minute,
+            fields.take_optional("fill_rate_per_minute", self.fill_rate_per_minute, fill_rate),
+        );
+        set(&mut new.timeout_seconds, fields.take_optional("timeout_seconds", self.timeout_seconds, timeout_seconds));
+        set(&mut new.shape.headless, self.headless);
+        set(&mut new.shape.stealth, self.stealth);
+        set(&mut new.shape.kiosk_mode, self.kiosk_mode);
+        let viewport =
+            fields.take_optional("viewport", self.viewport, |v| Viewport::parse(v.width, v.height, v.refresh_rate));
+        set(&mut new.shape.viewport, viewport);
+        let policy = self.browser_policy.clone();
+        set(
+            &mut new.shape.policy,
+            fields.take_optional("browser_policy", policy, |map| {
+                if map.is_empty() { Ok(None) } else { BrowserPolicy::parse(map).map(Some) }
+            }),
+        );
+        set(
+            &mut new.start_url,
+            fields.take_optional("start_url", self.start_url.as_deref(), |text| {
+                if text.is_empty() { Ok(None) } else { StartUrl::parse(text).map(Some) }
+            }),
+        );
+        fields.finish()?;
+        self.supported(capture)?;
+        Ok((name, new))
+    }
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+/// The upper bound is a sanity bound; the limits of project and organization are what counts.
+fn size(value: i64) -> Result<u32, Bad> {
+    within(value, 1, 100_000)
+}
+
+fn fill_rate(value: i64) -> Result<u32, Bad> {
+    within(value, 1, 100)
+}
+
+/// # Errors
+/// The field that breaks a rule.
+pub(super) fn acquire_timeout(value: Option<i64>, config: &PoolConfig) -> Result<u32, InvalidInput> {
+    match value {
+        Some(seconds) => within(seconds, 0, 3600).map_err(|bad| InvalidInput::one(bad.at("acquire_timeout_seconds"))),
+        // As long as the pool needs to fill from empty.
+        None => Ok((100_u32.div_ceil(config.fill_rate_per_minute) * 60).min(3600)),
+    }
+}

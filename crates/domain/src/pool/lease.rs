@@ -1,0 +1,280 @@
+//! Use cases of leasing: acquire, wait, release.
+
+use std::collections::BTreeMap;
+
+use time::{Duration, OffsetDateTime};
+
+use super::input::acquire_timeout;
+use super::{Entered, LeaseRequest, Outcome, Place, Pool, PoolDeps, TakenNow, Turn, TurnEvent};
+use crate::access::Scope;
+use crate::browser::StartUrl;
+use crate::field::{Fields, InvalidInput};
+use crate::ids::{PoolId, SessionId, TicketId};
+use crate::name::LabelName;
+use crate::session::{EndSessionError, IdOrName, NotSupported, Session, SessionEvent, Sessions, Tags};
+use crate::store_error::StoreError;
+use crate::telemetry;
+
+/// A lease as asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AcquireInput {
+    /// How long to wait, 0 to 3600; default: as long as the pool needs to fill from empty.
+    pub acquire_timeout_seconds: Option<i64>,
+    /// This lease only.
+    pub name: Option<String>,
+    /// This lease only.
+    pub start_url: Option<String>,
+    /// This lease only.
+    pub tags: Option<BTreeMap<String, String>>,
+    /// Onto the pool's.
+    pub telemetry: Option<telemetry::Wish>,
+    /// A bound on the wait that the caller's own patience sets.
+    pub patience: Option<Duration>,
+}
+
+/// Nothing was leased.
+#[derive(Debug, thiserror::Error)]
+pub enum AcquireError {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// This installation cannot do it.
+    #[error(transparent)]
+    NotSupported(#[from] NotSupported),
+    /// The project has no such pool, or it was deleted during the wait.
+    #[error("browser pool {0} not found")]
+    PoolNotFound(String),
+    /// Another session bears the name.
+    #[error("a session named {0} exists already")]
+    NameTaken(String),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A session was not released.
+#[derive(Debug, thiserror::Error)]
+pub enum ReleaseError {
+    /// The project has no such pool.
+    #[error("browser pool {0} not found")]
+    PoolNotFound(String),
+    /// The session is not leased from this pool.
+    #[error("browser session {0} is not leased from this pool")]
+    NotLeased(String),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What became of an acquire so far.
+pub enum Acquired {
+    /// A browser is the caller's.
+    Leased(Box<Session>),
+    /// The caller is in line. If it goes away, [`Leases::abandon`] must be called with the ticket.
+    Waiting(Box<Waiting>),
+    /// The wait is over without a browser.
+    TimeUp,
+}
+
+/// A caller in line.
+pub struct Waiting {
+    /// Its place.
+    pub ticket: TicketId,
+    turn: Box<dyn Turn>,
+    pool: PoolId,
+    pool_text: String,
+    position: Option<i64>,
+    lease: LeaseRequest,
+    until: OffsetDateTime,
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct Leases {
+    deps: PoolDeps,
+    sessions: Sessions,
+}
+
+/// A ticket outlives its wait by this much, so that the waiter and not the clock takes it out of the line.
+const TICKET_GRACE: Duration = Duration::seconds(30);
+
+/// How many browsers that do not answer one acquire may meet before it gives up for this time.
+const DEAD_BROWSERS_MET: usize = 10;
+
+impl Leases {
+    /// The use cases on these ports.
+    #[must_use]
+    pub fn new(deps: PoolDeps, sessions: Sessions) -> Self {
+        Self { deps, sessions }
+    }
+
+    async fn pool(&self, scope: &Scope, which: &str) -> Result<Option<Pool>, StoreError> {
+        self.deps.pools.find(scope.project_id(), &IdOrName::parse(which)).await
+    }
+
+    /// Takes a browser at once, or a place in the line.
+    ///
+    /// # Errors
+    /// See [`AcquireError`].
+    pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireInput) -> Result<Acquired, AcquireError> {
+        let pool = self.pool(scope, which).await?.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
+        let (lease, seconds) = self.parse(&pool, &input)?;
+        let name_taken = || AcquireError::NameTaken(lease.name.as_ref().map(ToString::to_string).unwrap_or_default());
+        for _ in 0..DEAD_BROWSERS_MET {
+            match self.deps.line.take_now(pool.id, &lease, self.deps.clock.now()).await? {
+                TakenNow::Leased(session) => {
+                    if let Some(session) = self.hand_out(*session).await {
+                        return Ok(Acquired::Leased(Box::new(session)));
+                    }
+                }
+                TakenNow::NameTaken => return Err(name_taken()),
+                TakenNow::PoolGone => return Err(AcquireError::PoolNotFound(which.to_owned())),
+                TakenNow::Busy => break,
+            }
+        }
+        if seconds == Duration::ZERO {
+            return Ok(Acquired::TimeUp);
+        }
+        let ticket = TicketId::mint(self.deps.ids.as_ref());
+        let mut waiting = Waiting {
+            ticket,
+            turn: self.deps.turns.expect(ticket),
+            pool: pool.id,
+            pool_text: which.to_owned(),
+            position: None,
+            lease,
+            until: self.deps.clock.now() + seconds,
+        };
+        self.enter(&mut waiting).await?;
+        Ok(Acquired::Waiting(Box::new(waiting)))
+    }
+
+    fn parse(&self, pool: &Pool, input: &AcquireInput) -> Result<(LeaseRequest, Duration), AcquireError> {
+        let mut fields = Fields::new();
+        let name = fields.take_optional("name", input.name.as_deref(), LabelName::parse_in_path);
+        let start_url = fields.take_optional("start_url", input.start_url.as_deref(), StartUrl::parse);
+        let tags = fields.take_optional("tags", input.tags.clone(), Tags::parse);
+        let capture = fields.take("telemetry", telemetry::on_create(input.telemetry.as_ref())).flatten();
+        fields.finish()?;
+        let seconds = acquire_timeout(input.acquire_timeout_seconds, &pool.config)?;
+        crate::session::supported(None, capture.is_some(), [("", false); 4])?;
+        let wait = Duration::seconds(i64::from(seconds));
+        let wait = input.patience.map_or(wait, |patience| wait.min(patience));
+        let session = SessionId::mint(self.deps.ids.as_ref());
+        Ok((LeaseRequest { session, name, start_url, tags: tags.unwrap_or_default() }, wait))
+    }
+
+    async fn enter(&self, waiting: &mut Waiting) -> Result<(), AcquireError> {
+        let place = Place {
+            pool: waiting.pool,
+            ticket: waiting.ticket,
+            position: waiting.position,
+            lease: waiting.lease.clone(),
+            node: self.deps.node,
+            expires_at: waiting.until + TICKET_GRACE,
+        };
+        match self.deps.line.enter(&place, self.deps.clock.now()).await? {
+            Entered::Yes(position) => waiting.position = Some(position),
+            Entered::PoolGone => return Err(AcquireError::PoolNotFound(waiting.pool_text.clone())),
+        }
+        Ok(())
+    }
+
+    /// Waits in line to its end: a browser, or the time is up. Never answers [`Acquired::Waiting`].
+    ///
+    /// # Errors
+    /// See [`AcquireError`]; the caller is out of the line then.
+    pub async fn wait(&self, waiting: &mut Waiting) -> Result<Acquired, AcquireError> {
+        let mut event = TurnEvent::Look;
+        loop {
+            let outcome = match event {
+                TurnEvent::Look => self.deps.line.outcome(waiting.ticket).await?,
+                TurnEvent::TimeUp | TurnEvent::Stopping => self.deps.line.leave(waiting.ticket).await?,
+            };
+            match outcome {
+                Outcome::Waiting => {}
+                Outcome::Granted(session) => {
+                    if let Some(session) = self.hand_out(*session).await {
+                        return Ok(Acquired::Leased(Box::new(session)));
+                    }
+                    if event != TurnEvent::Look {
+                        return Ok(Acquired::TimeUp);
+                    }
+                    // Its browser did not answer; it keeps its place in the line.
+                    waiting.lease.session = SessionId::mint(self.deps.ids.as_ref());
+                    self.enter(waiting).await?;
+                    continue;
+                }
+                Outcome::NameTaken => {
+                    let name = waiting.lease.name.as_ref().map(ToString::to_string).unwrap_or_default();
+                    return Err(AcquireError::NameTaken(name));
+                }
+                Outcome::Gone if event == TurnEvent::Look => {
+                    return Err(AcquireError::PoolNotFound(waiting.pool_text.clone()));
+                }
+                Outcome::Gone => return Ok(Acquired::TimeUp),
+            }
+            event = waiting.turn.wait(waiting.until).await;
+        }
+    }
+
+    /// A caller in line is gone: its ticket leaves, and if it was its turn just then, the browser goes to the next.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn abandon(&self, ticket: TicketId) -> Result<(), StoreError> {
+        match self.deps.line.leave(ticket).await? {
+            Outcome::Granted(session) => self.undelivered(session.id).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// The answer with this session never reached its caller: nobody touched the browser, so the next may have it.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn undelivered(&self, session: SessionId) -> Result<(), StoreError> {
+        match self.sessions.end(session, SessionEvent::Undelivered).await {
+            Err(EndSessionError::Store(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The browser of a new lease answers now, or the lease is over before it began.
+    async fn hand_out(&self, session: Session) -> Option<Session> {
+        let browser = session.browser?;
+        match self.deps.engine.hand_out(browser, session.start_url.clone()).await {
+            Ok(()) => {
+                self.sessions.activity().watch(&session);
+                Some(session)
+            }
+            Err(_) => {
+                let _ = self.sessions.end(session.id, SessionEvent::StartFailed).await;
+                None
+            }
+        }
+    }
+
+    /// Gives a leased browser back. The whole sandbox ends and a fresh one takes its place.
+    ///
+    /// # Errors
+    /// See [`ReleaseError`].
+    pub async fn release(&self, scope: &Scope, which: &str, session: &str) -> Result<(), ReleaseError> {
+        let pool = self.pool(scope, which).await?.ok_or_else(|| ReleaseError::PoolNotFound(which.to_owned()))?;
+        let not_leased = || ReleaseError::NotLeased(session.to_owned());
+        let id: SessionId = session.parse().map_err(|_| not_leased())?;
+        let found = self.sessions.active(id).await.map_err(|error| match error {
+            crate::session::UseSessionError::Store(error) => ReleaseError::Store(error),
+            _ => not_leased(),
+        })?;
+        let from_here = found.pool.as_ref().is_some_and(|from| from.id == pool.id);
+        if !from_here {
+            return Err(not_leased());
+        }
+        match self.sessions.end(id, SessionEvent::Release).await {
+            Ok(_) => Ok(()),
+            Err(EndSessionError::Store(error)) => Err(error.into()),
+            Err(_) => Err(not_leased()),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The browser pool: a wish for so many warm browsers of one shape, and the line of those who wait for one.
+
+mod fair;
+mod filler;
+mod input;
+mod lease;
+mod model;
+mod plan;
+mod ports;
+mod service;
+
+pub use fair::FairQueue;
+pub use filler::{FillStatus, PoolFiller, Round, WarmError};
+pub use input::{PoolInput, UpdatePool};
+pub use lease::{AcquireError, AcquireInput, Acquired, Leases, ReleaseError, Waiting};
+pub use model::{Growth, Pool, PoolConfig, PoolCounts};
+pub use plan::{IdleBrowser, Observed, Plan, plan};
+pub use ports::{
+    Entered, Fence, LeaseRequest, Outcome, Place, PoolDeleted, PoolFilter, PoolRepository, PoolStored, TakenNow, Turn,
+    TurnEvent, Turns, WaitingLine,
+};
+#[cfg(feature = "mocks")]
+pub use ports::{MockPoolRepository, MockTurn, MockTurns, MockWaitingLine};
+pub use service::{CreatePoolError, DeletePoolError, PoolDeps, Pools, UpdatePoolError};

@@ -1,0 +1,59 @@
+//! What a pool is.
+
+use time::OffsetDateTime;
+
+use crate::browser::{Shape, StartUrl};
+use crate::ids::{PoolId, ProjectId};
+use crate::name::SlugName;
+
+/// What a pool wishes for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// How many browsers it holds, warming, idle and leased ones together; at least 1.
+    pub size: u32,
+    /// How much it may grow per minute, in percent of its size, 1 to 100. A replacement is no growth.
+    pub fill_rate_per_minute: u32,
+    /// Idle timeout of its leases, 10 to 259200 seconds.
+    pub timeout_seconds: u32,
+    /// What its browsers are started as.
+    pub shape: Shape,
+    /// What a lease opens first, unless it says otherwise.
+    pub start_url: Option<StartUrl>,
+}
+
+/// How far a pool may grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// How many browsers it may hold now; at most its size.
+    pub allowance: u32,
+    /// Since when the next one is being earned.
+    pub since: OffsetDateTime,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Which one.
+    pub id: PoolId,
+    /// Whose it is.
+    pub project: ProjectId,
+    /// Unique in the project, without case and accents.
+    pub name: Option<SlugName>,
+    /// Its wish.
+    pub config: PoolConfig,
+    /// How far it may grow.
+    pub growth: Growth,
+    /// When it was made.
+    pub created_at: OffsetDateTime,
+    /// When its wish last changed.
+    pub updated_at: OffsetDateTime,
+}
+
+/// What a pool has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Idle browsers.
+    pub available: u32,
+    /// Leased browsers.
+    pub acquired: u32,
+}

@@ -1,0 +1,267 @@
+//! Use cases of pools: create, list, get, update, delete, flush.
+
+use std::sync::Arc;
+
+use super::{
+    Growth, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolInput, PoolRepository, PoolStored, Turns, UpdatePool,
+    WaitingLine,
+};
+use crate::access::{ProjectArchived, Scope};
+use crate::browser::BrowserEngine;
+use crate::clock::{Clock, IdSource};
+use crate::field::InvalidInput;
+use crate::ids::{NodeId, PoolId};
+use crate::name::SlugName;
+use crate::organization::LimitExceeded;
+use crate::page::{Listed, Page};
+use crate::session::{
+    EndSessionError, IdOrName, NotSupported, PoolWake, Refusal, SessionEvent, SessionRepository, Sessions,
+};
+use crate::store_error::StoreError;
+
+/// What the use cases of pools stand on.
+#[derive(Clone)]
+pub struct PoolDeps {
+    /// This node.
+    pub node: NodeId,
+    /// Where pools are kept.
+    pub pools: Arc<dyn PoolRepository>,
+    /// Where sessions are kept.
+    pub sessions: Arc<dyn SessionRepository>,
+    /// Who waits.
+    pub line: Arc<dyn WaitingLine>,
+    /// Where waiters are woken.
+    pub turns: Arc<dyn Turns>,
+    /// What runs browsers.
+    pub engine: Arc<dyn BrowserEngine>,
+    /// Who fills pools.
+    pub wake: Arc<dyn PoolWake>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identifiers.
+    pub ids: Arc<dyn IdSource>,
+    /// How many pools a project may have.
+    pub max_pools: u32,
+}
+
+/// A pool was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreatePoolError {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// This installation cannot do it.
+    #[error(transparent)]
+    NotSupported(#[from] NotSupported),
+    /// The project takes nothing new.
+    #[error(transparent)]
+    Archived(#[from] ProjectArchived),
+    /// Another pool bears the name.
+    #[error("a pool named {0} exists already")]
+    NameTaken(SlugName),
+    /// It would go over a limit.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// The project is gone.
+    #[error("the project was deleted")]
+    ProjectGone,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A pool was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum UpdatePoolError {
+    /// The project has no such pool.
+    #[error("browser pool {0} not found")]
+    NotFound(String),
+    /// What a create may meet, too.
+    #[error(transparent)]
+    Input(#[from] CreatePoolError),
+}
+
+/// A pool was not deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum DeletePoolError {
+    /// The project has no such pool.
+    #[error("browser pool {0} not found")]
+    NotFound(String),
+    /// Browsers are leased.
+    #[error("{leased} browsers of the pool are leased; release them, or delete the pool with force")]
+    InUse {
+        /// How many.
+        leased: u32,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<Refusal> for CreatePoolError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid(invalid) => invalid.into(),
+            Refusal::NotSupported(unsupported) => unsupported.into(),
+        }
+    }
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct Pools {
+    deps: PoolDeps,
+    sessions: Sessions,
+}
+
+impl Pools {
+    /// How many pools a project may have, unless configured.
+    pub const DEFAULT_MAX_POOLS: u32 = 100;
+
+    /// The use cases on these ports.
+    #[must_use]
+    pub fn new(deps: PoolDeps, sessions: Sessions) -> Self {
+        Self { deps, sessions }
+    }
+
+    /// Creates a pool; its browsers are started at once.
+    ///
+    /// # Errors
+    /// See [`CreatePoolError`].
+    pub async fn create(&self, scope: &Scope, input: PoolInput) -> Result<(Pool, PoolCounts), CreatePoolError> {
+        scope.writable()?;
+        let (name, config) = input.parse()?;
+        let now = self.deps.clock.now();
+        let pool = Pool {
+            id: PoolId::mint(self.deps.ids.as_ref()),
+            project: scope.project_id(),
+            name,
+            growth: Growth { allowance: config.size, since: now },
+            config,
+            created_at: now,
+            updated_at: now,
+        };
+        let stored = self.deps.pools.create(scope.organization(), &pool, self.deps.max_pools).await?;
+        self.stored(stored, &pool)?;
+        self.deps.wake.wake(pool.id);
+        Ok((pool, PoolCounts::default()))
+    }
+
+    fn stored(&self, stored: PoolStored, pool: &Pool) -> Result<(), CreatePoolError> {
+        match (stored, &pool.name) {
+            (PoolStored::Yes, _) => Ok(()),
+            (PoolStored::NameTaken, Some(name)) => Err(CreatePoolError::NameTaken(name.clone())),
+            (PoolStored::NameTaken, None) => unreachable!("a pool without a name takes none"),
+            (PoolStored::LimitExceeded(limit), _) => Err(limit.into()),
+            (PoolStored::Gone, _) => Err(CreatePoolError::ProjectGone),
+        }
+    }
+
+    async fn find(&self, scope: &Scope, which: &str) -> Result<Option<Pool>, StoreError> {
+        self.deps.pools.find(scope.project_id(), &IdOrName::parse(which)).await
+    }
+
+    /// The project's pool and what it has; `None` if there is none.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn get(&self, scope: &Scope, which: &str) -> Result<Option<(Pool, PoolCounts)>, StoreError> {
+        let Some(pool) = self.find(scope, which).await? else { return Ok(None) };
+        let counts = self.deps.pools.counts(pool.id).await?;
+        Ok(Some((pool, counts)))
+    }
+
+    /// The project's pools, newest first.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn list(
+        &self,
+        scope: &Scope,
+        filter: &PoolFilter,
+        page: Page,
+    ) -> Result<Listed<(Pool, PoolCounts)>, StoreError> {
+        self.deps.pools.list(scope.project_id(), filter, page).await
+    }
+
+    /// Changes a pool. Idle browsers keep the old configuration unless they are to be discarded.
+    ///
+    /// # Errors
+    /// See [`UpdatePoolError`].
+    pub async fn update(
+        &self,
+        scope: &Scope,
+        which: &str,
+        update: UpdatePool,
+    ) -> Result<(Pool, PoolCounts), UpdatePoolError> {
+        scope.writable().map_err(CreatePoolError::from)?;
+        // Ends: each lost race means that another change came through.
+        loop {
+            let found = self.find(scope, which).await.map_err(CreatePoolError::from)?;
+            let current = found.ok_or_else(|| UpdatePoolError::NotFound(which.to_owned()))?;
+            let (name, config) = update.input.clone().parse_onto(&current.config).map_err(CreatePoolError::from)?;
+            let now = self.deps.clock.now();
+            let growth = Growth {
+                allowance: current.growth.allowance.min(config.size),
+                since: if config.size > current.config.size { now } else { current.growth.since },
+            };
+            let next = Pool {
+                name: name.or_else(|| current.name.clone()),
+                config,
+                growth,
+                updated_at: now,
+                ..current.clone()
+            };
+            match self.deps.pools.replace(scope.organization(), &current, &next).await.map_err(CreatePoolError::from)? {
+                PoolStored::Gone => continue,
+                other => self.stored(other, &next)?,
+            }
+            if update.discard_all_idle {
+                self.flush_pool(next.id).await.map_err(CreatePoolError::from)?;
+            }
+            self.deps.wake.wake(next.id);
+            let counts = self.deps.pools.counts(next.id).await.map_err(CreatePoolError::from)?;
+            return Ok((next, counts));
+        }
+    }
+
+    /// Deletes a pool. With `force` the sessions leased from it end.
+    ///
+    /// # Errors
+    /// See [`DeletePoolError`].
+    pub async fn delete(&self, scope: &Scope, which: &str, force: bool) -> Result<(), DeletePoolError> {
+        let pool = self.find(scope, which).await?.ok_or_else(|| DeletePoolError::NotFound(which.to_owned()))?;
+        match self.deps.pools.delete(pool.id, force).await? {
+            PoolDeleted::InUse(leased) => return Err(DeletePoolError::InUse { leased }),
+            PoolDeleted::NotFound => return Err(DeletePoolError::NotFound(which.to_owned())),
+            PoolDeleted::Yes => {}
+        }
+        for session in self.deps.sessions.of_pool(pool.id).await? {
+            match self.sessions.end(session.id, SessionEvent::Delete).await {
+                Err(EndSessionError::Store(error)) => return Err(error.into()),
+                _ => continue,
+            }
+        }
+        self.deps.wake.wake(pool.id);
+        Ok(())
+    }
+
+    /// Ends the idle browsers of a pool; fresh ones come at its fill rate. `false` if there is no such pool.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn flush(&self, scope: &Scope, which: &str) -> Result<bool, StoreError> {
+        let Some(pool) = self.find(scope, which).await? else { return Ok(false) };
+        self.flush_pool(pool.id).await?;
+        Ok(true)
+    }
+
+    async fn flush_pool(&self, pool: PoolId) -> Result<(), StoreError> {
+        let discarded = self.deps.pools.flush(pool, self.deps.clock.now()).await?;
+        for browser in discarded {
+            self.sessions.bury(browser).await;
+        }
+        self.deps.wake.wake(pool);
+        Ok(())
+    }
+}

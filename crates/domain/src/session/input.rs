@@ -1,0 +1,268 @@
+//! What callers ask for, before and after it was checked.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::browser::{BrowserPolicy, Shape, StartUrl, Viewport};
+use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::name::LabelName;
+use crate::telemetry;
+
+/// Valid, but this installation cannot do it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct NotSupported {
+    /// Which field asked for it.
+    pub field: &'static str,
+    /// Why it cannot be done.
+    pub why: &'static str,
+}
+
+/// A viewport as it came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ViewportInput {
+    /// In pixels.
+    pub width: Option<i64>,
+    /// In pixels.
+    pub height: Option<i64>,
+    /// In hertz.
+    pub refresh_rate: Option<i64>,
+}
+
+impl ViewportInput {
+    fn parse(self) -> Result<Viewport, Bad> {
+        Viewport::parse(self.width, self.height, self.refresh_rate)
+    }
+}
+
+/// The caller's own keys and values: at most 50; keys of 1 to 128, values of up to 256 characters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tags(BTreeMap<String, String>);
+
+impl Tags {
+    /// # Errors
+    /// The bound that is left, with the key.
+    pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, Bad> {
+        if pairs.len() > 50 {
+            return Err(Bad::new(FieldCode::TooMany, "must have at most 50 pairs"));
+        }
+        for (key, value) in &pairs {
+            let shown: String = key.chars().take(128).collect();
+            if key.is_empty() {
+                return Err(Bad::new(FieldCode::TooShort, "a key must have at least 1 character"));
+            }
+            if key.chars().nth(128).is_some() {
+                return Err(Bad::new(FieldCode::TooLong, "a key must have at most 128 characters").of(shown));
+            }
+            if value.chars().nth(256).is_some() {
+                return Err(Bad::new(FieldCode::TooLong, "must have at most 256 characters").of(shown));
+            }
+            // PostgreSQL's text and every terminal stumble over it.
+            if key.contains('\0') || value.contains('\0') {
+                return Err(Bad::new(FieldCode::InvalidFormat, "may not hold NUL").of(shown.replace('\0', "")));
+            }
+        }
+        Ok(Self(pairs))
+    }
+
+    /// The pairs.
+    #[must_use]
+    pub fn as_map(&self) -> &BTreeMap<String, String> {
+        &self.0
+    }
+}
+
+/// A session as asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CreateSession {
+    /// Default: false.
+    pub headless: Option<bool>,
+    /// Default: false.
+    pub stealth: Option<bool>,
+    /// Default: false.
+    pub gpu: Option<bool>,
+    /// Default: false.
+    pub kiosk_mode: Option<bool>,
+    /// Default: none.
+    pub name: Option<String>,
+    /// Default: 60.
+    pub timeout_seconds: Option<i64>,
+    /// Default: 1920 × 1080.
+    pub viewport: Option<ViewportInput>,
+    /// Default: none.
+    pub browser_policy: Option<Map<String, Value>>,
+    /// Default: none.
+    pub start_url: Option<String>,
+    /// Default: none.
+    pub tags: Option<BTreeMap<String, String>>,
+    /// Default: off.
+    pub telemetry: Option<telemetry::Wish>,
+    /// Whether a profile was asked for.
+    pub profile: bool,
+    /// Whether a proxy was asked for.
+    pub proxy: bool,
+    /// Whether extensions were asked for.
+    pub extensions: bool,
+    /// Whether an invocation was named.
+    pub invocation: bool,
+}
+
+/// A session as asked for, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionWish {
+    /// What browser it needs.
+    pub shape: Shape,
+    /// See [`Session`](super::Session).
+    pub name: Option<LabelName>,
+    /// See [`Session`](super::Session).
+    pub timeout_seconds: u32,
+    /// See [`Session`](super::Session).
+    pub start_url: Option<StartUrl>,
+    /// See [`Session`](super::Session).
+    pub tags: Tags,
+}
+
+/// Either kind of refusal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// It cannot be done here.
+    #[error(transparent)]
+    NotSupported(#[from] NotSupported),
+}
+
+/// Idle timeout of a session or pool: 10 to 259200 seconds.
+///
+/// # Errors
+/// `out_of_range`.
+pub fn timeout_seconds(value: i64) -> Result<u32, Bad> {
+    within(value, 10, 259_200)
+}
+
+/// The shape that the fields common to sessions and pools ask for; refusals go into `fields`.
+pub fn shape(
+    fields: &mut Fields,
+    (headless, stealth, kiosk_mode): (Option<bool>, Option<bool>, Option<bool>),
+    viewport: Option<ViewportInput>,
+    policy: Option<Map<String, Value>>,
+) -> Shape {
+    let viewport = fields.take_optional("viewport", viewport, ViewportInput::parse).unwrap_or_default();
+    let policy = policy.filter(|map| !map.is_empty());
+    Shape {
+        headless: headless.unwrap_or(false),
+        stealth: stealth.unwrap_or(false),
+        kiosk_mode: kiosk_mode.unwrap_or(false),
+        viewport,
+        policy: fields.take_optional("browser_policy", policy, BrowserPolicy::parse),
+    }
+}
+
+/// What this installation cannot do yet; never accepted and ignored.
+pub(crate) fn supported(
+    gpu: Option<bool>,
+    telemetry_on: bool,
+    asked: [(&'static str, bool); 4],
+) -> Result<(), NotSupported> {
+    if gpu == Some(true) {
+        return Err(NotSupported { field: "gpu", why: "this installation has no GPU for sessions" });
+    }
+    for (field, asked) in asked {
+        if asked {
+            return Err(NotSupported { field, why: "this installation does not offer it" });
+        }
+    }
+    if telemetry_on {
+        return Err(NotSupported { field: "telemetry", why: "this installation does not capture telemetry" });
+    }
+    Ok(())
+}
+
+impl CreateSession {
+    /// # Errors
+    /// The fields that break a rule, or what cannot be done here.
+    pub fn parse(self) -> Result<SessionWish, Refusal> {
+        let mut fields = Fields::new();
+        if self.gpu == Some(true) && self.headless == Some(true) {
+            fields.refuse("gpu", Bad::new(FieldCode::MutuallyExclusive, "needs headless to be false"));
+        }
+        let name = fields.take_optional("name", self.name, |text| LabelName::parse_in_path(&text));
+        let timeout = fields.take_optional("timeout_seconds", self.timeout_seconds, timeout_seconds);
+        let shape =
+            shape(&mut fields, (self.headless, self.stealth, self.kiosk_mode), self.viewport, self.browser_policy);
+        let start_url = fields.take_optional("start_url", self.start_url, |text| StartUrl::parse(&text));
+        let tags = fields.take_optional("tags", self.tags, Tags::parse);
+        let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
+        fields.finish()?;
+        supported(
+            self.gpu,
+            capture.is_some(),
+            [
+                ("profile", self.profile),
+                ("proxy_id", self.proxy),
+                ("extensions", self.extensions),
+                ("invocation_id", self.invocation),
+            ],
+        )?;
+        Ok(SessionWish {
+            shape,
+            name,
+            timeout_seconds: timeout.unwrap_or(60),
+            start_url,
+            tags: tags.unwrap_or_default(),
+        })
+    }
+}
+
+/// Changes of a session as asked for. The outer `None` leaves as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UpdateSession {
+    /// `Some(None)` and the empty name clear.
+    pub name: Option<Option<String>>,
+    /// Replaces all of them.
+    pub tags: Option<BTreeMap<String, String>>,
+    /// Another size.
+    pub viewport: Option<ViewportInput>,
+    /// Whether the size may change while somebody watches.
+    pub force_viewport: bool,
+    /// Telemetry as asked for.
+    pub telemetry: Option<telemetry::Wish>,
+    /// Whether a profile was asked for.
+    pub profile: bool,
+    /// Whether a proxy was asked for; clearing one that is not there is fine.
+    pub proxy: bool,
+}
+
+/// Changes of a session, checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionChanges {
+    /// The new name; `Some(None)` clears.
+    pub name: Option<Option<LabelName>>,
+    /// The new tags.
+    pub tags: Option<Tags>,
+    /// The new size, and whether it may change while somebody watches.
+    pub viewport: Option<(Viewport, bool)>,
+}
+
+impl UpdateSession {
+    /// # Errors
+    /// The fields that break a rule, or what cannot be done here.
+    pub fn parse(self) -> Result<SessionChanges, Refusal> {
+        let mut fields = Fields::new();
+        let name = fields.take_optional("name", self.name, |name| {
+            name.filter(|text| !text.is_empty()).map(|text| LabelName::parse_in_path(&text)).transpose()
+        });
+        let tags = fields.take_optional("tags", self.tags, Tags::parse);
+        let viewport = fields.take_optional("viewport", self.viewport, ViewportInput::parse);
+        let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
+        fields.finish()?;
+        supported(
+            None,
+            capture.is_some(),
+            [("profile", self.profile), ("proxy_id", self.proxy), ("extensions", false), ("invocation_id", false)],
+        )?;
+        Ok(SessionChanges { name, tags, viewport: viewport.map(|size| (size, self.force_viewport)) })
+    }
+}

@@ -1,0 +1,21 @@
+//! The browser session: one lease of one browser by one caller.
+
+mod activity;
+mod input;
+mod model;
+mod ports;
+mod service;
+mod transitions;
+
+pub use activity::{Activity, ActivityGuard};
+pub(crate) use input::supported;
+pub use input::{
+    CreateSession, NotSupported, Refusal, SessionChanges, SessionWish, Tags, UpdateSession, ViewportInput, shape,
+    timeout_seconds,
+};
+pub use model::{EndReason, IdOrName, PoolRef, Session, SessionState, StatusFilter};
+pub use ports::{Connections, Created, PoolWake, SessionFilter, SessionRepository};
+#[cfg(feature = "mocks")]
+pub use ports::{MockConnections, MockPoolWake, MockSessionRepository};
+pub use service::{CreateSessionError, EndSessionError, SessionDeps, Sessions, UpdateSessionError, UseSessionError};
+pub use transitions::{SessionEvent, SessionRefused};

@@ -1,0 +1,168 @@
+//! What a session is.
+
+use std::str::FromStr;
+
+use time::{Duration, OffsetDateTime};
+
+use super::Tags;
+use crate::browser::{Shape, StartUrl};
+use crate::ids::{BadId, BrowserId, NodeId, PoolId, ProjectId, SessionId};
+use crate::name::{LabelName, SlugName};
+
+/// Why a session ended; stands in close frames, logs and the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EndReason {
+    /// Its caller deleted it, or its pool was deleted by force.
+    Deleted,
+    /// Nobody used it for its timeout.
+    IdleTimeout,
+    /// Its browser ended by itself.
+    Crashed,
+    /// Its browser needed more memory than it may have.
+    Oom,
+    /// It was given back to its pool.
+    Released,
+    /// Its browser could not be started or did not answer.
+    StartFailed,
+    /// Its caller was gone before the answer was written.
+    Undelivered,
+    /// Its node is gone.
+    NodeLost,
+}
+
+impl EndReason {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Deleted,
+        Self::IdleTimeout,
+        Self::Crashed,
+        Self::Oom,
+        Self::Released,
+        Self::StartFailed,
+        Self::Undelivered,
+        Self::NodeLost,
+    ];
+
+    /// As it is stored and said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deleted => "deleted",
+            Self::IdleTimeout => "idle_timeout",
+            Self::Crashed => "crashed",
+            Self::Oom => "oom",
+            Self::Released => "released",
+            Self::StartFailed => "start_failed",
+            Self::Undelivered => "undelivered",
+            Self::NodeLost => "node_lost",
+        }
+    }
+}
+
+/// Where a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// Its place is reserved and its browser is being started; no caller sees it yet.
+    Starting,
+    /// A caller has it.
+    Active,
+    /// It is over. Final.
+    Ended(EndReason),
+}
+
+impl SessionState {
+    /// As it is stored and said, without the reason.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Active => "active",
+            Self::Ended(_) => "ended",
+        }
+    }
+}
+
+/// Which pool a session was leased from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolRef {
+    /// Which one.
+    pub id: PoolId,
+    /// Its name at that time.
+    pub name: Option<SlugName>,
+}
+
+/// One lease of one browser.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Which one.
+    pub id: SessionId,
+    /// Whose it is.
+    pub project: ProjectId,
+    /// Which node runs it.
+    pub node: NodeId,
+    /// Which browser; `None` only while starting or after a start that failed.
+    pub browser: Option<BrowserId>,
+    /// Which pool it was leased from; `None`: on demand.
+    pub pool: Option<PoolRef>,
+    /// What the browser was started as, with the viewport in force now.
+    pub shape: Shape,
+    /// Unique among the project's sessions that have not ended.
+    pub name: Option<LabelName>,
+    /// How long it may be idle, 10 to 259200 seconds.
+    pub timeout_seconds: u32,
+    /// What it opened first.
+    pub start_url: Option<StartUrl>,
+    /// The caller's own.
+    pub tags: Tags,
+    /// Where it stands.
+    pub state: SessionState,
+    /// When it was asked for; of a pooled one, when it was leased.
+    pub created_at: OffsetDateTime,
+    /// When it was last in use; its idle clock counts from here.
+    pub last_active_at: OffsetDateTime,
+    /// When it ended.
+    pub ended_at: Option<OffsetDateTime>,
+}
+
+impl Session {
+    /// How long it has lived, at `now` or until it ended.
+    #[must_use]
+    pub fn uptime(&self, now: OffsetDateTime) -> Duration {
+        (self.ended_at.unwrap_or(now) - self.created_at).max(Duration::ZERO)
+    }
+
+    /// Whether a caller has it.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.state == SessionState::Active
+    }
+}
+
+/// Which sessions a list shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusFilter {
+    /// Those that a caller has.
+    #[default]
+    Active,
+    /// Those that ended.
+    Deleted,
+    /// Both.
+    All,
+}
+
+/// How a path names a resource: what has the shape of an identifier is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdOrName<I> {
+    /// By identifier.
+    Id(I),
+    /// By name, compared without case and accents.
+    Name(String),
+}
+
+impl<I: FromStr<Err = BadId>> IdOrName<I> {
+    /// Reads the segment of a path.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Name(text.to_owned()), Self::Id)
+    }
+}

@@ -1,0 +1,106 @@
+//! How a session moves from its reservation to its end.
+
+use time::OffsetDateTime;
+
+use super::{EndReason, Session, SessionState};
+use crate::ids::{BrowserId, SessionId};
+
+/// What can happen to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// Its browser answers.
+    Ready(BrowserId),
+    /// Its browser could not be started, or did not answer when it was handed out.
+    StartFailed,
+    /// Its caller deletes it.
+    Delete,
+    /// It was idle for its timeout.
+    IdleTimeout,
+    /// Its browser ended by itself.
+    Crash,
+    /// Its browser ran out of memory.
+    OutOfMemory,
+    /// Its caller gives it back to its pool.
+    Release,
+    /// Its answer never reached its caller.
+    Undelivered,
+    /// Its node is gone.
+    NodeLost,
+}
+
+impl SessionEvent {
+    /// One of each.
+    #[must_use]
+    pub const fn samples(browser: BrowserId) -> [Self; 9] {
+        [
+            Self::Ready(browser),
+            Self::StartFailed,
+            Self::Delete,
+            Self::IdleTimeout,
+            Self::Crash,
+            Self::OutOfMemory,
+            Self::Release,
+            Self::Undelivered,
+            Self::NodeLost,
+        ]
+    }
+
+    /// The event's name in tables and errors.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready(_) => "ready",
+            Self::StartFailed => "start failed",
+            Self::Delete => "delete",
+            Self::IdleTimeout => "idle timeout",
+            Self::Crash => "crash",
+            Self::OutOfMemory => "out of memory",
+            Self::Release => "release",
+            Self::Undelivered => "undelivered",
+            Self::NodeLost => "node lost",
+        }
+    }
+}
+
+/// The event is not possible in this state; nothing changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("session {id} is {}, so '{event}' is not possible", state.as_str())]
+pub struct SessionRefused {
+    /// Which session.
+    pub id: SessionId,
+    /// Where it stands.
+    pub state: SessionState,
+    /// Which event.
+    pub event: &'static str,
+}
+
+impl Session {
+    /// The session after `event`, at `now`; `self` is unchanged.
+    ///
+    /// # Errors
+    /// [`SessionRefused`] if the event is not possible in its state.
+    pub fn on(&self, event: SessionEvent, now: OffsetDateTime) -> Result<Self, SessionRefused> {
+        use SessionEvent as E;
+        use SessionState::{Active, Ended, Starting};
+
+        let end = |reason| Session { state: Ended(reason), ended_at: Some(now), ..self.clone() };
+        Ok(match (self.state, event) {
+            (Starting, E::Ready(browser)) => {
+                Session { state: Active, browser: Some(browser), last_active_at: now, ..self.clone() }
+            }
+            (Starting | Active, E::StartFailed) => end(EndReason::StartFailed),
+            (Starting | Active, E::Undelivered) => end(EndReason::Undelivered),
+            (Starting | Active, E::NodeLost) => end(EndReason::NodeLost),
+            (Active, E::Delete) => end(EndReason::Deleted),
+            (Active, E::IdleTimeout) => end(EndReason::IdleTimeout),
+            (Active, E::Crash) => end(EndReason::Crashed),
+            (Active, E::OutOfMemory) => end(EndReason::Oom),
+            (Active, E::Release) if self.pool.is_some() => end(EndReason::Released),
+            (Starting, E::Delete | E::IdleTimeout | E::Crash | E::OutOfMemory | E::Release)
+            | (Active, E::Ready(_) | E::Release)
+            | (Ended(_), _) => {
+                return Err(SessionRefused { id: self.id, state: self.state, event: event.name() });
+            }
+        })
+    }
+}

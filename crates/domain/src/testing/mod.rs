@@ -1,0 +1,213 @@
+//! For tests, here and downstream: fixed time and identifiers, and builders of resources.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use time::macros::datetime;
+use time::{Duration, OffsetDateTime};
+use ulid::Ulid;
+
+use crate::access::Scope;
+use crate::browser::Shape;
+use crate::clock::{Clock, Entropy, IdSource};
+use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId};
+use crate::name::{LabelName, SlugName};
+use crate::organization::{Caps, Organization};
+use crate::pool::{Growth, Pool, PoolConfig};
+use crate::project::{Project, ProjectStatus};
+use crate::session::{PoolRef, Session, SessionState, Tags};
+
+/// The moment at which builders make things.
+pub const NOON: OffsetDateTime = datetime!(2026-12-01 12:00 UTC);
+
+/// A clock that a test moves.
+#[derive(Debug)]
+pub struct FixedClock(Mutex<OffsetDateTime>);
+
+impl Default for FixedClock {
+    fn default() -> Self {
+        Self(Mutex::new(NOON))
+    }
+}
+
+impl FixedClock {
+    /// Moves the clock.
+    pub fn advance(&self, by: Duration) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += by;
+    }
+}
+
+impl Clock for FixedClock {
+    fn now(&self) -> OffsetDateTime {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Identifiers that count up from 1; secrets that are not secret.
+#[derive(Debug, Default)]
+pub struct CountingIds(AtomicU64);
+
+impl IdSource for CountingIds {
+    fn next(&self) -> Ulid {
+        Ulid::from_parts(0, u128::from(self.0.fetch_add(1, Ordering::Relaxed) + 1))
+    }
+}
+
+impl Entropy for CountingIds {
+    fn secret_bytes(&self) -> [u8; 32] {
+        [u8::try_from(self.0.fetch_add(1, Ordering::Relaxed) % 256).unwrap_or(0); 32]
+    }
+}
+
+/// The organization that everything here belongs to.
+#[must_use]
+pub fn organization_id() -> OrganizationId {
+    OrganizationId::from_ulid(Ulid::from_parts(1, 1))
+}
+
+/// The project that everything here belongs to.
+#[must_use]
+pub fn project_id() -> ProjectId {
+    ProjectId::from_ulid(Ulid::from_parts(2, 1))
+}
+
+/// The node that everything here runs on.
+#[must_use]
+pub fn node_id() -> NodeId {
+    NodeId::from_ulid(Ulid::from_parts(3, 1))
+}
+
+/// The n-th browser.
+#[must_use]
+pub fn browser_id(n: u32) -> BrowserId {
+    BrowserId::from_ulid(Ulid::from_parts(4, u128::from(n)))
+}
+
+/// The n-th session.
+#[must_use]
+pub fn session_id(n: u32) -> SessionId {
+    SessionId::from_ulid(Ulid::from_parts(5, u128::from(n)))
+}
+
+/// The n-th pool.
+#[must_use]
+pub fn pool_id(n: u32) -> PoolId {
+    PoolId::from_ulid(Ulid::from_parts(6, u128::from(n)))
+}
+
+fn label(text: &str) -> LabelName {
+    LabelName::parse(text).unwrap_or_else(|bad| unreachable!("{bad}"))
+}
+
+/// An organization with the default limits.
+#[must_use]
+pub fn organization() -> Organization {
+    Organization {
+        id: organization_id(),
+        name: label("Test"),
+        caps: Organization::DEFAULT_CAPS,
+        default_project_max_concurrent_sessions: None,
+        created_at: NOON,
+    }
+}
+
+/// Its default project.
+#[must_use]
+pub fn project() -> Project {
+    Project {
+        id: project_id(),
+        organization: organization_id(),
+        name: label(Project::DEFAULT_NAME),
+        is_default: true,
+        status: ProjectStatus::Active,
+        caps: Caps::default(),
+        created_at: NOON,
+        updated_at: NOON,
+    }
+}
+
+/// A request in that project.
+#[must_use]
+pub fn scope() -> Scope {
+    Scope { project: project(), unscoped: true }
+}
+
+/// An active session on demand, the n-th, on the n-th browser.
+#[must_use]
+pub fn session(n: u32) -> Session {
+    Session {
+        id: session_id(n),
+        project: project_id(),
+        node: node_id(),
+        browser: Some(browser_id(n)),
+        pool: None,
+        shape: Shape::default(),
+        name: None,
+        timeout_seconds: 60,
+        start_url: None,
+        tags: Tags::default(),
+        state: SessionState::Active,
+        created_at: NOON,
+        last_active_at: NOON,
+        ended_at: None,
+    }
+}
+
+/// The same, leased from the first pool.
+#[must_use]
+pub fn leased_session(n: u32) -> Session {
+    Session { pool: Some(PoolRef { id: pool_id(1), name: None }), ..session(n) }
+}
+
+/// Begins a pool of that size, the first one.
+#[must_use]
+pub fn pool(size: u32) -> PoolBuilder {
+    PoolBuilder(Pool {
+        id: pool_id(1),
+        project: project_id(),
+        name: None,
+        config: PoolConfig {
+            size,
+            fill_rate_per_minute: 25,
+            timeout_seconds: 600,
+            shape: Shape { headless: true, ..Shape::default() },
+            start_url: None,
+        },
+        growth: Growth { allowance: size, since: NOON },
+        created_at: NOON,
+        updated_at: NOON,
+    })
+}
+
+/// Builds a pool.
+#[derive(Clone, Debug)]
+pub struct PoolBuilder(Pool);
+
+impl PoolBuilder {
+    /// With that name.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.0.name = Some(SlugName::parse(name).unwrap_or_else(|bad| unreachable!("{bad}")));
+        self
+    }
+
+    /// With that id.
+    #[must_use]
+    pub fn id(mut self, id: PoolId) -> Self {
+        self.0.id = id;
+        self
+    }
+
+    /// Allowed to hold so many since then.
+    #[must_use]
+    pub fn growth(mut self, allowance: u32, since: OffsetDateTime) -> Self {
+        self.0.growth = Growth { allowance, since };
+        self
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn build(self) -> Pool {
+        self.0
+    }
+}
