@@ -94,6 +94,32 @@ mod tests {
     }
 
     #[test]
+    fn c2_every_spelling_of_an_address_is_the_address() {
+        for host in [
+            "127.0.0.1",
+            "127.1",
+            "127.0.1",
+            "2130706433",
+            "0x7f000001",
+            "017700000001",
+            "0177.0.0.1",
+            "0x7F.0x0.0x0.0x1",
+            "127.0.0.1.",
+            "127。0。0。1",
+            "127．0．0．1",
+            "１２７.０.０.１",
+            "①②⑦.0.0.1",
+            "%31%32%37.0.0.1",
+            "127%2e0%2e0%2e1",
+        ] {
+            assert_eq!(parse(host).as_deref(), Some("127.0.0.1"), "{host}");
+        }
+        for name in ["LOCALHOST", "ⓛⓞⓒⓐⓛⓗⓞⓢⓣ", "loc%61lhost", "ｌｏｃａｌｈｏｓｔ"] {
+            assert_eq!(parse(name).as_deref(), Some("localhost"), "{name}");
+        }
+    }
+
+    #[test]
     fn what_does_not_parse_is_no_target() {
         for bad in [
             "",
@@ -121,7 +147,7 @@ mod tests {
         ] {
             assert_eq!(parse(bad), None, "{bad:?} was taken for a target");
         }
-        assert_eq!(parse(&"a.".repeat(127)), parse(&"a.".repeat(127)));
+        assert_eq!(parse(&"a.".repeat(127)), Some("a.".repeat(127)));
         assert_eq!(parse(&"a.".repeat(128)), None);
         assert_eq!(Target::parse("example.com", None), Err(BadTarget));
     }

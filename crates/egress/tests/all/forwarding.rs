@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::support::{Origin, Session, header, read_head, until};
+use super::support::{Origin, Session, has_more, header, read_head, until};
 
 const MIB: usize = 1024 * 1024;
 
@@ -172,4 +172,43 @@ async fn a_client_that_stops_reading_stops_the_origin() {
     assert!(session.handle.stats().bytes_to_session < MIB as u64);
     drop(client);
     until("the connection is given up", || session.handle.stats().connections == 0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_gives_up_takes_its_request_along() {
+    let origin = Origin::start(|mut stream| async move {
+        read_head(&mut stream).await;
+        // Ends when the way out hangs up, and answers nothing.
+        assert!(!has_more(&mut stream).await);
+    })
+    .await;
+    let session = Session::open(&["127.0.0.1/32"]);
+    let mut client = session.connect().await;
+    client.send(format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", origin.url("/"))).await;
+    until("the origin is asked", || origin.connections() == 1).await;
+    drop(client);
+    until("the connection is given up", || session.handle.stats().connections == 0).await;
+}
+
+#[tokio::test]
+async fn many_clients_at_once_each_get_their_own_answer() {
+    let origin = Arc::new(Origin::echo_heads().await);
+    let session = Arc::new(Session::open(&["127.0.0.1/32"]));
+    let mut clients = tokio::task::JoinSet::new();
+    for n in 0..200 {
+        let (origin, session) = (Arc::clone(&origin), Arc::clone(&session));
+        clients.spawn(async move {
+            let mut client = session.connect().await;
+            for m in 0..10 {
+                let answer = client.get(&origin.url(&format!("/{n}/{m}"))).await;
+                assert!(answer.body.starts_with(format!("GET /{n}/{m} HTTP/1.1\r\n").as_bytes()));
+            }
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    assert_eq!(session.handle.stats().requests, 2000);
+    assert_eq!(origin.connections(), 200);
+    until("all are gone", || session.handle.stats().connections == 0).await;
 }

@@ -155,6 +155,11 @@ async fn read_answer(stream: &mut BufReader<UnixStream>) -> Answer {
     Answer { status, head, body }
 }
 
+/// False once the other side has ended.
+pub(crate) async fn has_more(stream: &mut (impl AsyncBufReadExt + Unpin)) -> bool {
+    stream.fill_buf().await.is_ok_and(|bytes| !bytes.is_empty())
+}
+
 /// Reads up to the empty line. What came instead of a head is in the panic.
 pub(crate) async fn read_head(stream: &mut (impl AsyncBufReadExt + Unpin)) -> String {
     let mut head = String::new();
@@ -213,7 +218,7 @@ impl Origin {
     /// Answers every request with its head, on connections that stay open.
     pub(crate) async fn echo_heads() -> Self {
         Self::start(|mut stream| async move {
-            while let Ok(true) = stream.fill_buf().await.map(|bytes| !bytes.is_empty()) {
+            while has_more(&mut stream).await {
                 let head = read_head(&mut stream).await;
                 let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{head}", head.len());
                 stream.get_mut().write_all(answer.as_bytes()).await.unwrap();
