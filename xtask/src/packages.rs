@@ -25,6 +25,7 @@ enum Check {
     /// `<folder>/<any name>/<rest>` exists.
     Below(&'static str, &'static str),
     Succeeds(&'static [&'static str]),
+    Any(&'static [Check]),
 }
 
 /// What `casement serve` needs to run.
@@ -33,7 +34,11 @@ pub(crate) const RUN: &[Need] = &[
     need("Chromium", "chromium", Check::AnyPath(&["/usr/lib/chromium/chromium"])),
     need("chromedriver", "chromium-driver", Check::Program("chromedriver")),
     need("Xvfb, the display of headful sessions", "xvfb", Check::Program("Xvfb")),
-    need("PostgreSQL", "postgresql", Check::Below("/usr/lib/postgresql", "bin/postgres")),
+    need(
+        "PostgreSQL",
+        "postgresql",
+        Check::Any(&[Check::Below("/usr/lib/postgresql", "bin/postgres"), Check::Program("postgres")]),
+    ),
     need("Node", "nodejs", Check::Program("node")),
     need("setpriv, which drops root's rights", "util-linux", Check::Program("setpriv")),
     need("prlimit", "util-linux", Check::Program("prlimit")),
@@ -87,6 +92,7 @@ impl Check {
             Self::AnyPath(paths) => paths.iter().any(|path| Path::new(path).exists()),
             Self::Below(folder, rest) => fs::read_dir(folder)
                 .is_ok_and(|entries| entries.flatten().any(|entry| entry.path().join(rest).exists())),
+            Self::Any(checks) => checks.iter().any(Self::holds),
             Self::Succeeds(words) => step::succeeds(Command::new(words[0]).args(&words[1..])),
         }
     }
