@@ -1,1 +1,3 @@
 //! Routes, authentication, errors, OpenAPI, relays, pages.
+
+pub mod relay;

@@ -1,0 +1,212 @@
+//! The relay itself: the streaming body of the 101 answer.
+
+use std::{
+    any::Any,
+    future::Future,
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use actix_web::web;
+use bytes::{Buf as _, Bytes, BytesMut};
+use futures_util::{Stream, StreamExt as _};
+use tokio::{io::AsyncWrite, net::TcpStream, time::Sleep};
+use tokio_util::io::poll_read_buf;
+
+use super::{CloseReason, FrameTracker, Limits, Meter};
+
+/// Read from the upstream at once; with actix's own buffers this bounds what a relay holds.
+const CHUNK: usize = 32 * 1024;
+
+/// Bytes that were read before the relay began.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers {
+    pub(crate) from_client: BytesMut,
+    pub(crate) from_upstream: BytesMut,
+}
+
+enum State {
+    Open,
+    /// The upstream ended without a close frame; the session's own reason may still come.
+    Orphaned(Pin<Box<Sleep>>),
+    Over,
+}
+
+/// Everything goes through one poll: actix polls it when the client's connection can take more, so a client that
+/// does not read stops the reading of the upstream, and an upstream that does not read stops the reading of the
+/// client.
+pub(crate) struct RelayBody {
+    payload: web::Payload,
+    upstream: TcpStream,
+    to_upstream: Bytes,
+    buffer: BytesMut,
+    from_client: FrameTracker,
+    from_upstream: FrameTracker,
+    end: Pin<Box<dyn Future<Output = CloseReason>>>,
+    state: State,
+    limits: Limits,
+    handed_over: Option<Instant>,
+    meter: Meter,
+    _guard: Box<dyn Any>,
+}
+
+/// What became of one direction in one poll.
+enum Pumped {
+    Waiting,
+    ClientGone,
+    UpstreamGone,
+    TooLong,
+}
+
+impl RelayBody {
+    pub(crate) fn new(
+        payload: web::Payload,
+        upstream: TcpStream,
+        leftovers: Leftovers,
+        end: Pin<Box<dyn Future<Output = CloseReason>>>,
+        limits: Limits,
+        meter: Meter,
+        guard: Box<dyn Any>,
+    ) -> Self {
+        let mut from_client = FrameTracker::new(limits.client_message);
+        // Whoever read these bytes bounded them.
+        let _ = from_client.feed(&leftovers.from_client);
+        Self {
+            payload,
+            upstream,
+            to_upstream: leftovers.from_client.freeze(),
+            buffer: leftovers.from_upstream,
+            from_client,
+            from_upstream: FrameTracker::new(u64::MAX),
+            end,
+            state: State::Open,
+            limits,
+            handed_over: None,
+            meter,
+            _guard: guard,
+        }
+    }
+
+    /// Ends the relay: with a close frame if the client's side stands between two frames, by a bare end if not.
+    fn finish(&mut self, reason: CloseReason) -> Poll<Option<io::Result<Bytes>>> {
+        self.state = State::Over;
+        let told = self.from_upstream.between_frames() && !self.from_upstream.close_seen();
+        self.meter.ended(reason, told);
+        Poll::Ready(told.then(|| Ok(reason.frame())))
+    }
+
+    fn over(&mut self) -> Poll<Option<io::Result<Bytes>>> {
+        self.state = State::Over;
+        Poll::Ready(None)
+    }
+
+    fn pump_client(&mut self, cx: &mut Context<'_>) -> Pumped {
+        loop {
+            while !self.to_upstream.is_empty() {
+                match Pin::new(&mut self.upstream).poll_write(cx, &self.to_upstream) {
+                    Poll::Ready(Ok(written @ 1..)) => self.to_upstream.advance(written),
+                    Poll::Ready(_) => return Pumped::UpstreamGone,
+                    Poll::Pending => return Pumped::Waiting,
+                }
+            }
+            match self.payload.poll_next_unpin(cx) {
+                Poll::Ready(Some(Ok(chunk))) => {
+                    if self.from_client.feed(&chunk).is_err() {
+                        return Pumped::TooLong;
+                    }
+                    self.meter.from_client(chunk.len());
+                    self.to_upstream = chunk;
+                }
+                Poll::Ready(_) => return Pumped::ClientGone,
+                Poll::Pending => return Pumped::Waiting,
+            }
+        }
+    }
+
+    fn pump_upstream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.buffer.is_empty() {
+            if self.buffer.capacity() < CHUNK / 4 {
+                self.buffer.reserve(CHUNK);
+            }
+            match poll_read_buf(Pin::new(&mut self.upstream), cx, &mut self.buffer) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(_) => return Poll::Ready(None),
+            }
+        }
+        let chunk = self.buffer.split().freeze();
+        // No limit in this direction: nothing is gathered, so nothing can be too long.
+        let _ = self.from_upstream.feed(&chunk);
+        self.meter.to_client(chunk.len());
+        Poll::Ready(Some(chunk))
+    }
+
+    /// The upstream ended. After a close frame of either side that is the regular end.
+    fn orphan(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.from_upstream.close_seen() || self.from_client.close_seen() {
+            return self.over();
+        }
+        self.state = State::Orphaned(Box::pin(tokio::time::sleep(self.limits.crash_grace)));
+        self.await_reason(cx)
+    }
+
+    fn await_reason(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if let Poll::Ready(reason) = self.end.as_mut().poll(cx) {
+            return self.finish(reason);
+        }
+        // What the client still sends has nowhere to go; reading it is how its own end is noticed.
+        loop {
+            match self.payload.poll_next_unpin(cx) {
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(_) => return self.over(),
+                Poll::Pending => break,
+            }
+        }
+        let State::Orphaned(grace) = &mut self.state else { return self.over() };
+        match grace.as_mut().poll(cx) {
+            Poll::Ready(()) => self.finish(CloseReason::Crashed),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        // actix asks again as soon as the client's connection has taken enough of what it got. If that took too long,
+        // nobody was reading.
+        if self.handed_over.take().is_some_and(|at| at.elapsed() > self.limits.stall) {
+            return self.finish(CloseReason::SlowReader);
+        }
+        if let Poll::Ready(reason) = self.end.as_mut().poll(cx) {
+            return self.finish(reason);
+        }
+        match self.pump_client(cx) {
+            Pumped::Waiting => {}
+            Pumped::ClientGone => return self.over(),
+            Pumped::TooLong => return self.finish(CloseReason::MessageTooBig),
+            // What the upstream sent before it went is still to be read, its close frame above all.
+            Pumped::UpstreamGone => self.to_upstream.clear(),
+        }
+        match self.pump_upstream(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(chunk)) => {
+                self.handed_over = Some(Instant::now());
+                Poll::Ready(Some(Ok(chunk)))
+            }
+            Poll::Ready(None) => self.orphan(cx),
+        }
+    }
+}
+
+impl Stream for RelayBody {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let relay = &mut *self;
+        match relay.state {
+            State::Open => relay.poll_open(cx),
+            State::Orphaned(_) => relay.await_reason(cx),
+            State::Over => Poll::Ready(None),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Why a connection is ended by us, and the signal that carries the reason to open connections.
+
+use std::{future::Future, pin::Pin};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::wire;
+
+/// Why we end a WebSocket. Each has its own close code on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CloseReason {
+    /// The session was deleted.
+    Deleted,
+    /// Nobody used the session for its whole idle timeout.
+    IdleTimeout,
+    /// The browser ended by itself.
+    Crashed,
+    /// The lease went back to its pool.
+    Released,
+    /// The browser was started anew under the same session.
+    BrowserRestarted,
+    /// The client did not take what was sent to it.
+    SlowReader,
+    /// The session ran out of memory.
+    Oom,
+    /// This server is going away; the session goes on.
+    Drain,
+    /// The client sent a message above the limit.
+    MessageTooBig,
+    /// The client broke the WebSocket protocol.
+    Protocol,
+    /// The client did what this endpoint does not allow, such as never opening its session.
+    Policy,
+}
+
+impl CloseReason {
+    /// Every reason, for tables and tests.
+    pub const ALL: [Self; 11] = [
+        Self::Deleted,
+        Self::IdleTimeout,
+        Self::Crashed,
+        Self::Released,
+        Self::BrowserRestarted,
+        Self::SlowReader,
+        Self::Oom,
+        Self::Drain,
+        Self::MessageTooBig,
+        Self::Protocol,
+        Self::Policy,
+    ];
+
+    /// The WebSocket close code.
+    #[must_use]
+    pub fn code(self) -> u16 {
+        match self {
+            Self::Deleted => 4000,
+            Self::IdleTimeout => 4001,
+            Self::Crashed => 4002,
+            Self::Released => 4003,
+            Self::BrowserRestarted => 4004,
+            Self::SlowReader => 4005,
+            Self::Oom => 4006,
+            Self::Drain => 1012,
+            Self::MessageTooBig => 1009,
+            Self::Protocol => 1002,
+            Self::Policy => 1008,
+        }
+    }
+
+    /// The reason text of the close frame; also the label in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deleted => "deleted",
+            Self::IdleTimeout => "idle_timeout",
+            Self::Crashed => "crashed",
+            Self::Released => "released",
+            Self::BrowserRestarted => "browser_restarted",
+            Self::SlowReader => "slow_reader",
+            Self::Oom => "oom",
+            Self::Drain => "drain",
+            Self::MessageTooBig => "message_too_big",
+            Self::Protocol => "protocol_error",
+            Self::Policy => "policy",
+        }
+    }
+
+    /// The whole close frame, from server to client.
+    #[must_use]
+    pub fn frame(self) -> Bytes {
+        let mut body = self.code().to_be_bytes().to_vec();
+        body.extend_from_slice(self.as_str().as_bytes());
+        wire::encode(wire::CLOSE, &body, None)
+    }
+}
+
+/// The side that ends connections: one per session, kept by whoever knows when the session ends.
+#[derive(Debug)]
+pub struct EndSender(watch::Sender<Option<CloseReason>>);
+
+/// The side that a connection watches.
+#[derive(Clone, Debug)]
+pub struct EndSignal(watch::Receiver<Option<CloseReason>>);
+
+/// A new pair. Dropping the sender without a reason ends nothing.
+#[must_use]
+pub fn end_signal() -> (EndSender, EndSignal) {
+    let (sender, receiver) = watch::channel(None);
+    (EndSender(sender), EndSignal(receiver))
+}
+
+impl EndSender {
+    /// Ends every connection that watches, now and later. The first reason stays.
+    pub fn end(&self, reason: CloseReason) {
+        self.0.send_if_modified(|slot| {
+            let first = slot.is_none();
+            slot.get_or_insert(reason);
+            first
+        });
+    }
+
+    /// A further watcher.
+    #[must_use]
+    pub fn signal(&self) -> EndSignal {
+        EndSignal(self.0.subscribe())
+    }
+}
+
+impl EndSignal {
+    /// Waits for the reason; for ever, if the sender goes without one.
+    pub async fn ended(mut self) -> CloseReason {
+        let reason = self.0.wait_for(Option::is_some).await.ok().and_then(|slot| *slot);
+        match reason {
+            Some(reason) => reason,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn boxed(self) -> Pin<Box<dyn Future<Output = CloseReason>>> {
+        Box::pin(self.ended())
+    }
+}

@@ -1,0 +1,169 @@
+//! WebSocket relays between a client and a session's browser.
+//!
+//! The upgrade is answered by actix itself, with a streaming body that is the whole relay (see
+//! `docs/decisions/0003-relay.md`): back-pressure is actix's in both directions, and the relay's life is that of the
+//! connection.
+
+mod body;
+mod close;
+mod handshake;
+mod hangup;
+mod meter;
+mod socket;
+pub(crate) mod wire;
+
+use std::{any::Any, time::Duration};
+
+use actix_web::{HttpResponse, web};
+use async_trait::async_trait;
+use tokio::net::TcpStream;
+
+pub(crate) use self::{
+    body::{Leftovers, RelayBody},
+    handshake::with_upstream,
+    meter::Meter,
+};
+pub use self::{
+    close::{CloseReason, EndSender, EndSignal, end_signal},
+    handshake::{BadHandshake, ClientHandshake},
+    hangup::Delivered,
+    socket::on_connect,
+    wire::{FrameTracker, TooLong},
+};
+
+/// The `Host` that Chromium's DevTools endpoint accepts.
+pub const CDP_HOST: &str = "127.0.0.1:9222";
+/// The `Host` that chromedriver accepts.
+pub const WEBDRIVER_HOST: &str = "127.0.0.1:9515";
+
+/// What inside a session a connection goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Channel {
+    /// Chromium's DevTools endpoint.
+    Cdp,
+    /// chromedriver's HTTP port, attached to the same browser; it is started by the first dial.
+    WebDriver,
+}
+
+impl Channel {
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Cdp => "cdp",
+            Self::WebDriver => "webdriver",
+        }
+    }
+}
+
+/// Opens connections into one session.
+#[async_trait]
+pub trait Dial: Send + Sync {
+    /// A fresh connection.
+    ///
+    /// # Errors
+    /// [`DialError`] when the session ended or does not answer.
+    async fn dial(&self, channel: Channel) -> Result<std::net::TcpStream, DialError>;
+
+    /// The path of the browser-wide DevTools endpoint, such as `/devtools/browser/…`.
+    ///
+    /// # Errors
+    /// [`DialError`] when the session ended or does not answer.
+    async fn cdp_path(&self) -> Result<String, DialError>;
+}
+
+/// No connection into the session.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The session is over (404).
+    #[error("the session has ended")]
+    Ended,
+    /// It does not answer now (503, worth a retry).
+    #[error("the session does not answer: {0}")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// A relay that did not come about; nothing was answered to the client yet.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The upstream connection failed (503).
+    #[error("the browser's connection failed during the handshake")]
+    Io(#[from] std::io::Error),
+    /// The upstream refused the handshake (502, or 404 for a WebDriver session that is not there).
+    #[error("the browser refused the WebSocket with status {status}")]
+    Refused {
+        /// Its HTTP status.
+        status: u16,
+    },
+    /// The upstream answered something that is no handshake (502).
+    #[error("the browser's handshake makes no sense")]
+    Answer,
+    /// The upstream took too long (503).
+    #[error("the browser did not answer the handshake in time")]
+    Timeout,
+    /// The path cannot stand in a request line; a mistake of ours (500).
+    #[error("the upstream path is not a path")]
+    Path,
+}
+
+/// What bounds a relay.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The longest message of a client, over all its fragments, in bytes; above it, 1009.
+    pub client_message: u64,
+    /// How long a client may leave sent bytes lying without taking any of them.
+    pub stall: Duration,
+    /// How long a dead upstream waits for the session's own reason before it counts as crashed.
+    pub crash_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { client_message: 100 * 1024 * 1024, stall: Duration::from_secs(30), crash_grace: Duration::from_secs(1) }
+    }
+}
+
+/// One WebSocket between a client and a session.
+pub struct Relay {
+    /// Where `upstream` leads, for metrics and for the `Host`.
+    pub channel: Channel,
+    /// The upstream's WebSocket path.
+    pub path: String,
+    /// Ends the relay with a reason.
+    pub end: EndSignal,
+    /// What bounds it.
+    pub limits: Limits,
+    /// Dropped when the relay is over, whatever ended it: keeps the session from counting as idle.
+    pub guard: Box<dyn Any>,
+}
+
+impl Relay {
+    /// Makes our handshake with `upstream`, then answers the client's. From then on bytes pass; payloads are never
+    /// looked at.
+    ///
+    /// # Errors
+    /// [`RelayError`] when the upstream's handshake fails; the client has no answer yet.
+    pub async fn open(
+        self,
+        client: &ClientHandshake,
+        payload: web::Payload,
+        upstream: std::net::TcpStream,
+    ) -> Result<HttpResponse, RelayError> {
+        let mut upstream = adopt(upstream)?;
+        let host = match self.channel {
+            Channel::Cdp => CDP_HOST,
+            Channel::WebDriver => WEBDRIVER_HOST,
+        };
+        let from_upstream = with_upstream(&mut upstream, host, &self.path).await?;
+        let meter = Meter::open(self.channel.label());
+        let leftovers = Leftovers { from_client: Default::default(), from_upstream };
+        let body = RelayBody::new(payload, upstream, leftovers, self.end.boxed(), self.limits, meter, self.guard);
+        Ok(client.accept().streaming(body))
+    }
+}
+
+/// The dialled stream, made ready for this thread's runtime.
+pub(crate) fn adopt(stream: std::net::TcpStream) -> std::io::Result<TcpStream> {
+    stream.set_nonblocking(true)?;
+    // Frames are written as they come; waiting to fill a segment would only add to every round trip.
+    stream.set_nodelay(true)?;
+    TcpStream::from_std(stream)
+}
