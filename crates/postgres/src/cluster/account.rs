@@ -1,0 +1,130 @@
+//! Who runs PostgreSQL: ourselves, or an unprivileged account when we are root.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::{Binaries, ClusterError, IoContext};
+
+/// In this order: the account of the distribution's PostgreSQL package, our own, nobody.
+const CANDIDATES: [&str; 3] = ["postgres", "casement", "nobody"];
+
+/// An account to run PostgreSQL as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its user id; never 0.
+    pub uid: u32,
+    /// Its group id.
+    pub gid: u32,
+    /// Whether we have to change into it first.
+    switch: bool,
+}
+
+impl Account {
+    /// Ourselves, or as root the first of `postgres`, `casement` and `nobody` that exists.
+    ///
+    /// # Errors
+    /// [`ClusterError::NoAccount`] if we are root and none does.
+    pub fn choose() -> Result<Self, ClusterError> {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        if !uid.is_root() {
+            let (uid, gid) = (uid.as_raw(), gid.as_raw());
+            return Ok(Self { name: format!("uid {uid}"), uid, gid, switch: false });
+        }
+        let accounts = fs::read_to_string("/etc/passwd").on("reading", Path::new("/etc/passwd"))?;
+        let found = CANDIDATES.iter().find_map(|name| Self::parse(&accounts, name));
+        found.ok_or(ClusterError::NoAccount("postgres, casement, nobody"))
+    }
+
+    /// Reads one account out of the text of `/etc/passwd`.
+    fn parse(accounts: &str, wanted: &str) -> Option<Self> {
+        accounts.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next().filter(|name| *name == wanted)?;
+            let uid = fields.nth(1)?.parse().ok().filter(|uid| *uid != 0)?;
+            let gid = fields.next()?.parse().ok()?;
+            Some(Self { name: name.to_owned(), uid, gid, switch: true })
+        })
+    }
+
+    /// A command that will run as this account, with an empty environment, no supplementary groups and a process
+    /// group of its own: a signal that is meant for our group does not reach it.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C").env("TZ", "UTC");
+        command.stdin(Stdio::null()).process_group(0).current_dir("/");
+        if self.switch {
+            // As root the standard library also clears the supplementary groups.
+            command.uid(self.uid).gid(self.gid);
+        }
+        command
+    }
+
+    /// Hands a path to the account; nothing to do when that is ourselves.
+    pub(crate) fn give(&self, path: &Path) -> Result<(), ClusterError> {
+        if self.switch { chown(path, Some(self.uid), Some(self.gid)).on("handing over", path) } else { Ok(()) }
+    }
+
+    /// Refuses a data directory that somebody else owns.
+    pub(crate) fn check_owner(&self, path: &Path) -> Result<(), ClusterError> {
+        let owner = fs::symlink_metadata(path).on("looking at", path)?.uid();
+        if owner == self.uid {
+            return Ok(());
+        }
+        Err(ClusterError::ForeignOwner { path: path.to_owned(), owner, account: self.name.clone() })
+    }
+
+    /// Tries whether the account gets to the directory that holds the data directory, by going there as it.
+    pub(crate) fn check_reach(&self, binaries: &Binaries, data_dir: &Path) -> Result<(), ClusterError> {
+        let parent = data_dir.parent().unwrap_or(Path::new("/"));
+        let mut probe = self.command(&binaries.program("postgres"));
+        probe.arg("--version").current_dir(parent).stdout(Stdio::null()).stderr(Stdio::null());
+        match probe.status() {
+            Ok(status) if status.success() => Ok(()),
+            Err(refused) if refused.kind() == std::io::ErrorKind::PermissionDenied => {
+                let blocked = self.first_closed(parent);
+                Err(ClusterError::NotTraversable { account: self.name.clone(), blocked })
+            }
+            Ok(status) => Err(std::io::Error::other(status.to_string())).on("running postgres near", parent),
+            Err(other) => Err(other).on("running postgres near", parent),
+        }
+    }
+
+    /// The outermost directory on the way whose mode keeps the account out.
+    fn first_closed(&self, path: &Path) -> PathBuf {
+        let mut way: Vec<&Path> = path.ancestors().collect();
+        way.reverse();
+        let closed = way.into_iter().find(|dir| {
+            fs::metadata(dir).is_ok_and(|meta| {
+                let bit = if meta.uid() == self.uid {
+                    0o100
+                } else if meta.gid() == self.gid {
+                    0o010
+                } else {
+                    0o001
+                };
+                meta.mode() & bit == 0
+            })
+        });
+        closed.unwrap_or(path).to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Account;
+
+    #[test]
+    fn an_account_is_read_by_its_whole_name_and_never_as_root() {
+        let accounts =
+            "root:x:0:0::/root:/bin/sh\npostgres2:x:7:7::/:/bin/sh\npostgres:x:101:104:,,,:/var/lib:/bin/sh\n";
+        let expected = Account { name: "postgres".into(), uid: 101, gid: 104, switch: true };
+        assert_eq!(Account::parse(accounts, "postgres"), Some(expected));
+        assert_eq!(Account::parse(accounts, "casement"), None);
+        assert_eq!(Account::parse(accounts, "root"), None);
+    }
+}

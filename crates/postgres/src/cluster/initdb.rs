@@ -1,0 +1,132 @@
+//! Makes a data directory and writes its configuration.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::{Account, Binaries, ClusterError, IoContext, ROLE};
+
+/// Whether what was committed must survive a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// It must.
+    Durable,
+    /// A throwaway cluster of the tests: speed is worth more.
+    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only the throwaway clusters of tests"))]
+    Throwaway,
+}
+
+/// The major version that made the directory, or `None` if there is nothing yet.
+pub(super) fn version_of(data_dir: &Path) -> Result<Option<String>, ClusterError> {
+    match fs::read_to_string(data_dir.join("PG_VERSION")) {
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let filled = fs::read_dir(data_dir).is_ok_and(|mut entries| entries.next().is_some());
+            if filled { Err(ClusterError::NotACluster(data_dir.to_owned())) } else { Ok(None) }
+        }
+        Err(error) => Err(error).on("reading", &data_dir.join("PG_VERSION")),
+    }
+}
+
+/// Makes the cluster beside its place and moves it there in one step: whoever is killed in between leaves only
+/// rubbish that the next start clears away.
+pub(crate) fn initdb(
+    binaries: &Binaries,
+    account: &Account,
+    data_dir: &Path,
+    durability: Durability,
+) -> Result<(), ClusterError> {
+    let unfinished = data_dir.with_extension("unfinished");
+    if unfinished.exists() {
+        fs::remove_dir_all(&unfinished).on("clearing away", &unfinished)?;
+    }
+    DirBuilder::new().mode(0o700).create(&unfinished).on("making", &unfinished)?;
+    account.give(&unfinished)?;
+    let mut command = account.command(&binaries.program("initdb"));
+    command.arg("--pgdata").arg(&unfinished).arg("--username").arg(ROLE);
+    command.args(["--encoding=UTF8", "--auth-local=trust", "--auth-host=reject", "--no-instructions"]);
+    command.arg(format!("--locale={}", locale()));
+    if durability == Durability::Throwaway {
+        command.arg("--no-sync");
+    }
+    let printed = command.output().on("running initdb for", &unfinished)?;
+    if !printed.status.success() {
+        let output = String::from_utf8_lossy(&printed.stderr).trim().chars().take(2000).collect();
+        return Err(ClusterError::Initdb { data_dir: data_dir.to_owned(), output });
+    }
+    match fs::remove_dir(data_dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).on("replacing", data_dir),
+        _ => {}
+    }
+    fs::rename(&unfinished, data_dir).on("moving into place", data_dir)?;
+    sync_directory(data_dir.parent().unwrap_or(Path::new("/")))
+}
+
+/// The default locale decides little, since every index that depends on one names its ICU collation; characters
+/// beyond ASCII should be letters all the same.
+fn locale() -> &'static str {
+    if Path::new("/usr/lib/locale/C.utf8").exists() { "C.UTF-8" } else { "C" }
+}
+
+fn sync_directory(dir: &Path) -> Result<(), ClusterError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).on("syncing", dir)
+}
+
+/// Writes `postgresql.conf` anew at each start, so that a new version of the server brings its settings along.
+pub(crate) fn write_configuration(
+    data_dir: &Path,
+    socket_dir: &Path,
+    account: &Account,
+    durability: Durability,
+) -> Result<(), ClusterError> {
+    let path = data_dir.join("postgresql.conf");
+    let next = data_dir.join("postgresql.conf.next");
+    match fs::remove_file(&next) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).on("clearing away", &next),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next).on("making", &next)?;
+    file.write_all(configuration(socket_dir, durability).as_bytes()).on("writing", &next)?;
+    file.sync_all().on("syncing", &next)?;
+    account.give(&next)?;
+    fs::rename(&next, &path).on("moving into place", &path)
+}
+
+fn configuration(socket_dir: &Path, durability: Durability) -> String {
+    let safe = if durability == Durability::Durable { "on" } else { "off" };
+    format!(
+        "\
+# Written by casement at each start. Put settings of your own into operator.conf beside this file.
+listen_addresses = ''
+unix_socket_directories = '{socket_dir}'
+unix_socket_permissions = 0700
+port = 5432
+max_connections = 100
+fsync = {safe}
+synchronous_commit = {safe}
+full_page_writes = {safe}
+shared_buffers = '48MB'
+work_mem = '4MB'
+maintenance_work_mem = '32MB'
+min_wal_size = '80MB'
+max_wal_size = '512MB'
+wal_level = minimal
+max_wal_senders = 0
+jit = off
+max_parallel_workers_per_gather = 0
+autovacuum_max_workers = 2
+idle_in_transaction_session_timeout = '60s'
+timezone = 'UTC'
+log_timezone = 'UTC'
+# Only what concerns the cluster as a whole: no statements and no values, which may be secret.
+log_min_messages = log
+log_min_error_statement = panic
+log_parameter_max_length_on_error = 0
+log_error_verbosity = terse
+log_checkpoints = off
+include_if_exists = 'operator.conf'
+",
+        socket_dir = socket_dir.display()
+    )
+}

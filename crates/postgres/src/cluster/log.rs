@@ -1,0 +1,67 @@
+//! The log file of the private cluster: PostgreSQL appends to it by itself, we keep it short.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Beyond this the log moves to `postgres.log.1`; so both together stay near twice of it.
+const LIMIT_BYTES: u64 = 4 * 1024 * 1024;
+/// What an error message quotes of it.
+const TAIL_BYTES: u64 = 2 * 1024;
+
+/// Looks after the log for as long as the server runs.
+pub(super) async fn keep_short(path: PathBuf) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(60));
+    loop {
+        ticks.tick().await;
+        let path = path.clone();
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || shorten(&path)).await {
+            tracing::warn!(%error, "the log of the private PostgreSQL could not be rotated");
+        }
+    }
+}
+
+/// Copies a long log aside and empties it. The writer has it open for appending, so it can't be renamed away.
+pub(super) fn shorten(path: &Path) -> io::Result<()> {
+    if fs::metadata(path).map_or(0, |meta| meta.len()) <= LIMIT_BYTES {
+        return Ok(());
+    }
+    let mut old = path.as_os_str().to_owned();
+    old.push(".1");
+    let mut source = File::open(path)?;
+    source.seek(SeekFrom::End(-i64::try_from(LIMIT_BYTES).unwrap_or(0)))?;
+    io::copy(&mut source.take(LIMIT_BYTES), &mut File::create(&old)?)?;
+    OpenOptions::new().write(true).open(path)?.set_len(0)
+}
+
+/// The last lines, for an error message.
+pub(super) fn tail(path: &Path) -> String {
+    let read = || -> io::Result<String> {
+        let mut file = File::open(path)?;
+        let from = file.metadata()?.len().saturating_sub(TAIL_BYTES);
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    };
+    read().unwrap_or_else(|error| format!("(unreadable: {error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LIMIT_BYTES, shorten, tail};
+
+    #[test]
+    fn a_long_log_keeps_its_end_aside_and_starts_anew() -> std::io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let log = dir.path().join("postgres.log");
+        let mut text = vec![b'x'; usize::try_from(LIMIT_BYTES).unwrap_or(0)];
+        text.extend_from_slice(b"the end\n");
+        std::fs::write(&log, text)?;
+        shorten(&log)?;
+        assert_eq!(std::fs::metadata(&log)?.len(), 0);
+        assert!(tail(&dir.path().join("postgres.log.1")).ends_with("the end"));
+        Ok(())
+    }
+}

@@ -1,0 +1,411 @@
+//! The private PostgreSQL cluster: what `casement serve` runs when nobody names a database.
+//!
+//! It lives in one data directory, is made from the system's PostgreSQL binaries, answers on a unix socket in a short
+//! private directory and on nothing else, and outlives the server: a server that was killed finds its postmaster
+//! again ([`Cluster::start`] adopts it) or recovers what a killed postmaster left.
+
+mod account;
+mod binaries;
+mod initdb;
+mod log;
+mod postmaster;
+mod socket;
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
+pub use account::Account;
+pub use binaries::{Binaries, MINIMUM_MAJOR};
+pub(crate) use initdb::{Durability, initdb, write_configuration};
+pub(crate) use postmaster::{PidFile, stop as stop_postmaster};
+
+/// The database role that owns everything in a private cluster.
+pub const ROLE: &str = "casement";
+/// The database that the server uses in a private cluster.
+pub const DATABASE: &str = "casement";
+/// How long a start may take while the postmaster is alive; replaying a long log after a crash takes its time.
+const START_LIMIT: Duration = Duration::from_secs(600);
+/// How long a start waits for another start on the same data directory.
+const LOCK_LIMIT: Duration = Duration::from_secs(120);
+/// How often the making of our database is tried.
+const DATABASE_TRIES: u32 = 20;
+
+/// Where the private cluster lives.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// The data directory, made at the first start. Its parent also holds `postgres.log` and a lock file, and must be
+    /// reachable for the unprivileged account.
+    pub data_dir: PathBuf,
+    /// Where the PostgreSQL programs are; `None` looks for them.
+    pub binaries: Option<PathBuf>,
+}
+
+impl ClusterConfig {
+    /// A cluster in `data_dir`, from whatever PostgreSQL the system has.
+    #[must_use]
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self { data_dir: data_dir.into(), binaries: None }
+    }
+}
+
+/// Why the private cluster can't be had. Every message says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// No PostgreSQL programs on this system.
+    #[error(
+        "PostgreSQL {MINIMUM_MAJOR} or later is not installed (looked in {looked}); install the package `postgresql`, \
+         or name a server with --database-url"
+    )]
+    NoBinaries {
+        /// The places that were searched.
+        looked: String,
+    },
+    /// The data directory belongs to a PostgreSQL that is not installed.
+    #[error(
+        "the data directory {} was made by PostgreSQL {found}, and this system has {available}; install PostgreSQL \
+         {found} again, or carry the data over with `pg_upgrade` (or `pg_dump` from the old, `pg_restore` into the new)",
+        data_dir.display()
+    )]
+    OtherMajor {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// The major version that made it, as it stands in `PG_VERSION`.
+        found: String,
+        /// The major versions that are installed.
+        available: String,
+    },
+    /// Something else lies where the data directory should be.
+    #[error("{} exists, is not empty and is no PostgreSQL data directory; move it away or choose another --data-dir", .0.display())]
+    NotACluster(PathBuf),
+    /// Started as root, and there is nobody to run PostgreSQL as.
+    #[error(
+        "PostgreSQL refuses to run as root, and none of the accounts {0} exists; make one with `useradd --system casement`"
+    )]
+    NoAccount(&'static str),
+    /// The account can't reach the data directory.
+    #[error(
+        "the account {account} that runs PostgreSQL can't enter {}; allow it with `chmod o+x {}`, or choose a \
+         --data-dir that it can reach, such as /var/lib/casement",
+        blocked.display(), blocked.display()
+    )]
+    NotTraversable {
+        /// Who has to get there.
+        account: String,
+        /// The first directory on the way that is closed.
+        blocked: PathBuf,
+    },
+    /// The data directory belongs to another account.
+    #[error("{} belongs to uid {owner}, but PostgreSQL would run as {account}; start as that user, or `chown -R` it", path.display())]
+    ForeignOwner {
+        /// The directory in question.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// Who should own it.
+        account: String,
+    },
+    /// The directory for the socket is not ours alone.
+    #[error("{} is not a private directory of {account} ({why}); remove it", path.display())]
+    SocketDirectory {
+        /// The directory in question.
+        path: PathBuf,
+        /// Who should own it.
+        account: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Another process has been starting this cluster for too long.
+    #[error("another process holds {}; wait for it or end it", .0.display())]
+    Locked(PathBuf),
+    /// `initdb` failed.
+    #[error("initdb could not make {}: {output}", data_dir.display())]
+    Initdb {
+        /// The data directory that was to be made.
+        data_dir: PathBuf,
+        /// The end of what it printed.
+        output: String,
+    },
+    /// The postmaster ended instead of answering, or did not answer in time.
+    #[error("PostgreSQL did not start ({why}); the end of {}: {tail}", log.display())]
+    DidNotStart {
+        /// What was seen.
+        why: String,
+        /// Its log file.
+        log: PathBuf,
+        /// The last lines of it.
+        tail: String,
+    },
+    /// It runs, but does not answer as it should.
+    #[error("the private PostgreSQL does not answer properly: {0}")]
+    Unusable(String),
+    /// It would not end.
+    #[error("the postmaster {pid} did not end within {} s", waited.as_secs())]
+    DidNotStop {
+        /// Its process id.
+        pid: i32,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// The system refused something.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// Gives an [`io::Error`] the action and the path that it belongs to.
+pub(crate) trait IoContext<T> {
+    fn on(self, action: &'static str, path: &Path) -> Result<T, ClusterError>;
+}
+
+impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
+    fn on(self, action: &'static str, path: &Path) -> Result<T, ClusterError> {
+        self.map_err(|source| ClusterError::Io { action, path: path.to_owned(), source: source.into() })
+    }
+}
+
+/// How a running cluster came to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Its data directory was made by this start.
+    Made,
+    /// Its postmaster was started on an existing data directory.
+    Started,
+    /// Its postmaster was running already, left by an earlier life of the server.
+    Adopted,
+}
+
+/// A running private cluster. Dropping it leaves the postmaster running; [`Cluster::stop`] ends it.
+#[derive(Debug)]
+pub struct Cluster {
+    data_dir: PathBuf,
+    socket_dir: PathBuf,
+    pid: i32,
+    origin: Origin,
+    log_keeper: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Cluster {
+    /// Brings the cluster up: makes it if there is none, adopts its postmaster if one runs, recovers it otherwise.
+    /// Safe to be killed at any point and called again.
+    ///
+    /// # Errors
+    /// Every [`ClusterError`]; all of them say the remedy.
+    pub async fn start(config: ClusterConfig) -> Result<Self, ClusterError> {
+        let blocking = tokio::task::spawn_blocking(move || bring_up(&config));
+        let mut cluster = blocking.await.map_err(|e| ClusterError::Unusable(format!("the start panicked: {e}")))??;
+        cluster.verify_and_make_database().await?;
+        cluster.log_keeper = Some(tokio::spawn(log::keep_short(log_path(&cluster.data_dir))));
+        Ok(cluster)
+    }
+
+    /// The cluster of this data directory, if its postmaster runs and is ready; starts and changes nothing. For
+    /// commands beside a running server.
+    #[must_use]
+    pub fn find_running(data_dir: &Path) -> Option<Self> {
+        let data_dir = fs::canonicalize(data_dir).ok()?;
+        let account = Account::choose().ok()?;
+        let found = PidFile::read(&data_dir)?;
+        let usable = found.is_alive(&data_dir) && found.is_ready();
+        let socket_dir = found.socket_dir.filter(|dir| usable && socket::check(dir, &account).is_ok())?;
+        Some(Self { data_dir, socket_dir, pid: found.pid, origin: Origin::Adopted, log_keeper: None })
+    }
+
+    /// The connection string of the server's database; holds no secret.
+    #[must_use]
+    pub fn url(&self) -> String {
+        url_of(&self.socket_dir, DATABASE)
+    }
+
+    /// How it came to run.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The process id of its postmaster.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The directory with its socket.
+    #[must_use]
+    pub fn socket_dir(&self) -> &Path {
+        &self.socket_dir
+    }
+
+    /// Ends it with PostgreSQL's *fast* shutdown: open transactions are rolled back, everything committed is on disk.
+    ///
+    /// # Errors
+    /// [`ClusterError::DidNotStop`] if it is still there after half a minute and an immediate shutdown.
+    pub async fn stop(mut self) -> Result<(), ClusterError> {
+        if let Some(keeper) = self.log_keeper.take() {
+            keeper.abort();
+        }
+        let (pid, data_dir) = (self.pid, self.data_dir.clone());
+        tracing::info!(pid, "stopping the private PostgreSQL");
+        let socket_dir = self.socket_dir.clone();
+        let ending = tokio::task::spawn_blocking(move || {
+            postmaster::stop(pid, &data_dir)?;
+            // Empty now, and made again at the next start.
+            let _gone = fs::remove_dir(&socket_dir);
+            Ok::<(), ClusterError>(())
+        });
+        ending.await.map_err(|e| ClusterError::Unusable(format!("the stop panicked: {e}")))??;
+        tracing::info!(pid, "the private PostgreSQL has stopped");
+        Ok(())
+    }
+
+    /// Makes sure that it is our cluster that answers, and that our database exists in it.
+    async fn verify_and_make_database(&self) -> Result<(), ClusterError> {
+        let unusable = |e: tokio_postgres::Error| ClusterError::Unusable(crate::database::describe(&e));
+        let url = url_of(&self.socket_dir, "postgres");
+        let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.map_err(unusable)?;
+        let driving = tokio::spawn(connection);
+        let answered: String = client.query_one("SHOW data_directory", &[]).await.map_err(unusable)?.get(0);
+        if fs::canonicalize(&answered).ok().as_deref() != Some(&self.data_dir) {
+            return Err(ClusterError::Unusable(format!("the socket leads to the cluster in {answered}")));
+        }
+        let made = async || -> Result<bool, tokio_postgres::Error> {
+            let known = client.query_opt("SELECT 1 FROM pg_database WHERE datname = $1", &[&DATABASE]).await?;
+            if known.is_none() {
+                client.batch_execute(&format!("CREATE DATABASE {DATABASE}")).await?;
+            }
+            Ok(known.is_some())
+        };
+        // Another start on the same cluster may make it between the question and the answer; then it is there next time.
+        let mut tries = 0;
+        while let Err(error) = made().await {
+            tries += 1;
+            if tries > DATABASE_TRIES {
+                return Err(unusable(error));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        drop(client);
+        driving.abort();
+        Ok(())
+    }
+}
+
+/// The connection string for a database behind a socket directory. The path holds only characters that we chose.
+pub(crate) fn url_of(socket_dir: &Path, database: &str) -> String {
+    let host: String = url_encode(&socket_dir.to_string_lossy());
+    format!("postgresql:///{database}?host={host}&user={ROLE}")
+}
+
+fn url_encode(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+/// The log of a cluster lies beside its data directory, so that a person finds it and `initdb` does not mind it.
+fn log_path(data_dir: &Path) -> PathBuf {
+    data_dir.with_extension("log")
+}
+
+fn bring_up(config: &ClusterConfig) -> Result<Cluster, ClusterError> {
+    let data_dir = resolve(&config.data_dir)?;
+    let account = Account::choose()?;
+    let _lock = lock(&data_dir)?;
+    if let Some(adopted) = adopt(&data_dir, &account)? {
+        return Ok(adopted);
+    }
+    let version = initdb::version_of(&data_dir)?;
+    let binaries = match (&config.binaries, &version) {
+        (Some(dir), _) => Binaries::at(dir)?,
+        (None, Some(found)) => Binaries::of_major(found, &data_dir)?,
+        (None, None) => Binaries::newest()?,
+    };
+    if let Some(found) = version.as_ref().filter(|found| **found != binaries.major.to_string()) {
+        let available = binaries.major.to_string();
+        return Err(ClusterError::OtherMajor { data_dir, found: found.clone(), available });
+    }
+    account.check_reach(&binaries, &data_dir)?;
+    let origin = if version.is_some() { Origin::Started } else { Origin::Made };
+    if version.is_none() {
+        tracing::info!(data_dir = %data_dir.display(), version = binaries.major, "making the private PostgreSQL");
+        initdb(&binaries, &account, &data_dir, Durability::Durable)?;
+    }
+    account.check_owner(&data_dir)?;
+    let socket_dir = socket::prepare(&data_dir, &account)?;
+    initdb::write_configuration(&data_dir, &socket_dir, &account, Durability::Durable)?;
+    log::shorten(&log_path(&data_dir)).on("rotating", &log_path(&data_dir))?;
+    let pid = start_postmaster(&binaries, &account, &data_dir)?;
+    Ok(Cluster { data_dir, socket_dir, pid, origin, log_keeper: None })
+}
+
+/// The data directory as the system knows it: its parent made if needed, links resolved.
+fn resolve(data_dir: &Path) -> Result<PathBuf, ClusterError> {
+    let absolute = std::path::absolute(data_dir).on("resolving", data_dir)?;
+    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Err(ClusterError::NotACluster(absolute));
+    };
+    fs::create_dir_all(parent).on("making", parent)?;
+    Ok(fs::canonicalize(parent).on("resolving", parent)?.join(name))
+}
+
+/// Holds off a second start on the same data directory until this one is through.
+fn lock(data_dir: &Path) -> Result<OwnedFd, ClusterError> {
+    let path = data_dir.with_extension("lock");
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("opening", &path)?;
+    let deadline = Instant::now() + LOCK_LIMIT;
+    while let Err(refused) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        if refused != rustix::io::Errno::WOULDBLOCK {
+            return Err(refused).on("locking", &path);
+        }
+        if Instant::now() > deadline {
+            return Err(ClusterError::Locked(path));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(file)
+}
+
+/// Takes over a postmaster that an earlier life of the server left running. One that runs but can't be reached (its
+/// socket was swept away) is ended, so that a fresh one can take its place.
+fn adopt(data_dir: &Path, account: &Account) -> Result<Option<Cluster>, ClusterError> {
+    let Some(found) = PidFile::read(data_dir).filter(|found| found.is_alive(data_dir)) else {
+        return Ok(None);
+    };
+    let found = postmaster::wait_until_ready(found.pid, data_dir, START_LIMIT);
+    let Some(found) = found.ok() else { return Ok(None) };
+    let reachable = found.socket_dir.filter(|dir| socket::check(dir, account).is_ok() && socket::answers(dir));
+    let Some(socket_dir) = reachable else {
+        tracing::warn!(pid = found.pid, "a postmaster runs on the data directory but can't be reached; ending it");
+        postmaster::stop(found.pid, data_dir)?;
+        return Ok(None);
+    };
+    tracing::info!(pid = found.pid, "adopting the private PostgreSQL that is already running");
+    let data_dir = data_dir.to_owned();
+    Ok(Some(Cluster { data_dir, socket_dir, pid: found.pid, origin: Origin::Adopted, log_keeper: None }))
+}
+
+fn start_postmaster(binaries: &Binaries, account: &Account, data_dir: &Path) -> Result<i32, ClusterError> {
+    let log = log_path(data_dir);
+    postmaster::clear_leftovers(data_dir)?;
+    let child = postmaster::spawn(binaries, account, data_dir, &log)?;
+    let pid = i32::try_from(child.id()).unwrap_or_default();
+    // The child is waited for by nobody else: without this a postmaster that ends would stay a zombie.
+    let reaper = std::thread::Builder::new().name("postmaster".into()).stack_size(64 * 1024);
+    reaper.spawn(move || postmaster::reap(child)).on("starting a thread for", data_dir)?;
+    match postmaster::wait_until_ready(pid, data_dir, START_LIMIT) {
+        Ok(_) => {
+            tracing::info!(pid, "the private PostgreSQL is ready");
+            Ok(pid)
+        }
+        Err(why) => Err(ClusterError::DidNotStart { why, tail: log::tail(&log), log }),
+    }
+}

@@ -1,0 +1,280 @@
+//! Connections to the database: one bounded pool, every call named, measured and bounded in time.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use diesel::ConnectionError;
+use diesel_async::pooled_connection::deadpool::Pool;
+use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod};
+use diesel_async::{AnsiTransactionManager, AsyncPgConnection, TransactionManager};
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{Config, NoTls};
+
+use casement_domain::StoreError;
+
+use crate::error::{CallError, Unreachable};
+
+/// How long a call waits for a free connection.
+const WAIT_LIMIT: Duration = Duration::from_secs(2);
+/// How long opening a connection may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// How long a whole call may take, the wait for a connection included, before it counts as unavailable.
+const CALL_LIMIT: Duration = Duration::from_secs(5);
+/// When the server itself gives a statement up that nobody waits for any more.
+const SERVER_OPTIONS: &str = "-c statement_timeout=10000 -c idle_in_transaction_session_timeout=30000 -c timezone=UTC";
+
+/// Where the database is and how many connections we may hold.
+#[derive(Clone)]
+pub struct DatabaseConfig {
+    connect: Config,
+    connections: usize,
+}
+
+/// The connection string can't be used. The messages do not repeat it: it may hold a password.
+#[derive(Debug, thiserror::Error)]
+pub enum BadDatabaseUrl {
+    /// It is not a PostgreSQL connection string.
+    #[error("the database URL is not a PostgreSQL connection string: {0}")]
+    Unreadable(#[source] tokio_postgres::Error),
+    /// It asks for TLS.
+    #[error(
+        "the database URL asks for TLS (sslmode=require), which this build does not speak; use a unix socket, a private \
+         network with sslmode=disable, or a local TLS proxy such as stunnel or PgBouncer"
+    )]
+    TlsRequired,
+}
+
+impl DatabaseConfig {
+    /// How many connections a node holds at most. The private cluster takes 100, and LISTEN and migrations need one each.
+    pub const DEFAULT_CONNECTIONS: usize = 16;
+
+    /// Reads a connection string: a URL (`postgresql://user@host/db`, `postgresql:///db?host=/directory`) or
+    /// `key=value` pairs.
+    ///
+    /// # Errors
+    /// [`BadDatabaseUrl`].
+    pub fn parse(url: &str) -> Result<Self, BadDatabaseUrl> {
+        let mut connect = Config::from_str(url).map_err(BadDatabaseUrl::Unreadable)?;
+        if connect.get_ssl_mode() == SslMode::Require {
+            return Err(BadDatabaseUrl::TlsRequired);
+        }
+        connect.ssl_mode(SslMode::Disable).application_name("casement");
+        connect.keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(Duration::from_secs(15));
+        if connect.get_connect_timeout().is_none() {
+            connect.connect_timeout(CONNECT_LIMIT);
+        }
+        if connect.get_options().is_none() {
+            connect.options(SERVER_OPTIONS);
+        }
+        Ok(Self { connect, connections: Self::DEFAULT_CONNECTIONS })
+    }
+
+    /// The same with another number of connections, at least 1.
+    #[must_use]
+    pub fn with_connections(mut self, connections: usize) -> Self {
+        self.connections = connections.max(1);
+        self
+    }
+
+    /// For connections that live beside the pool: LISTEN, migrations.
+    pub(crate) fn connect_config(&self) -> &Config {
+        &self.connect
+    }
+
+    /// The same for a connection whose statements may take long.
+    pub(crate) fn unhurried(&self) -> Config {
+        let mut config = self.connect.clone();
+        config.options("-c timezone=UTC");
+        config
+    }
+}
+
+impl fmt::Debug for DatabaseConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts = (self.connect.get_hosts(), self.connect.get_dbname());
+        f.debug_struct("DatabaseConfig").field("to", &hosts).field("connections", &self.connections).finish()
+    }
+}
+
+/// Opens one connection, whose socket is driven by the current runtime.
+pub(crate) async fn connect(config: &Config) -> Result<AsyncPgConnection, ConnectionError> {
+    let bad = |error: tokio_postgres::Error| ConnectionError::BadConnection(describe(&error));
+    let (client, connection) = config.connect(NoTls).await.map_err(bad)?;
+    AsyncPgConnection::try_from_client_and_connection(client, connection).await
+}
+
+/// The driver's own text says only which kind of error it was; the cause behind it is what helps.
+pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+/// The database, as every repository sees it. Cheap to clone.
+#[derive(Clone)]
+pub struct Database {
+    pool: Pool<AsyncPgConnection>,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("connections", &self.pool.status()).finish()
+    }
+}
+
+impl Database {
+    /// A pool that opens its connections on the runtime of this call, whoever asks for them later: a connection belongs
+    /// to the runtime that opened it, and a web worker's single-threaded one may stall or go away. Opens none yet.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn new(config: &DatabaseConfig) -> Self {
+        let main = Handle::current();
+        let connecting = config.connect.clone();
+        let mut manager = ManagerConfig::default();
+        // A connection that was lost is known to be closed without asking it, so that asking would only cost time.
+        manager.recycling_method = RecyclingMethod::Fast;
+        manager.custom_setup = Box::new(move |_url| {
+            let connecting = connecting.clone();
+            let opening = main.spawn(async move { connect(&connecting).await });
+            let joined = async move { opening.await.map_err(|e| ConnectionError::BadConnection(e.to_string()))? };
+            joined.boxed()
+        });
+        let manager = AsyncDieselConnectionManager::new_with_config(String::new(), manager);
+        // Building fails only where a time limit is set without a runtime for it; ours stand around the call.
+        let pool = Pool::builder(manager).max_size(config.connections).build().unwrap_or_else(|e| unreachable!("{e}"));
+        Self { pool }
+    }
+
+    /// Does one named piece of work on a connection: measured under its name, ended after its time limit.
+    pub(crate) async fn call<T>(
+        &self,
+        operation: &'static str,
+        work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
+    ) -> Result<T, StoreError> {
+        let started = Instant::now();
+        let answer = match tokio::time::timeout(CALL_LIMIT, self.attempt(work)).await {
+            Ok(answer) => answer,
+            Err(_elapsed) => Err(CallError::Unreachable(Unreachable::TooSlow(CALL_LIMIT))),
+        };
+        let outcome = answer.as_ref().map_or_else(CallError::label, |_| "ok");
+        metrics::histogram!("casement_database_call_seconds", "operation" => operation, "outcome" => outcome)
+            .record(started.elapsed().as_secs_f64());
+        answer.map_err(|error| {
+            let error = error.into_store_error(operation);
+            tracing::debug!(operation, outcome, error = &error as &dyn std::error::Error, "a database call failed");
+            error
+        })
+    }
+
+    async fn attempt<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let waiting = tokio::time::timeout(WAIT_LIMIT, self.pool.get());
+        let mut connection = match waiting.await {
+            Ok(Ok(connection)) => Guard::new(connection),
+            Ok(Err(error)) => return Err(CallError::Unreachable(Unreachable::NoConnection(error.to_string()))),
+            Err(_elapsed) => return Err(CallError::Unreachable(Unreachable::NoneFree(WAIT_LIMIT))),
+        };
+        let answer = work(connection.get()).await;
+        // Only now: a call that was cut off in between leaves a connection that may still be busy with it.
+        connection.release();
+        answer
+    }
+
+    /// As [`call`](Self::call), with the work in one transaction: committed if it succeeds, else rolled back.
+    pub(crate) async fn transaction<T>(
+        &self,
+        operation: &'static str,
+        work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
+    ) -> Result<T, StoreError> {
+        self.call(operation, async |connection| {
+            AnsiTransactionManager::begin_transaction(connection).await?;
+            match work(connection).await {
+                Ok(value) => {
+                    AnsiTransactionManager::commit_transaction(connection).await?;
+                    Ok(value)
+                }
+                Err(error) => {
+                    // The error that led here is the one to tell; a rollback that fails breaks the connection.
+                    let _told = AnsiTransactionManager::rollback_transaction(connection).await;
+                    Err(error)
+                }
+            }
+        })
+        .await
+    }
+
+    /// Whether the database answers.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] if it does not, within five seconds.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.call("database.ping", async |connection| {
+            diesel_async::RunQueryDsl::execute(diesel::sql_query("SELECT 1"), connection).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Closes the pool: connections in use end with their calls, later calls are unavailable.
+    pub fn close(&self) {
+        self.pool.close();
+    }
+}
+
+type Pooled = diesel_async::pooled_connection::deadpool::Object<AsyncPgConnection>;
+
+/// A connection that goes back into the pool only if its work ran to its end. A call that is dropped half-way (its
+/// caller hung up, its time was over) takes its connection with it.
+struct Guard(Option<Pooled>);
+
+impl Guard {
+    fn new(connection: Pooled) -> Self {
+        Self(Some(connection))
+    }
+
+    fn get(&mut self) -> &mut AsyncPgConnection {
+        match &mut self.0 {
+            Some(connection) => connection,
+            None => unreachable!("released only at the end"),
+        }
+    }
+
+    fn release(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            drop(diesel_async::pooled_connection::deadpool::Object::take(connection));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BadDatabaseUrl, DatabaseConfig};
+
+    #[test]
+    fn a_password_shows_nowhere() {
+        let config = DatabaseConfig::parse("postgresql://me:hunter2@db.internal/casement").expect("a URL");
+        assert!(!format!("{config:?}").contains("hunter2"));
+        let bad = DatabaseConfig::parse("postgresql://me:hunter2@db.internal:port/x").expect_err("no port");
+        assert!(!format!("{bad} {bad:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_url_that_requires_tls_is_refused_with_the_remedy() {
+        let bad = DatabaseConfig::parse("postgresql://me@db/casement?sslmode=require").expect_err("TLS");
+        assert!(matches!(bad, BadDatabaseUrl::TlsRequired));
+    }
+}

@@ -1,0 +1,123 @@
+//! From what the driver says to what the domain understands.
+
+use std::time::Duration;
+
+use casement_domain::StoreError;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
+/// What can go wrong inside a call, before it has its name.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// No connection, or it was lost.
+    #[error(transparent)]
+    Unreachable(Unreachable),
+    /// The driver or the server refused.
+    #[error(transparent)]
+    Database(#[from] DieselError),
+    /// A row holds what it must not.
+    #[error(transparent)]
+    Row(#[from] BadRow),
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreachable {
+    #[error("no connection: {0}")]
+    NoConnection(String),
+    #[error("no connection was free within {} s", .0.as_secs())]
+    NoneFree(Duration),
+    #[error("no answer within {} s", .0.as_secs())]
+    TooSlow(Duration),
+}
+
+/// A row that does not convert.
+#[derive(Debug, thiserror::Error)]
+#[error("{column} holds what it must not: {why}")]
+pub(crate) struct BadRow {
+    pub(crate) column: &'static str,
+    pub(crate) why: String,
+}
+
+impl BadRow {
+    pub(crate) fn new(column: &'static str, why: impl ToString) -> Self {
+        Self { column, why: why.to_string() }
+    }
+}
+
+impl CallError {
+    /// The label of the outcome in metrics.
+    pub(crate) fn label(&self) -> &'static str {
+        if self.is_unavailable() { "unavailable" } else { "broken" }
+    }
+
+    /// The unique constraint or index that was violated, by our own name for it.
+    pub(crate) fn violated(&self) -> Option<&str> {
+        match self {
+            Self::Database(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, info)) => {
+                info.constraint_name()
+            }
+            _ => None,
+        }
+    }
+
+    /// The foreign key that was violated, by our own name for it.
+    pub(crate) fn violated_reference(&self) -> Option<&str> {
+        match self {
+            Self::Database(DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, info)) => {
+                info.constraint_name()
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_store_error(self, operation: &'static str) -> StoreError {
+        let unavailable = self.is_unavailable();
+        let source = Box::new(self);
+        if unavailable {
+            StoreError::Unavailable { operation, source }
+        } else {
+            StoreError::Broken { operation, source }
+        }
+    }
+
+    /// Whether the same call may work later.
+    fn is_unavailable(&self) -> bool {
+        use DatabaseErrorKind::{ClosedConnection, ReadOnlyTransaction, SerializationFailure, UnableToSendCommand};
+        match self {
+            Self::Unreachable(_) => true,
+            Self::Row(_) => false,
+            Self::Database(DieselError::DatabaseError(kind, info)) => match kind {
+                ClosedConnection | ReadOnlyTransaction | SerializationFailure | UnableToSendCommand => true,
+                // Diesel keeps neither the code nor the kind of the rest, and the server's text is in its own language
+                // only for people; these are the driver's and the private cluster's, which speaks English.
+                DatabaseErrorKind::Unknown => is_passing(info.message()),
+                _ => false,
+            },
+            Self::Database(DieselError::BrokenTransactionManager) => true,
+            Self::Database(DieselError::RollbackErrorOnCommit { .. }) => true,
+            Self::Database(_) => false,
+        }
+    }
+}
+
+/// Messages of conditions that pass by themselves: shutdown, start-up, cut connections, cancelled or deadlocked
+/// statements, a full disk or connection table.
+fn is_passing(message: &str) -> bool {
+    const SIGNS: [&str; 14] = [
+        "terminating connection",
+        "the database system is",
+        "connection closed",
+        "error communicating with the server",
+        "server closed the connection",
+        "canceling statement",
+        "deadlock detected",
+        "too many clients",
+        "too many connections",
+        "remaining connection slots",
+        "No space left on device",
+        "out of memory",
+        "is not currently accepting connections",
+        "Broken pipe",
+    ];
+    SIGNS.iter().any(|sign| message.contains(sign))
+}

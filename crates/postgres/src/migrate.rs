@@ -1,0 +1,103 @@
+//! The schema: migrations embedded in the program, applied under a lock so that two nodes do not race.
+
+use std::time::Duration;
+
+use diesel::Connection;
+use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+
+use crate::database::{DatabaseConfig, connect};
+
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations");
+/// Any number will do, as long as it stays the same in all versions: "casement" in ASCII.
+const LOCK: i64 = 0x6361_7365_6d65_6e74;
+const LOCK_POLL: Duration = Duration::from_millis(100);
+const LOCK_LIMIT: Duration = Duration::from_secs(300);
+
+/// The schema could not be brought up to date.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// The database can't be reached.
+    #[error("the database can't be reached: {0}")]
+    Unreachable(#[source] diesel::ConnectionError),
+    /// Another node has been migrating for too long.
+    #[error("another node has held the migration lock for {} s", LOCK_LIMIT.as_secs())]
+    Locked,
+    /// The lock could not be asked for.
+    #[error("the migration lock can't be asked for: {0}")]
+    Lock(#[source] diesel::result::Error),
+    /// A migration failed and was rolled back.
+    #[error("{0}")]
+    Migration(String),
+}
+
+type SyncConnection = AsyncConnectionWrapper<AsyncPgConnection>;
+
+/// Applies every migration that is missing and says which; waits while another node does the same.
+///
+/// # Errors
+/// [`MigrateError`]; each migration is a transaction of its own, so what was applied before stays.
+pub async fn migrate(config: &DatabaseConfig) -> Result<Vec<String>, MigrateError> {
+    run(config, |connection| connection.run_pending_migrations(MIGRATIONS).map(|done| names(&done))).await
+}
+
+/// Takes every migration back, the newest first: the schema is then empty. For tests and for leaving.
+///
+/// # Errors
+/// [`MigrateError`], as [`migrate`].
+pub async fn revert_all(config: &DatabaseConfig) -> Result<Vec<String>, MigrateError> {
+    run(config, |connection| connection.revert_all_migrations(MIGRATIONS).map(|done| names(&done))).await
+}
+
+fn names(versions: &[impl ToString]) -> Vec<String> {
+    versions.iter().map(ToString::to_string).collect()
+}
+
+type Migrated = diesel::migration::Result<Vec<String>>;
+
+async fn run(
+    config: &DatabaseConfig,
+    work: impl FnOnce(&mut SyncConnection) -> Migrated + Send + 'static,
+) -> Result<Vec<String>, MigrateError> {
+    let mut connection = connect(&config.unhurried()).await.map_err(MigrateError::Unreachable)?;
+    lock(&mut connection).await?;
+    // The harness blocks its thread; on a thread of its own it disturbs no runtime, not even a single-threaded one.
+    // The lock goes with the connection.
+    let blocking = tokio::task::spawn_blocking(move || {
+        let mut connection = SyncConnection::from(connection);
+        connection.set_instrumentation(None::<Box<dyn diesel::connection::Instrumentation>>);
+        work(&mut connection).map_err(|error| error.to_string())
+    });
+    let applied = blocking.await.map_err(|error| MigrateError::Migration(error.to_string()))?;
+    let applied = applied.map_err(MigrateError::Migration)?;
+    if !applied.is_empty() {
+        tracing::info!(migrations = applied.len(), "the database schema is up to date");
+    }
+    Ok(applied)
+}
+
+#[derive(diesel::QueryableByName)]
+struct Locked {
+    #[diesel(sql_type = diesel::sql_types::Bool)]
+    locked: bool,
+}
+
+async fn lock(connection: &mut AsyncPgConnection) -> Result<(), MigrateError> {
+    let trying = async {
+        let mut told = false;
+        loop {
+            let asking = diesel::sql_query("SELECT pg_try_advisory_lock($1) AS locked");
+            let asking = asking.bind::<diesel::sql_types::BigInt, _>(LOCK);
+            if asking.get_result::<Locked>(connection).await?.locked {
+                return Ok(());
+            }
+            if !told {
+                tracing::info!("another node is migrating the database; waiting for it");
+                told = true;
+            }
+            tokio::time::sleep(LOCK_POLL).await;
+        }
+    };
+    tokio::time::timeout(LOCK_LIMIT, trying).await.map_err(|_| MigrateError::Locked)?.map_err(MigrateError::Lock)
+}

@@ -1,0 +1,150 @@
+//! What the database tells by itself: one connection per node that only listens.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_postgres::{AsyncMessage, NoTls};
+
+use crate::database::DatabaseConfig;
+
+/// How many events may wait for their consumer before the connection is no longer read.
+const BACKLOG: usize = 1024;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How often a silent connection is asked whether it still lives, and how long it may take to say so.
+const PULSE: Duration = Duration::from_secs(20);
+const PULSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a node hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The channels are being listened to from now on; whatever was said before may have been missed, so look again.
+    /// Comes first of all, and again after every lost connection.
+    Listening,
+    /// Somebody said `payload` on `channel`.
+    Notification {
+        /// The channel.
+        channel: String,
+        /// What was said, at most 8,000 bytes.
+        payload: String,
+    },
+}
+
+/// Everything that is said on some channels. Dropping it ends its connection.
+#[derive(Debug)]
+pub struct Notifications {
+    events: mpsc::Receiver<Heard>,
+    task: JoinHandle<()>,
+}
+
+impl Notifications {
+    /// Listens to `channels` on a connection of its own, on the current runtime; connects again by itself.
+    #[must_use]
+    pub fn listen(config: &DatabaseConfig, channels: Vec<String>) -> Self {
+        let (sender, events) = mpsc::channel(BACKLOG);
+        let task = tokio::spawn(keep_listening(config.clone(), channels, sender));
+        Self { events, task }
+    }
+
+    /// The next event; waits for as long as it takes. Safe to cancel.
+    pub async fn next(&mut self) -> Heard {
+        match self.events.recv().await {
+            Some(heard) => heard,
+            // The task ends only with the runtime; nothing will be said any more.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Notifications {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn keep_listening(config: DatabaseConfig, channels: Vec<String>, sender: mpsc::Sender<Heard>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let mut listened = false;
+        let error = match listen_once(&config, &channels, &sender, &mut listened).await {
+            Ok(()) => return,
+            Err(error) => error,
+        };
+        if listened {
+            pause = FIRST_PAUSE;
+        }
+        metrics::counter!("casement_database_listen_lost_total").increment(1);
+        tracing::warn!(%error, pause_ms = pause.as_millis(), "the listening database connection is lost");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("{0}")]
+    Driver(#[from] tokio_postgres::Error),
+    #[error("it was closed")]
+    Closed,
+    #[error("it does not answer")]
+    Silent,
+}
+
+/// One life of the connection. `Ok` means that nobody wants to hear any more.
+async fn listen_once(
+    config: &DatabaseConfig,
+    channels: &[String],
+    sender: &mpsc::Sender<Heard>,
+    listened: &mut bool,
+) -> Result<(), Lost> {
+    let (client, mut connection) = config.connect_config().connect(NoTls).await?;
+    let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
+    let listening: String = channels.iter().map(|channel| format!("LISTEN {};", quote(channel))).collect();
+    let (said, mut heard) = mpsc::channel(1);
+    // The client's own requests are answered only while its connection is read, so both run side by side.
+    let requests = async {
+        client.batch_execute(&listening).await?;
+        if said.send(()).await.is_err() {
+            return Ok(());
+        }
+        loop {
+            tokio::time::sleep(PULSE).await;
+            match tokio::time::timeout(PULSE_LIMIT, client.simple_query("")).await {
+                Ok(answer) => drop(answer?),
+                Err(_elapsed) => return Err::<(), Lost>(Lost::Silent),
+            }
+        }
+    };
+    let reading = async {
+        loop {
+            let heard = tokio::select! {
+                biased;
+                Some(()) = heard.recv() => {
+                    *listened = true;
+                    Heard::Listening
+                }
+                message = messages.next() => match message {
+                    Some(Ok(AsyncMessage::Notification(said))) => {
+                        Heard::Notification { channel: said.channel().to_owned(), payload: said.payload().to_owned() }
+                    }
+                    Some(Ok(_notice)) => continue,
+                    Some(Err(error)) => return Err(Lost::Driver(error)),
+                    None => return Err(Lost::Closed),
+                },
+            };
+            if sender.send(heard).await.is_err() {
+                return Ok(());
+            }
+        }
+    };
+    tokio::select! {
+        lost = requests => lost,
+        lost = reading => lost,
+    }
+}
+
+fn quote(channel: &str) -> String {
+    format!("\"{}\"", channel.replace('"', "\"\""))
+}

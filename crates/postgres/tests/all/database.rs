@@ -1,0 +1,72 @@
+//! Connections: what a lost or overloaded database looks like.
+
+use std::time::{Duration, Instant};
+
+use casement_domain::StoreError;
+use casement_postgres::testing::TestDatabase;
+use casement_postgres::{Database, DatabaseConfig};
+
+use crate::support::{TestResult, until};
+
+#[tokio::test]
+async fn a_cut_database_is_unavailable_at_once_and_comes_back_by_itself() -> TestResult {
+    let db = TestDatabase::fresh().await?;
+    db.database().ping().await?;
+    db.interrupt().await?;
+    let started = Instant::now();
+    let refused = db.database().ping().await.err().ok_or("it answered")?;
+    assert!(matches!(refused, StoreError::Unavailable { operation: "database.ping", .. }), "{refused:?}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+    db.restore().await?;
+    until("the database answers", async || db.database().ping().await.is_ok()).await
+}
+
+#[tokio::test]
+async fn connections_that_were_cut_are_not_handed_out_again() -> TestResult {
+    let db = TestDatabase::fresh().await?;
+    let pings = (0..8).map(|_| db.database().ping());
+    futures_util::future::try_join_all(pings).await?;
+    db.cut().await?;
+    until("the cut was seen", async || db.database().ping().await.is_ok()).await?;
+    for _ in 0..16 {
+        db.database().ping().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable_within_five_seconds() -> TestResult {
+    let config = DatabaseConfig::parse("postgresql://nobody@127.0.0.1:1/none")?;
+    let started = Instant::now();
+    let refused = Database::new(&config).ping().await.err().ok_or("it answered")?;
+    assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+    Ok(())
+}
+
+/// A socket that accepts and then says nothing, as a server that hangs.
+#[tokio::test]
+async fn a_server_that_hangs_is_unavailable_within_five_seconds() -> TestResult {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let config = DatabaseConfig::parse(&format!("postgresql://x@{}/none", silent.local_addr()?))?;
+    let started = Instant::now();
+    let refused = Database::new(&config).ping().await.err().ok_or("it answered")?;
+    assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
+    assert!(started.elapsed() < Duration::from_millis(5500), "{:?}", started.elapsed());
+    Ok(())
+}
+
+/// A web worker has a runtime of its own, which may end while the connection lives on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_outlives_the_runtime_that_asked_for_it() -> TestResult {
+    let db = TestDatabase::fresh().await?;
+    let database = Database::new(&db.config().clone().with_connections(1));
+    let worker = database.clone();
+    let on_a_worker = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(worker.ping()).map_err(std::io::Error::other)
+    };
+    tokio::task::spawn_blocking(on_a_worker).await??;
+    database.ping().await?;
+    Ok(())
+}

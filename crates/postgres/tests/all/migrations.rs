@@ -1,0 +1,82 @@
+//! The schema itself: up and down, and what holds for all of it.
+
+use casement_postgres::testing::TestDatabase;
+use casement_postgres::{migrate, revert_all};
+use pretty_assertions::assert_eq;
+
+use crate::support::TestResult;
+
+/// Everything that the migrations make, as PostgreSQL tells it.
+const SNAPSHOT: &str = "
+    SELECT 'column', table_name || '.' || column_name, data_type, is_nullable, coalesce(column_default, ''), coalesce(collation_name, '')
+        FROM information_schema.columns WHERE table_schema = 'public'
+    UNION ALL SELECT 'index', indexname, indexdef, '', '', '' FROM pg_indexes WHERE schemaname = 'public'
+    UNION ALL SELECT 'constraint', conname, pg_get_constraintdef(oid), '', '', '' FROM pg_constraint
+        WHERE connamespace = 'public'::regnamespace
+    UNION ALL SELECT 'collation', collname, coalesce(colliculocale, ''), '', '', '' FROM pg_collation WHERE collnamespace = 'public'::regnamespace
+    UNION ALL SELECT 'function', proname, prosrc, '', '', '' FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+    UNION ALL SELECT 'sequence', sequencename, '', '', '', '' FROM pg_sequences WHERE schemaname = 'public'
+    UNION ALL SELECT 'type', typname, '', '', '', '' FROM pg_type WHERE typnamespace = 'public'::regnamespace
+    ORDER BY 1, 2, 3";
+
+#[tokio::test]
+async fn every_migration_is_undone_by_its_down_and_made_again_by_its_up() -> TestResult {
+    let db = TestDatabase::empty().await?;
+    let applied = migrate(db.config()).await?;
+    assert!(!applied.is_empty());
+    let once = db.rows(SNAPSHOT).await?;
+
+    assert_eq!(revert_all(db.config()).await?.len(), applied.len());
+    let rest: Vec<_> =
+        db.rows(SNAPSHOT).await?.into_iter().filter(|row| !row.iter().any(|c| c.contains("diesel"))).collect();
+    assert_eq!(rest, Vec::<Vec<String>>::new(), "nothing is left after all downs");
+
+    assert_eq!(migrate(db.config()).await?, applied);
+    assert_eq!(db.rows(SNAPSHOT).await?, once);
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_nodes_that_start_at_once_migrate_once() -> TestResult {
+    let db = TestDatabase::empty().await?;
+    let (one, other) = tokio::join!(migrate(db.config()), migrate(db.config()));
+    let (one, other) = (one?, other?);
+    assert!(one.is_empty() != other.is_empty(), "{one:?} {other:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_project_id_has_a_foreign_key() -> TestResult {
+    let db = TestDatabase::fresh().await?;
+    let without = "
+        SELECT c.table_name, c.column_name FROM information_schema.columns c
+        WHERE c.table_schema = 'public' AND c.column_name IN ('project_id', 'organization_id', 'pool_id', 'node_id')
+          AND NOT EXISTS (
+            SELECT 1 FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey)
+            WHERE k.contype = 'f' AND k.conrelid = ('public.' || c.table_name)::regclass AND a.attname = c.column_name)";
+    assert_eq!(db.rows(without).await?, Vec::<Vec<String>>::new());
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_foreign_key_has_an_index() -> TestResult {
+    let db = TestDatabase::fresh().await?;
+    let without = "
+        SELECT conrelid::regclass::text, conname FROM pg_constraint k
+        WHERE contype = 'f' AND connamespace = 'public'::regnamespace AND NOT EXISTS (
+            SELECT 1 FROM pg_index i WHERE i.indrelid = k.conrelid AND i.indkey[0] = k.conkey[1])";
+    assert_eq!(db.rows(without).await?, Vec::<Vec<String>>::new());
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_time_bears_its_zone() -> TestResult {
+    let db = TestDatabase::fresh().await?;
+    let without = "
+        SELECT table_name, column_name, data_type FROM information_schema.columns
+        WHERE table_schema = 'public' AND table_name NOT LIKE '\\_\\_diesel%'
+          AND (data_type LIKE 'timestamp without%' OR data_type LIKE 'time %' OR data_type = 'date'
+               OR (column_name LIKE '%\\_at' AND data_type <> 'timestamp with time zone'))";
+    assert_eq!(db.rows(without).await?, Vec::<Vec<String>>::new());
+    Ok(())
+}
