@@ -41,7 +41,7 @@ impl FillStatus {
 pub struct Round {
     /// Browsers to start, each by [`PoolFiller::warm`].
     pub launches: Vec<Launch>,
-    /// Browsers to bury, each by [`Sessions::bury`].
+    /// Browsers of this node to bury, each by [`Sessions::bury`].
     pub discarded: Vec<BrowserId>,
     /// Whose pool it is, for the turns of starting.
     pub project: Option<ProjectId>,
@@ -98,7 +98,8 @@ impl PoolFiller {
         }
         let mut round = Round { project: Some(pool.project), again_at: steps.again_at, ..Round::default() };
         for browser in &steps.discard {
-            if self.browsers.discard(*browser).await? {
+            let row = self.browsers.find(*browser).await?;
+            if self.browsers.discard(*browser).await? && row.is_some_and(|row| row.node == self.deps.node) {
                 round.discarded.push(*browser);
             }
         }

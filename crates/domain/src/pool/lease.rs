@@ -118,21 +118,22 @@ impl Leases {
     /// See [`AcquireError`].
     pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireInput) -> Result<Acquired, AcquireError> {
         let pool = self.pool(scope, which).await?.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
-        let (lease, seconds) = self.parse(&pool, &input)?;
-        let name_taken = || AcquireError::NameTaken(lease.name.as_ref().map(ToString::to_string).unwrap_or_default());
+        let (mut lease, seconds) = self.parse(&pool, &input)?;
         for _ in 0..DEAD_BROWSERS_MET {
             match self.deps.line.take_now(pool.id, &lease, self.deps.clock.now()).await? {
                 TakenNow::Leased(session) => {
                     if let Some(session) = self.hand_out(*session).await {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
+                    // The failed lease stays on record under its id.
+                    lease.session = SessionId::mint(self.deps.ids.as_ref());
                 }
-                TakenNow::NameTaken => return Err(name_taken()),
+                TakenNow::NameTaken => return Err(name_taken(&lease)),
                 TakenNow::PoolGone => return Err(AcquireError::PoolNotFound(which.to_owned())),
                 TakenNow::Busy => break,
             }
         }
-        if seconds == Duration::ZERO {
+        if seconds <= Duration::ZERO {
             return Ok(Acquired::TimeUp);
         }
         let ticket = TicketId::mint(self.deps.ids.as_ref());
@@ -205,10 +206,7 @@ impl Leases {
                     self.enter(waiting).await?;
                     continue;
                 }
-                Outcome::NameTaken => {
-                    let name = waiting.lease.name.as_ref().map(ToString::to_string).unwrap_or_default();
-                    return Err(AcquireError::NameTaken(name));
-                }
+                Outcome::NameTaken => return Err(name_taken(&waiting.lease)),
                 Outcome::Gone if event == TurnEvent::Look => {
                     return Err(AcquireError::PoolNotFound(waiting.pool_text.clone()));
                 }
@@ -277,4 +275,8 @@ impl Leases {
             Err(_) => Err(not_leased()),
         }
     }
+}
+
+fn name_taken(lease: &LeaseRequest) -> AcquireError {
+    AcquireError::NameTaken(lease.name.as_ref().map(ToString::to_string).unwrap_or_default())
 }

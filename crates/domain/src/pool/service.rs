@@ -225,7 +225,8 @@ impl Pools {
         }
     }
 
-    /// Deletes a pool. With `force` the sessions leased from it end.
+    /// Deletes a pool. With `force` the sessions leased from it end. Its other browsers are marked as ending, and the
+    /// housekeeping of their nodes buries them ([`Sessions::clear_remains`]).
     ///
     /// # Errors
     /// See [`DeletePoolError`].
@@ -259,7 +260,7 @@ impl Pools {
     async fn flush_pool(&self, pool: PoolId) -> Result<(), StoreError> {
         let discarded = self.deps.pools.flush(pool, self.deps.clock.now()).await?;
         for browser in discarded {
-            self.sessions.bury(browser).await;
+            self.sessions.bury_own(browser).await?;
         }
         self.deps.wake.wake(pool);
         Ok(())

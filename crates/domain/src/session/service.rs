@@ -415,19 +415,44 @@ impl Sessions {
         }
     }
 
+    /// As [`bury`](Self::bury), if this node runs the browser: another's is buried by its own node's housekeeping.
+    pub(crate) async fn bury_own(&self, browser: BrowserId) -> Result<(), StoreError> {
+        if self.deps.browsers.find(browser).await?.is_some_and(|row| row.node == self.deps.node) {
+            self.bury(browser).await;
+        }
+        Ok(())
+    }
+
+    /// Buries the browsers of this node that are marked as ending: those of deleted pools, those that another node
+    /// marked, and those whose burial failed before. For the node's housekeeping.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn clear_remains(&self) -> Result<(), StoreError> {
+        for browser in self.deps.browsers.of_node(self.deps.node).await? {
+            if browser.state == BrowserState::Ending {
+                self.bury(browser.id).await;
+            }
+        }
+        Ok(())
+    }
+
     /// A browser of this node ended by itself.
     ///
     /// # Errors
     /// The store's failure.
     pub async fn browser_lost(&self, browser: BrowserId, event: SessionEvent) -> Result<(), StoreError> {
-        if let Some(session) = self.deps.sessions.of_browser(browser).await? {
+        let pool = self.deps.browsers.find(browser).await?.and_then(|row| row.pool);
+        // Discarded before its session is looked for: an idle one could be leased between two questions in the other
+        // order, and the row of a leased browser must stay until its session has ended.
+        if !self.deps.browsers.discard(browser).await?
+            && let Some(session) = self.deps.sessions.of_browser(browser).await?
+        {
             return match self.end(session.id, event).await {
                 Err(EndSessionError::Store(error)) => Err(error),
                 _ => Ok(()),
             };
         }
-        let pool = self.deps.browsers.find(browser).await?.and_then(|row| row.pool);
-        self.deps.browsers.discard(browser).await?;
         self.bury(browser).await;
         if let Some(pool) = pool {
             self.deps.pools.wake(pool);
