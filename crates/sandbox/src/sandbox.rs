@@ -11,7 +11,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 
-use crate::process::{self, Identity};
+use crate::process;
 use crate::record::{MemoryLimit, Record};
 
 /// The most of a program's output that is kept. What comes after is refused to the program, not stored.
@@ -35,17 +35,19 @@ pub struct Sandbox {
     /// When it was started.
     pub started: SystemTime,
     sockets: usize,
-    monitor: Identity,
+    monitor_pid: i32,
     cgroups: crate::cgroup::Cgroups,
-    /// `None` when it had ended before it was found.
-    init: Option<Arc<OwnedFd>>,
+    /// Of the first process inside and of bubblewrap's outside, which ends with the program. `None` when one of them had
+    /// ended before the sandbox was found.
+    handles: Option<Arc<[OwnedFd; 2]>>,
     log: Option<Arc<std::fs::File>>,
 }
 
 impl Sandbox {
     /// The sandbox of a complete record; `None` while its start is not complete.
     pub(crate) fn of(record: Record, dir: PathBuf, log: Option<std::fs::File>) -> Option<Self> {
-        let init = record.live_processes().and_then(|processes| processes.init.open()).map(Arc::new);
+        let live = record.live_processes();
+        let handles = live.and_then(|both| Some(Arc::new([both.init.open()?, both.monitor.open()?])));
         let processes = record.processes?;
         Some(Self {
             id: record.id,
@@ -56,29 +58,28 @@ impl Sandbox {
             memory: record.memory,
             started: UNIX_EPOCH + Duration::from_millis(record.started_ms),
             sockets: record.sockets,
-            monitor: processes.monitor,
+            monitor_pid: processes.monitor.pid,
             cgroups: record.cgroups,
-            init,
+            handles,
             log: log.map(Arc::new),
         })
     }
 
-    /// Whether its first process lives. When that one ends, the kernel ends all others.
+    /// Whether its program lives. When the program ends, everything else in the sandbox is killed.
     pub fn is_alive(&self) -> bool {
-        self.init.as_ref().is_some_and(|handle| !process::ended(handle))
+        self.handles.as_ref().is_some_and(|both| !both.iter().any(process::ended))
     }
 
-    /// Returns when no process of it is left, at once if that is so already.
+    /// Returns when its program has ended, at once if that is so already. [`crate::Host::end`] then removes what is left.
     ///
     /// # Errors
-    /// If the process cannot be watched (outside a runtime with I/O, or without descriptors left).
+    /// If the processes cannot be watched (outside a runtime with I/O, or without descriptors left).
     pub async fn exited(&self) -> io::Result<()> {
-        let Some(handle) = &self.init else { return Ok(()) };
-        // A descriptor of its own for each who waits: one can be registered only once.
-        #[expect(deprecated, reason = "sound for an OwnedFd, which is the same descriptor for as long as it lives")]
-        let watched = AsyncFd::with_interest(handle.try_clone()?, Interest::READABLE)?;
-        watched.readable().await?.retain_ready();
-        Ok(())
+        let Some(both) = &self.handles else { return Ok(()) };
+        tokio::select! {
+            ended = ended(&both[0]) => ended,
+            ended = ended(&both[1]) => ended,
+        }
     }
 
     /// The pids of its living processes as the host numbers them, bubblewrap's own included.
@@ -96,16 +97,14 @@ impl Sandbox {
     }
 
     fn pids_now(&self) -> Vec<i32> {
-        if !self.is_alive() {
-            return Vec::new();
-        }
+        let Some(both) = &self.handles else { return Vec::new() };
         let mut pids = process::tree(self.init_pid);
-        // Ended meanwhile: then the number may be that of a stranger.
-        if !self.is_alive() {
-            return Vec::new();
+        // Ended before or meanwhile: then the number may be that of a stranger, whose processes these are.
+        if process::ended(&both[0]) {
+            pids.clear();
         }
-        if Identity::of(self.monitor.pid) == Some(self.monitor) {
-            pids.push(self.monitor.pid);
+        if !process::ended(&both[1]) {
+            pids.push(self.monitor_pid);
         }
         pids
     }
@@ -141,6 +140,14 @@ impl Sandbox {
     pub fn log(&self) -> Option<String> {
         self.log.as_deref().map(read_log)
     }
+}
+
+async fn ended(handle: &OwnedFd) -> io::Result<()> {
+    // A descriptor of its own for each who waits: one can be registered only once.
+    #[expect(deprecated, reason = "sound for an OwnedFd, which is the same descriptor for as long as it lives")]
+    let watched = AsyncFd::with_interest(handle.try_clone()?, Interest::READABLE)?;
+    watched.readable().await?.retain_ready();
+    Ok(())
 }
 
 pub(crate) fn read_log(file: &std::fs::File) -> String {

@@ -27,6 +27,10 @@ use crate::{program, uid};
 /// How long bubblewrap may take, on a machine that starts many at once.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Stands between bubblewrap's reaper, which waits for the last process whoever that is, and the program: with the program
+/// all others end too, also while no server is there to see to it.
+const SUPERVISOR: &str = r#""$0" "$@"; status=$?; kill -KILL -1 2>/dev/null; exit $status"#;
+
 const REMEDY: &str = "check that this host allows unprivileged user namespaces, nested ones too \
     (kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0)";
 
@@ -127,9 +131,11 @@ impl Host {
         blocking(move || {
             record.processes = Some(Processes { monitor, init });
             record.write(&dir)?;
-            record.cgroups.join(monitor.pid)?;
-            record.cgroups.join(init.pid)?;
-            open(&gate, &init, &log)?;
+            let joined = [monitor, init].iter().try_for_each(|process| record.cgroups.join(process.pid));
+            // A process that is no more cannot join; the reason is then what bubblewrap said, not that.
+            let handle = init.open().filter(|handle| !process::ended(handle)).ok_or_else(|| refused(&log))?;
+            joined?;
+            open(&gate, &handle, &log)?;
             let gone = || StartError::TimedOut(PATIENCE.as_secs());
             Sandbox::of(record, dir, Some(log)).ok_or_else(gone)
         })
@@ -164,10 +170,13 @@ impl Host {
         // Visible on the command line: by this word a sweep knows the remains of a start that was never recorded.
         command.arg("--ro-bind").arg(dir.join("program")).arg(PROGRAM).args(layout::SEALED);
         command.args(["--info-fd", &info.to_string(), "--block-fd", &gate.to_string(), "--"]);
+        command.args(["/bin/sh", "-c", SUPERVISOR]);
         command.args(limits(spec.max_processes, spec.max_open_files)).arg(PROGRAM).args(&spec.args);
         let output = || log.try_clone().step("open the log of", dir);
         command.stdin(Stdio::null()).stdout(output()?).stderr(output()?).env_clear().current_dir("/");
-        command.fd_mappings(passed.mappings()).map_err(std::io::Error::other).step("number the descriptors of", dir)?;
+        let mut mappings = passed.mappings();
+        mappings.extend(inherited(mappings.len()).step("cover the descriptors inherited by", dir)?);
+        command.fd_mappings(mappings).map_err(std::io::Error::other).step("number the descriptors of", dir)?;
         Ok(command.spawn().step("run", SETSID)?)
     }
 
@@ -198,6 +207,23 @@ impl Passed {
     fn mappings(self) -> Vec<FdMapping> {
         self.0.into_iter().zip(3..).map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd }).collect()
     }
+}
+
+/// Covers what this process itself inherited open and would hand on: whoever started it may have been careless. `mapped`
+/// numbers from 3 on are taken care of already.
+fn inherited(mapped: usize) -> std::io::Result<Vec<FdMapping>> {
+    let nothing = fs::File::open("/dev/null")?;
+    let mut covers = Vec::new();
+    for entry in fs::read_dir("/proc/self/fdinfo")?.flatten() {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let about = fs::read_to_string(entry.path()).unwrap_or_default();
+        let flags = about.lines().find_map(|line| i64::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+        let is_handed_on = flags.is_some_and(|flags| flags & i64::from(OFlags::CLOEXEC.bits()) == 0);
+        if is_handed_on && number >= mapped as i32 + 3 {
+            covers.push(FdMapping { parent_fd: nothing.try_clone()?.into(), child_fd: number });
+        }
+    }
+    Ok(covers)
 }
 
 /// Makes the listening sockets, in a directory that only we can enter.
@@ -271,12 +297,11 @@ fn limits(max_processes: u32, max_open_files: u32) -> [String; 5] {
 }
 
 /// Lets the program run, and returns when bubblewrap has taken notice: everything inside is then in place.
-fn open(gate: &OwnedFd, init: &Identity, log: &fs::File) -> Result<(), StartError> {
-    let handle = init.open().ok_or_else(|| refused(log))?;
+fn open(gate: &OwnedFd, init: &OwnedFd, log: &fs::File) -> Result<(), StartError> {
     rustix::io::write(gate, b".").step("open the gate of", PROGRAM)?;
     let deadline = Instant::now() + PATIENCE;
     while rustix::io::ioctl_fionread(gate.as_fd()).step("watch the gate of", PROGRAM)? > 0 {
-        if process::wait_end(&handle, Duration::from_micros(250)) {
+        if process::wait_end(init, Duration::from_micros(250)) {
             return Err(refused(log));
         }
         if Instant::now() >= deadline {

@@ -1,10 +1,156 @@
 //! What a program in a sandbox can see, reach and do.
 
-use crate::support::Place;
+use std::net::TcpListener;
+
+use casement_sandbox::File;
+
+use crate::support::{Place, processes};
 
 #[tokio::test]
 async fn a_program_runs_and_its_output_can_be_read() -> anyhow::Result<()> {
     let place = Place::new()?;
-    assert_eq!(place.output("hello", "echo hello; exit 3").await?, "hello\n");
+    assert_eq!(place.output("hello", "echo hello; echo error >&2; exit 3").await?, "hello\nerror\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn e5_nothing_of_the_host_is_visible() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let secret = place.dir.path().join("secret");
+    std::fs::write(&secret, "of the host")?;
+    let looks = format!(
+        "for f in {} /root /sys /boot /srv /mnt /etc/shadow /etc/ssh /var/lib /var/run/docker.sock",
+        secret.display()
+    );
+    let script =
+        format!("{looks}; do test -e $f && echo sees $f; done; echo home: $(ls -A /home); echo tmp: $(ls -A /tmp)");
+    assert_eq!(place.output("a", &script).await?, "home: casement\ntmp:\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn e4_processes_of_the_host_and_of_other_sandboxes_are_not_visible() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    place.host.start(place.script("other", "exec sleep 1000")).await?;
+    let script = "for p in /proc/[0-9]*; do cat $p/comm; done | sort | uniq -c | tr -s ' '";
+    // The script and its pipe, the supervisor, and bubblewrap's reaper.
+    let seen = place.output("a", script).await?;
+    let strange =
+        |line: &&str| !["bwrap", "sh", "program", "cat", "sort", "uniq", "tr"].iter().any(|name| line.ends_with(name));
+    assert_eq!(seen.lines().filter(strange).collect::<Vec<_>>(), Vec::<&str>::new(), "{seen}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn e5_there_is_no_capability_and_no_way_to_get_one() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let script = "grep -E '^(Cap|NoNewPrivs|Uid|Groups)' /proc/self/status | tr -d '\t '";
+    let none = ["Inh", "Prm", "Eff", "Bnd", "Amb"].map(|set| format!("Cap{set}:0000000000000000\n")).concat();
+    let expected = format!("Uid:1000100010001000\nGroups:{}\n{none}NoNewPrivs:1\n", "");
+    let found = place.output("a", script).await?;
+    // An ordinary user cannot give up his supplementary groups; they are nobody's inside.
+    let found: String = found
+        .lines()
+        .map(|l| if l.starts_with("Groups:") { "Groups:\n".to_owned() } else { format!("{l}\n") })
+        .collect();
+    assert_eq!(found, expected);
+    Ok(())
+}
+
+#[tokio::test]
+async fn e5_host_user_is_never_root() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let sandbox = place.host.start(place.script("a", "exec sleep 1000")).await?;
+    for pid in sandbox.pids().await {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+        assert!(!uids.split_whitespace().any(|uid| uid == "0"), "{pid}: {uids}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn e5_the_network_is_loopback_alone_and_not_that_of_the_host() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let host = TcpListener::bind("127.0.0.1:0")?;
+    let dial = format!(
+        "perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(PeerAddr => \"127.0.0.1:{}\") ? 1 : 0'",
+        host.local_addr()?.port()
+    );
+    let script = format!("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; tail -n +2 /proc/net/route; {dial}");
+    assert_eq!(place.output("a", &script).await?, "lo\n0");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_browser_can_make_its_own_sandbox_inside() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let script = "unshare --user --map-root-user --pid --net --fork sh -c 'echo $$ in $(id -u)'";
+    assert_eq!(place.output("a", script).await?, "1 in 0\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_system_and_the_given_files_cannot_be_changed() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let mut spec = place.script(
+        "a",
+        "cat /run/casement/in/a.json /etc/some/managed/b.json; for f in /x /usr/x /etc/x /dev/x /run/casement/x \
+         /run/casement/in/a.json /run/casement/egress/x /etc/passwd /run/casement/program /etc/some/managed/b.json; do \
+         (echo x > $f) 2>/dev/null && echo changed $f; done; mv /run/casement /run/gone 2>/dev/null && echo moved; \
+         rm -f /run/casement/in/a.json 2>/dev/null && echo removed; for d in /tmp $HOME /dev/shm /run; do \
+         (echo x > $d/x) || echo cannot write $d; done",
+    );
+    for (path, content) in [("/run/casement/in/a.json", "one "), ("/etc/some/managed/b.json", "two\n")] {
+        spec.files.push(File { inside: path.into(), content: content.into() });
+    }
+    assert_eq!(place.output_of(spec).await?, "one two\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_environment_is_what_was_given_and_no_more() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let mut spec = place.script("a", "env | grep -v ^PWD= | sort");
+    spec.env.push(("ASKED".to_owned(), "for".to_owned()));
+    let expected = "ASKED=for\nHOME=/home/casement\nLANG=C.UTF-8\nPATH=/usr/local/bin:/usr/bin:/bin\nUSER=casement\n";
+    assert_eq!(place.output_of(spec).await?, expected);
+    Ok(())
+}
+
+/// Also where the starter itself inherited some: they are covered by `/dev/null`.
+#[tokio::test]
+async fn only_the_given_descriptors_are_open() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let list = "opendir D, q(/proc/self/fd); print join q( ), sort grep { /\\d/ && readlink(qq(/proc/self/fd/$_)) ne \
+        q(/dev/null) } readdir D";
+    let mut spec = place.script("a", &format!("exec perl -e '{list}'"));
+    spec.sockets = 2;
+    // 5 is the directory that perl reads.
+    assert_eq!(place.output_of(spec).await?, "1 2 3 4 5");
+    Ok(())
+}
+
+#[tokio::test]
+async fn secrets_of_a_sandbox_stand_on_no_command_line() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let mut spec = place.script("a", "exec sleep 1000");
+    spec.env.push(("KEY".to_owned(), "secret-in-the-environment".to_owned()));
+    spec.files.push(File { inside: "/run/casement/in/key".into(), content: b"secret-in-a-file".to_vec() });
+    assert!(!format!("{spec:?} {:?}", spec.files).contains("secret-in"));
+    place.host.start(spec).await?;
+    let shows =
+        |file: &std::path::Path| std::fs::read(file).is_ok_and(|b| String::from_utf8_lossy(&b).contains("secret-in"));
+    assert_eq!(processes(|proc| shows(&proc.join("cmdline"))), Vec::<i32>::new());
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_start_has_a_machine_id_of_its_own_and_nothing_in_resolv_conf() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let script = "cat /etc/machine-id /etc/resolv.conf; hostname";
+    let (one, two) = (place.output("a", script).await?, place.output("a", script).await?);
+    assert_ne!(one, two);
+    assert!(one.ends_with("\nsandbox\n") && one.len() == 32 + 9, "{one}");
     Ok(())
 }

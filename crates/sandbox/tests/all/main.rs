@@ -1,4 +1,10 @@
-//! Sandboxes as the kernel sees them: real bubblewrap, real processes.
+//! Sandboxes as the kernel sees them: real bubblewrap, real processes. Needs nothing but Debian's base system and
+//! bubblewrap; as root every test also runs as an ordinary user.
 
 mod isolation;
+mod lifetime;
+mod limits;
+mod ordinary_user;
+mod remains;
+mod sockets;
 mod support;

@@ -109,14 +109,6 @@ pub(crate) fn processes(test: impl Fn(&Path) -> bool) -> Vec<i32> {
     entries.filter(alive).filter(|pid| test(&PathBuf::from(format!("/proc/{pid}")))).collect()
 }
 
-/// The living processes of a host user.
-pub(crate) fn of_uid(uid: u32) -> Vec<i32> {
-    processes(|proc| {
-        let status = std::fs::read_to_string(proc.join("status")).unwrap_or_default();
-        status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().any(|f| f == uid.to_string()))
-    })
-}
-
 /// Whether the sandbox directory, a process that names it, or a mount of it is left anywhere.
 pub(crate) fn remains(dir: &Path) -> Vec<String> {
     let name = dir.to_string_lossy().into_owned();
@@ -130,13 +122,9 @@ pub(crate) fn remains(dir: &Path) -> Vec<String> {
     found
 }
 
-/// The control groups of a sandbox.
-pub(crate) fn groups(id: &str) -> Vec<PathBuf> {
-    let bases = ["memory", "pids", "."].map(|c| Path::new("/sys/fs/cgroup").join(c).join("casement"));
-    let entries = bases.iter().flat_map(std::fs::read_dir).flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(&format!("-{id}"))).collect()
-}
-
-pub(crate) fn alive(sandbox: &Sandbox) -> bool {
-    sandbox.is_alive()
+/// The control groups of a sandbox that are there, as its record names them.
+pub(crate) fn groups(sandbox: &Sandbox) -> anyhow::Result<Vec<PathBuf>> {
+    let record: serde_json::Value = serde_json::from_slice(&std::fs::read(sandbox.dir.join("state.json"))?)?;
+    let named = ["memory", "pids"].map(|which| record["cgroups"][which].as_str().map(PathBuf::from));
+    Ok(named.into_iter().flatten().filter(|path| path.exists()).collect())
 }

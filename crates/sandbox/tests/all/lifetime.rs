@@ -1,0 +1,248 @@
+//! When a sandbox begins and ends, and who outlives whom.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use casement_sandbox::{EndError, Host, MemoryLimit, StartError};
+
+use crate::support::{Place, config, groups, remains, spec, until, within};
+
+/// Where the child process of these tests shall start a sandbox, and which.
+const STARTER: &str = "CASEMENT_TEST_STARTER";
+
+/// Not a test of its own: what the child process of the tests here does. Without its variable it does nothing.
+#[tokio::test]
+async fn starter_process() -> anyhow::Result<()> {
+    let Some(place) = std::env::var_os(STARTER).map(PathBuf::from) else { return Ok(()) };
+    let host = Host::new(config(&place.join("root")))?;
+    host.start(spec(&place, "a", "sleep 1000 & exec sleep 1000")).await?;
+    std::fs::write(place.join("started"), "")?;
+    std::future::pending().await
+}
+
+fn starter(place: &Place) -> anyhow::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--exact", "lifetime::starter_process"]).env(STARTER, place.dir.path());
+    Ok(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+}
+
+#[tokio::test]
+async fn g2_a_sandbox_outlives_its_starter_and_is_found_again() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let mut child = starter(&place)?;
+    until("it has started", || place.dir.path().join("started").exists()).await?;
+    child.kill()?;
+    child.wait()?;
+    let found = place.host.list().await?;
+    let [sandbox] = found.as_slice() else { anyhow::bail!("{found:?}") };
+    assert!(sandbox.is_alive() && sandbox.id == "a" && sandbox.nonce.len() == 32);
+    until("its processes run", || !sandbox.is_alive() || remains(&sandbox.dir).len() > 1).await?;
+    assert!(sandbox.pids().await.len() >= 3);
+    place.host.end("a").await?;
+    assert!(!sandbox.is_alive());
+    assert_eq!(remains(&sandbox.dir), Vec::<String>::new());
+    Ok(())
+}
+
+/// The starter is killed at every moment of a start; whatever is there then, a sweep finds.
+#[tokio::test]
+async fn a_start_that_was_killed_anywhere_leaves_nothing_after_a_sweep() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let dir = place.dir.path().join("root/a");
+    let mut states = HashSet::new();
+    for delay in 0..40 {
+        let mut child = starter(&place)?;
+        until("it begins", || dir.exists() || place.dir.path().join("started").exists()).await?;
+        std::thread::sleep(Duration::from_micros(delay * 800));
+        child.kill()?;
+        child.wait()?;
+        states.insert(remains(&dir).len());
+        place.host.sweep(&HashSet::new()).await?;
+        assert_eq!(remains(&dir), Vec::<String>::new(), "after {delay} steps");
+        assert_eq!(claims(&dir), 0, "after {delay} steps");
+        std::fs::remove_file(place.dir.path().join("started")).ok();
+    }
+    assert!(states.len() > 1, "the starter was always killed at the same moment");
+    Ok(())
+}
+
+/// How many host users are claimed for a sandbox.
+fn claims(dir: &std::path::Path) -> usize {
+    let claims = std::fs::read_dir("/run/casement/uids").into_iter().flatten().flatten();
+    claims.filter(|claim| std::fs::read_to_string(claim.path()).is_ok_and(|text| text == dir.to_string_lossy())).count()
+}
+
+#[tokio::test]
+async fn ending_takes_every_process_however_it_hides() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let hidden = "trap '' TERM INT HUP; (setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1000' &) ; \
+        unshare --user --pid --fork sh -c 'sleep 1000 & sleep 1000' & kill -STOP $$; sleep 1000";
+    let sandbox = place.host.start(place.script("a", hidden)).await?;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while sandbox.pids().await.len() < 9 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let pids = sandbox.pids().await;
+    assert!(pids.len() >= 9, "{pids:?}");
+    let groups = groups(&sandbox)?;
+    assert!(sandbox.memory == MemoryLimit::None || !groups.is_empty());
+    let begun = Instant::now();
+    place.host.end("a").await?;
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    for pid in pids {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z"), "{state}");
+    }
+    assert_eq!(remains(&sandbox.dir), Vec::<String>::new());
+    assert!(!groups.iter().any(|group| group.exists()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn ending_twice_or_what_was_never_there_is_no_error() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    place.host.start(place.script("a", "exec sleep 1000")).await?;
+    let (one, two) = tokio::join!(place.host.end("a"), place.host.end("a"));
+    one?;
+    two?;
+    place.host.end("a").await?;
+    place.host.end("never").await?;
+    assert!(matches!(place.host.end("../root").await, Err(EndError::InvalidId(_))));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_program_that_ends_ends_its_sandbox_and_stays_listed() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let sandbox = place.host.start(place.script("a", "sleep 1000 & exit 0")).await?;
+    let (one, two) = tokio::join!(sandbox.exited(), sandbox.exited());
+    one?;
+    two?;
+    assert!(!sandbox.is_alive() && sandbox.pids().await.is_empty());
+    let listed: Vec<bool> = place.host.list().await?.iter().map(|found| found.is_alive()).collect();
+    assert_eq!(listed, [false]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sweep_ends_all_but_what_is_to_be_kept() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let kept = place.host.start(place.script("kept", "exec sleep 1000")).await?;
+    let other = place.host.start(place.script("other", "exec sleep 1000")).await?;
+    // What a start leaves that was killed before it had written anything.
+    std::fs::create_dir(place.dir.path().join("root/half"))?;
+    let keep = HashSet::from(["kept".to_owned(), "half".to_owned()]);
+    let mut ended = place.host.sweep(&keep).await?;
+    ended.sort();
+    assert_eq!(ended, ["half", "other"]);
+    assert!(kept.is_alive() && !other.is_alive());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sweep_leaves_alone_what_is_being_started() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let sweeps = async {
+        for _ in 0..20 {
+            place.host.sweep(&HashSet::from(["a".to_owned()])).await?;
+        }
+        anyhow::Ok(())
+    };
+    let (started, swept) = tokio::join!(place.host.start(place.script("a", "exec sleep 1000")), sweeps);
+    swept?;
+    assert!(started?.is_alive());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_caller_that_stops_waiting_leaves_no_sandbox() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let dir = place.dir.path().join("root/a");
+    let start = place.host.start(place.script("a", "exec sleep 1000"));
+    assert!(tokio::time::timeout(Duration::from_millis(2), start).await.is_err());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    until("nothing is left of it", || remains(&dir).is_empty()).await?;
+    // It may not even have begun when we looked, so that a later start of the same id is the proof.
+    let again = async {
+        loop {
+            match place.host.start(place.script("a", "exec sleep 1000")).await {
+                Err(StartError::Exists(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
+                other => break other,
+            }
+        }
+    };
+    assert!(within(Duration::from_secs(10), again).await??.is_alive());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_taken_id_is_refused_and_its_holder_unharmed() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let first = place.host.start(place.script("a", "exec sleep 1000")).await?;
+    let second = place.host.start(place.script("a", "exec sleep 1000")).await;
+    assert!(matches!(second, Err(StartError::Exists(id)) if id == "a"));
+    assert!(first.is_alive());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_start_that_fails_says_why_and_leaves_nothing() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let mut missing_program = place.script("a", "true");
+    missing_program.program = "/no/such/program".into();
+    let mut missing_path = place.script("a", "true");
+    missing_path.read_only.push("/no/such/path".into());
+    let mut bad_id = place.script("a", "true");
+    bad_id.id = "../a".to_owned();
+    for (spec, reason) in [(missing_program, "/no/such/program"), (missing_path, "/no/such/path"), (bad_id, "id: ")] {
+        let Err(error) = place.host.start(spec).await else { anyhow::bail!("it started in spite of {reason}") };
+        assert!(error.to_string().contains(reason), "{error}");
+        let dir = place.dir.path().join("root/a");
+        assert_eq!((remains(&dir), claims(&dir)), (vec![], 0));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sandbox_keeps_the_program_of_its_start() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let program = place.dir.path().join("program");
+    std::fs::copy("/usr/bin/dash", &program)?;
+    let mut spec = place.script("a", "kill -STOP $$; exec /run/casement/program -c 'echo the old one'");
+    spec.program = program.clone();
+    let sandbox = place.host.start(spec).await?;
+    std::fs::copy("/usr/bin/false", &program)?;
+    let stopped = async {
+        loop {
+            for pid in sandbox.pids().await {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                if stat.contains(") T ") {
+                    return pid;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let pid = within(Duration::from_secs(5), stopped).await?;
+    assert!(Command::new("/usr/bin/kill").args(["-CONT", &pid.to_string()]).status()?.success());
+    within(Duration::from_secs(5), sandbox.exited()).await??;
+    assert_eq!(sandbox.log().as_deref(), Some("the old one\n"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn eight_at_once_are_eight_sandboxes_of_different_users() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let mut starts = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let (host, spec) = (place.host.clone(), place.script(&format!("s{n}"), "exec sleep 1000"));
+        starts.spawn(async move { host.start(spec).await });
+    }
+    let started = starts.join_all().await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let users: HashSet<_> = started.iter().map(|sandbox| sandbox.host_uid).collect();
+    let as_root = rustix::process::geteuid().is_root();
+    assert_eq!((users.len(), started.iter().all(|s| s.is_alive())), (if as_root { 8 } else { 1 }, true));
+    Ok(())
+}

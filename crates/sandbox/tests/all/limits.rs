@@ -1,0 +1,88 @@
+//! What one sandbox may use, and that it takes nothing from another.
+
+use std::time::Duration;
+
+use casement_sandbox::MemoryLimit;
+
+use crate::support::{MIB, Place, until, within};
+
+#[tokio::test]
+async fn f3_a_fork_bomb_is_capped_and_does_not_hinder_a_second_sandbox() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let mut spec = place.script("bomb", "perl -e 'fork while 1'");
+    spec.max_processes = 60;
+    let bomb = place.host.start(spec).await?;
+    let mut most = 0;
+    for _ in 0..20 {
+        most = most.max(bomb.pids().await.len());
+        if most >= 50 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut second = place.script("second", "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.01 & done; wait; echo fine");
+    second.max_processes = 60;
+    assert_eq!(place.output_of(second).await?, "fine\n");
+    let count = bomb.pids().await.len();
+    // bubblewrap's process outside is not counted by the limit.
+    assert!((50..=61).contains(&most) && count <= 61, "{most} {count}");
+    within(Duration::from_secs(5), place.host.end("bomb")).await??;
+    Ok(())
+}
+
+#[tokio::test]
+async fn f3_too_much_memory_ends_a_process_of_that_sandbox_alone() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let other = place.host.start(place.script("other", "exec sleep 1000")).await?;
+    let mut spec = place.script("greedy", "perl -e '$x = q(x) x 300_000_000'; echo $?; exec sleep 1000");
+    spec.memory_bytes = 64 * MIB;
+    let greedy = place.host.start(spec).await?;
+    until("the allocation has ended", || greedy.log().is_some_and(|log| log.lines().any(|l| l.parse::<i32>().is_ok())))
+        .await?;
+    let limited = greedy.memory != MemoryLimit::None;
+    let status = greedy.log().unwrap_or_default().lines().last().map(str::to_owned);
+    assert_eq!(status.as_deref(), Some(if limited { "137" } else { "0" }));
+    assert_eq!((greedy.oom_killed(), other.oom_killed(), other.is_alive()), (limited, false, true));
+    Ok(())
+}
+
+#[tokio::test]
+async fn temporary_files_are_limited() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let mut spec = place.script(
+        "a",
+        "for d in /tmp /dev/shm $HOME; do head -c 3M /dev/zero > $d/x 2>/dev/null || echo $(stat -c %s $d/x); done",
+    );
+    spec.tmpfs_bytes = 2 * MIB;
+    assert_eq!(place.output_of(spec).await?, "2097152\n".repeat(3));
+    Ok(())
+}
+
+#[tokio::test]
+async fn open_files_are_limited_and_no_core_is_written() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let mut spec = place.script("a", "ulimit -n; ulimit -Hn; ulimit -Hc");
+    spec.max_open_files = 77;
+    assert_eq!(place.output_of(spec).await?, "77\n77\n0\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_program_writes_takes_a_fixed_space_and_never_blocks_it() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let sandbox = place.host.start(place.script("a", "head -c 10M /dev/zero | tr '\\0' x; exec sleep 0.01")).await?;
+    within(Duration::from_secs(10), sandbox.exited()).await??;
+    assert_eq!(sandbox.log().map(|log| log.starts_with("xxx") && log.len() <= 65536), Some(true));
+    Ok(())
+}
+
+#[tokio::test]
+async fn memory_is_that_of_the_whole_group() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let script = "perl -e '$x = q(x) x 40_000_000; print 1; $| = 1; print 2; sleep 1000' & exec sleep 1000";
+    let sandbox = place.host.start(place.script("a", script)).await?;
+    until("memory is in use", || sandbox.log().is_some_and(|log| log.contains("12"))).await?;
+    let used = sandbox.memory_pss().await;
+    assert!((40_000_000..160_000_000).contains(&used), "{used}");
+    Ok(())
+}

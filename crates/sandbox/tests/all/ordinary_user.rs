@@ -1,0 +1,42 @@
+//! The same without being root.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use anyhow::ensure;
+use casement_sandbox::{Host, HostError};
+
+use crate::support::config;
+
+/// Runs every other test of this program again as nobody, where this one runs as root.
+#[tokio::test]
+async fn everything_holds_for_an_ordinary_user_too() -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        // Then the others have just been run as one.
+        return Ok(());
+    }
+    let open = std::fs::Permissions::from_mode(0o755);
+    let dir = tempfile::Builder::new().permissions(open).tempdir_in("/tmp")?;
+    let program = dir.path().join("tests");
+    std::fs::copy(std::env::current_exe()?, &program)?;
+    let ran = Command::new("/usr/bin/setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"])
+        .arg(&program)
+        .current_dir("/")
+        .output()?;
+    ensure!(ran.status.success(), "{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    Ok(())
+}
+
+#[test]
+fn a_root_that_the_sandboxes_users_cannot_reach_is_refused_with_the_remedy() -> anyhow::Result<()> {
+    let closed = tempfile::tempdir_in("/tmp")?;
+    std::fs::set_permissions(closed.path(), std::fs::Permissions::from_mode(0o700))?;
+    let made = Host::new(config(&closed.path().join("root")));
+    match made {
+        Err(error @ HostError::NotTraversable { .. }) => assert!(error.to_string().contains("chmod o+x")),
+        Ok(_) => ensure!(!rustix::process::geteuid().is_root(), "accepted as root"),
+        Err(other) => return Err(other.into()),
+    }
+    Ok(())
+}
