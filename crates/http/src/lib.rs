@@ -1,3 +1,5 @@
 //! Routes, authentication, errors, OpenAPI, relays, pages.
 
+pub mod live_view;
 pub mod relay;
+pub mod webdriver;

@@ -116,7 +116,7 @@ impl RelayBody {
                     if self.from_client.feed(&chunk).is_err() {
                         return Pumped::TooLong;
                     }
-                    self.meter.from_client(chunk.len());
+                    self.meter.count_from_client(chunk.len());
                     self.to_upstream = chunk;
                 }
                 Poll::Ready(_) => return Pumped::ClientGone,
@@ -139,7 +139,7 @@ impl RelayBody {
         let chunk = self.buffer.split().freeze();
         // No limit in this direction: nothing is gathered, so nothing can be too long.
         let _ = self.from_upstream.feed(&chunk);
-        self.meter.to_client(chunk.len());
+        self.meter.count_to_client(chunk.len());
         Poll::Ready(Some(chunk))
     }
 

@@ -24,11 +24,11 @@ impl Meter {
         }
     }
 
-    pub(crate) fn from_client(&self, bytes: usize) {
+    pub(crate) fn count_from_client(&self, bytes: usize) {
         self.from_client.increment(bytes as u64);
     }
 
-    pub(crate) fn to_client(&self, bytes: usize) {
+    pub(crate) fn count_to_client(&self, bytes: usize) {
         self.to_client.increment(bytes as u64);
     }
 

@@ -1,0 +1,99 @@
+//! A DevTools connection of our own to the session's browser.
+
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    WebSocketStream, client_async_with_config,
+    tungstenite::{self, Message, protocol::WebSocketConfig},
+};
+
+use crate::relay::{CDP_HOST, Channel, Dial, DialError, adopt};
+
+/// The longest message from the browser that is taken, in bytes; a frame of the largest size has a tenth of it.
+const LONGEST_MESSAGE: usize = 32 * 1024 * 1024;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// No DevTools connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No connection into the session.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The connection broke before it was of use.
+    #[error("the browser's connection failed")]
+    Io(#[from] std::io::Error),
+    /// The browser refused the WebSocket.
+    #[error("the browser refused the WebSocket")]
+    Handshake(#[source] Box<tungstenite::Error>),
+    /// It did not answer.
+    #[error("the browser did not answer in time")]
+    Timeout,
+}
+
+/// Numbers commands and reads what comes back.
+pub(super) struct Cdp {
+    socket: WebSocketStream<TcpStream>,
+    last: u64,
+}
+
+/// A message of the browser: the answer to a command if it has an `id`, else an event.
+#[derive(Debug, Deserialize)]
+pub(super) struct Incoming {
+    pub(super) id: Option<u64>,
+    #[serde(default)]
+    pub(super) method: String,
+    #[serde(default)]
+    pub(super) params: Value,
+    #[serde(default)]
+    pub(super) result: Value,
+    #[serde(rename = "sessionId")]
+    pub(super) session: Option<String>,
+}
+
+impl Cdp {
+    pub(super) async fn connect(dial: &dyn Dial) -> Result<Self, ConnectError> {
+        tokio::time::timeout(PATIENCE, Self::shake(dial)).await.map_err(|_| ConnectError::Timeout)?
+    }
+
+    async fn shake(dial: &dyn Dial) -> Result<Self, ConnectError> {
+        let path = dial.cdp_path().await?;
+        let stream = adopt(dial.dial(Channel::Cdp).await?)?;
+        let config =
+            WebSocketConfig::default().max_message_size(Some(LONGEST_MESSAGE)).max_frame_size(Some(LONGEST_MESSAGE));
+        let (socket, _) = client_async_with_config(format!("ws://{CDP_HOST}{path}"), stream, Some(config))
+            .await
+            .map_err(|error| ConnectError::Handshake(Box::new(error)))?;
+        Ok(Self { socket, last: 0 })
+    }
+
+    /// Sends a command, to a tab's session or to the browser, and answers its number. An error is the end of the
+    /// connection.
+    pub(super) async fn send(&mut self, session: Option<&str>, method: &str, params: Value) -> Result<u64, Lost> {
+        self.last += 1;
+        let mut command = json!({ "id": self.last, "method": method, "params": params });
+        if let Some(session) = session {
+            command["sessionId"] = session.into();
+        }
+        self.socket.send(Message::text(command.to_string())).await.map_err(|_| Lost)?;
+        Ok(self.last)
+    }
+
+    /// The next message; safe to drop while it waits.
+    pub(super) async fn next(&mut self) -> Result<Incoming, Lost> {
+        loop {
+            if let Message::Text(text) = self.socket.next().await.ok_or(Lost)?.map_err(|_| Lost)?
+                && let Ok(incoming) = serde_json::from_str(&text)
+            {
+                return Ok(incoming);
+            }
+        }
+    }
+}
+
+/// The browser's connection ended.
+#[derive(Debug)]
+pub(super) struct Lost;

@@ -1,0 +1,185 @@
+//! What a viewer's page sends, and the DevTools commands it becomes.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The longest text that is inserted at once, in bytes.
+pub(super) const LONGEST_TEXT: usize = 1024 * 1024;
+/// The largest wheel step that is passed on, in CSS pixels.
+const LARGEST_STEP: f64 = 5_000.0;
+
+/// A message of the page.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+pub(super) enum FromPage {
+    /// A frame was drawn.
+    Ack,
+    /// The size of the canvas in device pixels.
+    Size {
+        w: u32,
+        h: u32,
+    },
+    /// Bring another tab to the front.
+    Tab {
+        id: String,
+    },
+    Mouse(Mouse),
+    Wheel(Wheel),
+    Key(Key),
+    /// Pasted or composed text.
+    Text {
+        s: String,
+    },
+}
+
+/// A mouse event; `x` and `y` run from 0 to 1 over the picture.
+#[derive(Debug, Deserialize)]
+pub(super) struct Mouse {
+    k: MouseKind,
+    x: f64,
+    y: f64,
+    #[serde(default)]
+    b: Button,
+    #[serde(default)]
+    held: u8,
+    #[serde(default)]
+    n: u8,
+    #[serde(default)]
+    m: u8,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum MouseKind {
+    Move,
+    Down,
+    Up,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Button {
+    #[default]
+    None,
+    Left,
+    Middle,
+    Right,
+    Back,
+    Forward,
+}
+
+/// A turn of the wheel at a place.
+#[derive(Debug, Deserialize)]
+pub(super) struct Wheel {
+    x: f64,
+    y: f64,
+    dx: f64,
+    dy: f64,
+    #[serde(default)]
+    m: u8,
+}
+
+/// A key, as the page's own browser names it, so that every layout works.
+#[derive(Debug, Deserialize)]
+pub(super) struct Key {
+    k: KeyKind,
+    key: String,
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    vk: u8,
+    #[serde(default)]
+    m: u8,
+    #[serde(default)]
+    loc: u8,
+    #[serde(default)]
+    repeat: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum KeyKind {
+    Down,
+    Up,
+}
+
+/// The size of the tab, in CSS pixels, as the latest frame tells it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TabSize {
+    pub(super) width: f64,
+    pub(super) height: f64,
+}
+
+impl TabSize {
+    fn point(self, x: f64, y: f64) -> (f64, f64) {
+        // `clamp` lets NaN through, but JSON has none.
+        (x.clamp(0.0, 1.0) * self.width, y.clamp(0.0, 1.0) * self.height)
+    }
+}
+
+impl Mouse {
+    pub(super) fn command(&self, size: TabSize) -> (&'static str, Value) {
+        let (x, y) = size.point(self.x, self.y);
+        let kind = match self.k {
+            MouseKind::Move => "mouseMoved",
+            MouseKind::Down => "mousePressed",
+            MouseKind::Up => "mouseReleased",
+        };
+        let button = match self.b {
+            Button::None => "none",
+            Button::Left => "left",
+            Button::Middle => "middle",
+            Button::Right => "right",
+            Button::Back => "back",
+            Button::Forward => "forward",
+        };
+        let params = json!({
+            "type": kind, "x": x, "y": y, "button": button, "buttons": self.held & 31,
+            "clickCount": self.n.min(3), "modifiers": self.m & 15,
+        });
+        ("Input.dispatchMouseEvent", params)
+    }
+}
+
+impl Wheel {
+    pub(super) fn command(&self, size: TabSize) -> (&'static str, Value) {
+        let (x, y) = size.point(self.x, self.y);
+        let params = json!({
+            "type": "mouseWheel", "x": x, "y": y, "modifiers": self.m & 15,
+            "deltaX": self.dx.clamp(-LARGEST_STEP, LARGEST_STEP), "deltaY": self.dy.clamp(-LARGEST_STEP, LARGEST_STEP),
+        });
+        ("Input.dispatchMouseEvent", params)
+    }
+}
+
+impl Key {
+    /// Nothing, if the names are longer than any key's.
+    pub(super) fn command(&self) -> Option<(&'static str, Value)> {
+        if self.key.len() > 64 || self.code.len() > 64 || self.text.len() > 64 {
+            return None;
+        }
+        let kind = match (self.k, self.text.is_empty()) {
+            (KeyKind::Up, _) => "keyUp",
+            (KeyKind::Down, false) => "keyDown",
+            // Without text: shortcuts, arrows, modifiers. It does not make a character.
+            (KeyKind::Down, true) => "rawKeyDown",
+        };
+        let mut params = json!({
+            "type": kind, "key": self.key, "code": self.code, "modifiers": self.m & 15, "autoRepeat": self.repeat,
+            "windowsVirtualKeyCode": self.vk, "nativeVirtualKeyCode": self.vk,
+            "location": self.loc.min(2), "isKeypad": self.loc == 3,
+        });
+        if kind == "keyDown" {
+            params["text"] = self.text.as_str().into();
+            params["unmodifiedText"] = self.text.as_str().into();
+        }
+        Some(("Input.dispatchKeyEvent", params))
+    }
+}
+
+/// Text as a whole. Nothing, if it is too long.
+pub(super) fn insert(text: &str) -> Option<(&'static str, Value)> {
+    (text.len() <= LONGEST_TEXT).then(|| ("Input.insertText", json!({ "text": text })))
+}

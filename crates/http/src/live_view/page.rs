@@ -1,0 +1,42 @@
+//! The page and its assets, all embedded.
+
+use actix_web::{
+    HttpResponse,
+    http::header::{self, HeaderName},
+};
+
+const PAGE: &str = include_str!("assets/page.html");
+const SCRIPT: &str = include_str!("assets/live.js");
+const STYLE: &str = include_str!("assets/live.css");
+
+/// Nothing from elsewhere, nothing inline. A frame is drawn from a blob.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
+
+/// `GET /live/{session_id}`: the same bytes for every session; the page finds its socket from its own address.
+#[must_use]
+pub fn page() -> HttpResponse {
+    answer("text/html; charset=utf-8", "no-store", PAGE)
+}
+
+/// `GET /live/assets/{name}`, if there is such an asset.
+#[must_use]
+pub fn asset(name: &str) -> Option<HttpResponse> {
+    match name {
+        "live.js" => Some(answer("text/javascript; charset=utf-8", "no-cache", SCRIPT)),
+        "live.css" => Some(answer("text/css; charset=utf-8", "no-cache", STYLE)),
+        _ => None,
+    }
+}
+
+fn answer(content_type: &'static str, caching: &'static str, body: &'static str) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, content_type))
+        .insert_header((header::CACHE_CONTROL, caching))
+        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
+        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        // The token stands in the page's address.
+        .insert_header((header::REFERRER_POLICY, "no-referrer"))
+        .insert_header((HeaderName::from_static("cross-origin-opener-policy"), "same-origin"))
+        .body(body)
+}

@@ -1,0 +1,246 @@
+//! One viewer's DevTools side: which tab it follows, and that tab's screencast.
+
+use std::collections::HashMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::{
+    cdp::{Cdp, Incoming, Lost},
+    input::TabSize,
+    tabs::Tabs,
+};
+
+/// The longest side of a frame, in pixels.
+const LARGEST_SIDE: u32 = 1920;
+const SMALLEST_SIDE: u32 = 64;
+const QUALITY: u8 = 70;
+/// Frames under way to the page. More would only be old when they arrive; fewer would leave a slow line idle.
+const MOST_IN_FLIGHT: usize = 2;
+/// Hidden tabs asked at once for the one that is in front.
+const MOST_PROBES: usize = 20;
+
+/// What an answer is awaited for.
+enum Awaited {
+    Discovery,
+    Follow(String),
+    Probe(String),
+    Visibility { tab: String, session: String },
+}
+
+struct Current {
+    tab: String,
+    session: Option<String>,
+}
+
+pub(super) struct Screencast {
+    cdp: Cdp,
+    pub(super) tabs: Tabs,
+    pub(super) size: TabSize,
+    current: Option<Current>,
+    awaited: HashMap<u64, Awaited>,
+    discovered: bool,
+    bounds: (u32, u32),
+    in_flight: usize,
+    unacknowledged: Option<Value>,
+}
+
+impl Screencast {
+    pub(super) async fn start(mut cdp: Cdp) -> Result<Self, Lost> {
+        let id = cdp.send(None, "Target.setDiscoverTargets", json!({ "discover": true })).await?;
+        Ok(Self {
+            cdp,
+            tabs: Tabs::default(),
+            size: TabSize::default(),
+            current: None,
+            awaited: HashMap::from([(id, Awaited::Discovery)]),
+            discovered: false,
+            bounds: (1280, 1280),
+            in_flight: 0,
+            unacknowledged: None,
+        })
+    }
+
+    /// Waits for the browser; safe to drop while it waits.
+    pub(super) async fn next(&mut self) -> Result<Incoming, Lost> {
+        self.cdp.next().await
+    }
+
+    pub(super) fn current_tab(&self) -> Option<&str> {
+        self.current.as_ref().map(|current| current.tab.as_str())
+    }
+
+    /// Handles a message of the browser; answers a JPEG if it was a frame of the tab that is followed.
+    pub(super) async fn handle(&mut self, incoming: Incoming) -> Result<Option<Vec<u8>>, Lost> {
+        if let Some(id) = incoming.id {
+            if let Some(awaited) = self.awaited.remove(&id) {
+                self.answered(awaited, &incoming.result).await?;
+            }
+            return Ok(None);
+        }
+        match incoming.method.as_str() {
+            "Target.targetCreated" | "Target.targetInfoChanged" => {
+                self.appeared(&incoming.params["targetInfo"]).await?
+            }
+            "Target.targetDestroyed" | "Target.targetCrashed" => self.vanished(&incoming.params["targetId"]).await?,
+            "Page.screencastFrame" if self.is_current(&incoming) => return self.frame(&incoming.params).await,
+            "Page.screencastVisibilityChanged" if self.is_current(&incoming) && incoming.params["visible"] == false => {
+                self.probe().await?;
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn is_current(&self, incoming: &Incoming) -> bool {
+        let session = self.current.as_ref().and_then(|current| current.session.as_deref());
+        session.is_some() && session == incoming.session.as_deref()
+    }
+
+    async fn appeared(&mut self, info: &Value) -> Result<(), Lost> {
+        match self.tabs.put(info) {
+            // A tab that opens comes to the front; those that were there before are all reported at once.
+            Some(new) if self.discovered || self.current.is_none() => self.follow(new).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn vanished(&mut self, id: &Value) -> Result<(), Lost> {
+        let Some(id) = id.as_str() else { return Ok(()) };
+        self.tabs.remove(id);
+        if self.current_tab() != Some(id) {
+            return Ok(());
+        }
+        self.current = None;
+        match self.tabs.newest() {
+            Some(newest) => self.follow(newest).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn answered(&mut self, awaited: Awaited, result: &Value) -> Result<(), Lost> {
+        match awaited {
+            Awaited::Discovery => {
+                self.discovered = true;
+                // Of several tabs, the one that is really in front.
+                self.probe().await
+            }
+            Awaited::Follow(tab) => match (result["sessionId"].as_str(), &mut self.current) {
+                (Some(session), Some(current)) if current.tab == tab => {
+                    current.session = Some(session.to_owned());
+                    self.tabs.touch();
+                    self.cast().await
+                }
+                (Some(session), _) => self.detach(session).await,
+                (None, _) => Ok(()),
+            },
+            Awaited::Probe(tab) => match result["sessionId"].as_str() {
+                Some(session) => {
+                    let ask = json!({ "expression": "document.visibilityState", "returnByValue": true });
+                    let id = self.cdp.send(Some(session), "Runtime.evaluate", ask).await?;
+                    self.awaited.insert(id, Awaited::Visibility { tab, session: session.to_owned() });
+                    Ok(())
+                }
+                None => Ok(()),
+            },
+            Awaited::Visibility { tab, session } => {
+                self.detach(&session).await?;
+                if result["result"]["value"] == "visible" { self.follow(tab).await } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Asks the other tabs whether they are in front; in a headless browser all are, and the current one stays.
+    async fn probe(&mut self) -> Result<(), Lost> {
+        let others = self.tabs.others(self.current_tab());
+        let awaited = self.awaited.values().filter(|awaited| !matches!(awaited, Awaited::Follow(_))).count();
+        for tab in others.into_iter().take(MOST_PROBES.saturating_sub(awaited)) {
+            let id = self.attach(&tab).await?;
+            self.awaited.insert(id, Awaited::Probe(tab));
+        }
+        Ok(())
+    }
+
+    async fn follow(&mut self, tab: String) -> Result<(), Lost> {
+        if self.current_tab() == Some(tab.as_str()) {
+            return Ok(());
+        }
+        if let Some(session) = self.current.take().and_then(|current| current.session) {
+            self.detach(&session).await?;
+        }
+        self.in_flight = 0;
+        self.unacknowledged = None;
+        let id = self.attach(&tab).await?;
+        self.awaited.insert(id, Awaited::Follow(tab.clone()));
+        self.current = Some(Current { tab, session: None });
+        Ok(())
+    }
+
+    async fn attach(&mut self, tab: &str) -> Result<u64, Lost> {
+        self.cdp.send(None, "Target.attachToTarget", json!({ "targetId": tab, "flatten": true })).await
+    }
+
+    async fn detach(&mut self, session: &str) -> Result<(), Lost> {
+        self.cdp.send(None, "Target.detachFromTarget", json!({ "sessionId": session })).await.map(drop)
+    }
+
+    async fn cast(&mut self) -> Result<(), Lost> {
+        let (width, height) = self.bounds;
+        let how = json!({ "format": "jpeg", "quality": QUALITY, "maxWidth": width, "maxHeight": height });
+        self.on_tab("Page.startScreencast", how).await
+    }
+
+    /// A command to the tab that is followed; none, if there is no such tab now.
+    pub(super) async fn on_tab(&mut self, method: &str, params: Value) -> Result<(), Lost> {
+        let Some(session) = self.current.as_ref().and_then(|current| current.session.as_deref()) else { return Ok(()) };
+        self.cdp.send(Some(session), method, params).await.map(drop)
+    }
+
+    /// Brings a tab to the front and follows it.
+    pub(super) async fn activate(&mut self, tab: String) -> Result<(), Lost> {
+        if !self.tabs.has(&tab) {
+            return Ok(());
+        }
+        self.cdp.send(None, "Target.activateTarget", json!({ "targetId": tab })).await?;
+        self.follow(tab).await
+    }
+
+    /// Frames no larger than the page's canvas.
+    pub(super) async fn fit(&mut self, width: u32, height: u32) -> Result<(), Lost> {
+        let bounds = (width.clamp(SMALLEST_SIDE, LARGEST_SIDE), height.clamp(SMALLEST_SIDE, LARGEST_SIDE));
+        if bounds == self.bounds {
+            return Ok(());
+        }
+        self.bounds = bounds;
+        self.cast().await
+    }
+
+    async fn frame(&mut self, params: &Value) -> Result<Option<Vec<u8>>, Lost> {
+        let metadata = &params["metadata"];
+        let side = |name: &str| metadata[name].as_f64().unwrap_or_default();
+        self.size = TabSize { width: side("deviceWidth"), height: side("deviceHeight") };
+        let jpeg = params["data"].as_str().and_then(|data| STANDARD.decode(data).ok());
+        self.in_flight += 1;
+        // The browser makes the next frame when this one is acknowledged: a slow page gets fewer, never older ones.
+        let number = params["sessionId"].clone();
+        if self.in_flight < MOST_IN_FLIGHT {
+            self.acknowledge(number).await?;
+        } else {
+            self.unacknowledged = Some(number);
+        }
+        Ok(jpeg)
+    }
+
+    /// The page drew a frame.
+    pub(super) async fn drawn(&mut self) -> Result<(), Lost> {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        match self.unacknowledged.take() {
+            Some(number) => self.acknowledge(number).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn acknowledge(&mut self, number: Value) -> Result<(), Lost> {
+        self.on_tab("Page.screencastFrameAck", json!({ "sessionId": number })).await
+    }
+}

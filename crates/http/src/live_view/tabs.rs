@@ -1,0 +1,88 @@
+//! The browser's tabs, as its discovery tells them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// More tabs than this are not listed.
+const MOST_TABS: usize = 200;
+const LONGEST_TITLE: usize = 200;
+const LONGEST_URL: usize = 500;
+
+/// One tab; title and address are the page's own words and must stay inert.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Tab {
+    pub(super) id: String,
+    title: String,
+    url: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TargetInfo {
+    target_id: String,
+    r#type: String,
+    #[serde(default)]
+    title: String,
+    #[serde(default)]
+    url: String,
+}
+
+/// The list, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Tabs {
+    tabs: Vec<Tab>,
+    changed: bool,
+}
+
+impl Tabs {
+    /// Takes a `targetInfo` in; answers the tab's id if it is new.
+    pub(super) fn put(&mut self, info: &Value) -> Option<String> {
+        let info: TargetInfo = serde_json::from_value(info.clone()).ok()?;
+        if info.r#type != "page" || info.url.starts_with("devtools://") {
+            return None;
+        }
+        let tab = Tab {
+            id: info.target_id,
+            title: info.title.chars().take(LONGEST_TITLE).collect(),
+            url: info.url.chars().take(LONGEST_URL).collect(),
+        };
+        self.changed = true;
+        if let Some(known) = self.tabs.iter_mut().find(|known| known.id == tab.id) {
+            *known = tab;
+            return None;
+        }
+        if self.tabs.len() >= MOST_TABS {
+            return None;
+        }
+        let id = tab.id.clone();
+        self.tabs.push(tab);
+        Some(id)
+    }
+
+    pub(super) fn remove(&mut self, id: &str) {
+        self.tabs.retain(|tab| tab.id != id);
+        self.changed = true;
+    }
+
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.tabs.iter().any(|tab| tab.id == id)
+    }
+
+    pub(super) fn newest(&self) -> Option<String> {
+        self.tabs.last().map(|tab| tab.id.clone())
+    }
+
+    /// Those that are not `current`, newest first.
+    pub(super) fn others(&self, current: Option<&str>) -> Vec<String> {
+        self.tabs.iter().rev().filter(|tab| Some(tab.id.as_str()) != current).map(|tab| tab.id.clone()).collect()
+    }
+
+    pub(super) fn touch(&mut self) {
+        self.changed = true;
+    }
+
+    /// The list for the page, if it changed since the last call.
+    pub(super) fn news(&mut self, current: Option<&str>) -> Option<Value> {
+        std::mem::take(&mut self.changed).then(|| json!({ "t": "tabs", "current": current, "tabs": self.tabs }))
+    }
+}

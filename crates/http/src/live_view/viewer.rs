@@ -1,0 +1,199 @@
+//! One viewer's socket.
+
+use std::{any::Any, sync::Arc, time::Duration};
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, Session};
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::{
+    cdp::{Cdp, ConnectError, Lost},
+    input::{self, FromPage, LONGEST_TEXT},
+    screencast::Screencast,
+};
+use crate::relay::{BadHandshake, ClientHandshake, CloseReason, Dial, EndSignal, Meter};
+
+/// The longest message of a page: the longest text, every byte of it escaped for JSON.
+const LONGEST_MESSAGE: usize = 2 * LONGEST_TEXT + 1024;
+/// How long a page may leave what it is sent lying.
+const STALL: Duration = Duration::from_secs(30);
+/// How often changes of the tab list go out at most.
+const NEWS_EVERY: Duration = Duration::from_millis(150);
+/// How long the session's own reason may take after the browser's connection ended.
+const CRASH_GRACE: Duration = Duration::from_secs(1);
+
+/// What a viewer's token allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Frames only; whatever else is sent is ignored.
+    View,
+    /// Mouse, keyboard, text and tabs too.
+    Drive,
+}
+
+/// One viewer of a session.
+pub struct LiveView {
+    /// The way into the session.
+    pub dial: Arc<dyn Dial>,
+    /// What the viewer may do.
+    pub access: Access,
+    /// An address with a `view` token, which the page offers for handing on.
+    pub view_url: Option<String>,
+    /// Ends the view with a reason.
+    pub end: EndSignal,
+    /// Dropped when the view is over: keeps the session from counting as idle.
+    pub guard: Box<dyn Any>,
+}
+
+/// A live view that did not come about; nothing was answered to the client yet.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveViewError {
+    /// The request is no WebSocket handshake.
+    #[error(transparent)]
+    Handshake(#[from] BadHandshake),
+    /// The browser cannot be reached.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+impl LiveView {
+    /// Connects to the browser, then answers the handshake. The view runs until either side ends.
+    ///
+    /// # Errors
+    /// [`LiveViewError`]; the client has no answer yet.
+    pub async fn open(self, request: &HttpRequest, payload: web::Payload) -> Result<HttpResponse, LiveViewError> {
+        ClientHandshake::read(request)?;
+        let cdp = Cdp::connect(self.dial.as_ref()).await?;
+        let (response, session, stream) =
+            actix_ws::handle(request, payload).map_err(|_| LiveViewError::Handshake(BadHandshake::NoUpgrade))?;
+        let stream =
+            stream.max_frame_size(LONGEST_MESSAGE).aggregate_continuations().max_continuation_size(LONGEST_MESSAGE);
+        actix_web::rt::spawn(self.run(cdp, session, stream));
+        Ok(response)
+    }
+
+    async fn run(self, cdp: Cdp, session: Session, stream: AggregatedMessageStream) {
+        let meter = Meter::open("live_view");
+        let end = self.end.clone();
+        let closing = session.clone();
+        let mut view = View { access: self.access, session };
+        let over = tokio::select! {
+            reason = end.clone().ended() => Over::Ended(reason),
+            over = view.serve(cdp, stream, self.view_url.as_deref()) => over,
+        };
+        let reason = match over {
+            Over::ClientGone => return,
+            Over::Ended(reason) => reason,
+            Over::BrowserGone => timeout(CRASH_GRACE, end.ended()).await.unwrap_or(CloseReason::Crashed),
+        };
+        let frame =
+            actix_ws::CloseReason { code: CloseCode::from(reason.code()), description: Some(reason.as_str().into()) };
+        let told = timeout(CRASH_GRACE, closing.close(Some(frame))).await.is_ok_and(|sent| sent.is_ok());
+        meter.ended(reason, told);
+    }
+}
+
+enum Over {
+    ClientGone,
+    BrowserGone,
+    Ended(CloseReason),
+}
+
+impl From<Lost> for Over {
+    fn from(_: Lost) -> Self {
+        Self::BrowserGone
+    }
+}
+
+struct View {
+    access: Access,
+    session: Session,
+}
+
+impl View {
+    async fn serve(&mut self, cdp: Cdp, stream: AggregatedMessageStream, view_url: Option<&str>) -> Over {
+        match self.follow(cdp, stream, view_url).await {
+            Ok(never) => match never {},
+            Err(over) => over,
+        }
+    }
+
+    async fn follow(
+        &mut self,
+        cdp: Cdp,
+        mut stream: AggregatedMessageStream,
+        view_url: Option<&str>,
+    ) -> Result<std::convert::Infallible, Over> {
+        let mut cast = Screencast::start(cdp).await?;
+        let hello = json!({ "t": "hello", "input": self.access == Access::Drive, "view_url": view_url });
+        self.tell(&hello).await?;
+        let mut news = interval(NEWS_EVERY);
+        news.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                message = stream.recv() => match message {
+                    Some(Ok(message)) => self.hear(message, &mut cast).await?,
+                    Some(Err(_)) => return Err(Over::Ended(CloseReason::Protocol)),
+                    None => return Err(Over::ClientGone),
+                },
+                incoming = cast.next() => {
+                    if let Some(jpeg) = cast.handle(incoming?).await? {
+                        sent(timeout(STALL, self.session.binary(jpeg)).await)?;
+                    }
+                }
+                _ = news.tick() => {
+                    let current = cast.current_tab().map(str::to_owned);
+                    if let Some(list) = cast.tabs.news(current.as_deref()) {
+                        self.tell(&list).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn tell(&mut self, message: &serde_json::Value) -> Result<(), Over> {
+        sent(timeout(STALL, self.session.text(message.to_string())).await)
+    }
+
+    async fn hear(&mut self, message: AggregatedMessage, cast: &mut Screencast) -> Result<(), Over> {
+        match message {
+            AggregatedMessage::Text(text) => match serde_json::from_str(&text) {
+                Ok(message) => Ok(self.obey(message, cast).await?),
+                Err(_) => Err(Over::Ended(CloseReason::Protocol)),
+            },
+            AggregatedMessage::Ping(bytes) => sent(timeout(STALL, self.session.pong(&bytes)).await),
+            AggregatedMessage::Pong(_) => Ok(()),
+            AggregatedMessage::Close(_) => {
+                let _ = self.session.clone().close(None).await;
+                Err(Over::ClientGone)
+            }
+            AggregatedMessage::Binary(_) => Err(Over::Ended(CloseReason::Protocol)),
+        }
+    }
+
+    async fn obey(&self, message: FromPage, cast: &mut Screencast) -> Result<(), Lost> {
+        let command = match (message, self.access) {
+            (FromPage::Ack, _) => return cast.drawn().await,
+            (FromPage::Size { w, h }, _) => return cast.fit(w, h).await,
+            (_, Access::View) => return Ok(()),
+            (FromPage::Tab { id }, Access::Drive) => return cast.activate(id).await,
+            (FromPage::Mouse(mouse), Access::Drive) => Some(mouse.command(cast.size)),
+            (FromPage::Wheel(wheel), Access::Drive) => Some(wheel.command(cast.size)),
+            (FromPage::Key(key), Access::Drive) => key.command(),
+            (FromPage::Text { s }, Access::Drive) => input::insert(&s),
+        };
+        match command {
+            Some((method, params)) => cast.on_tab(method, params).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn sent(result: Result<Result<(), actix_ws::Closed>, tokio::time::error::Elapsed>) -> Result<(), Over> {
+    match result {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(Over::ClientGone),
+        Err(_) => Err(Over::Ended(CloseReason::SlowReader)),
+    }
+}

@@ -1,0 +1,311 @@
+//! BiDi over its own socket: messages are read until `session.new` has been bound *and* chromedriver has accepted it;
+//! a refused one leaves the connection unbound, so the next must be read as well. After that bytes pass.
+
+use std::{any::Any, collections::VecDeque, future::Future, io, pin::Pin, time::Duration};
+
+use actix_web::{HttpResponse, web};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt as _, stream};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use url::Url;
+
+use super::{
+    capabilities::{self, Bidi},
+    public_url,
+};
+use crate::relay::{
+    Channel, ClientHandshake, CloseReason, EndSignal, Leftovers, Limits, Meter, RelayBody, RelayError, WEBDRIVER_HOST,
+    adopt, wire, with_upstream,
+};
+
+/// The longest message before the session is bound.
+const LONGEST_MESSAGE: u64 = 1024 * 1024;
+/// Before a session there is nothing long to say; errors carry a stack trace.
+const LONGEST_ANSWER: u64 = 4 * LONGEST_MESSAGE;
+/// How long a client may take until its session is bound.
+const BINDING_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client's BiDi connection without a session yet.
+pub struct BidiRelay {
+    /// The public `…/webdriver?jwt=…` address, for the answer to `session.new`.
+    pub webdriver_url: Url,
+    /// Ends the relay with a reason.
+    pub end: EndSignal,
+    /// What bounds it once it is bound.
+    pub limits: Limits,
+    /// Dropped when the relay is over, whatever ended it.
+    pub guard: Box<dyn Any>,
+}
+
+impl BidiRelay {
+    /// Makes our handshake with chromedriver on `upstream`, then answers the client's.
+    ///
+    /// # Errors
+    /// [`RelayError`] when chromedriver's handshake fails; the client has no answer yet.
+    pub async fn open(
+        self,
+        client: &ClientHandshake,
+        payload: web::Payload,
+        upstream: std::net::TcpStream,
+    ) -> Result<HttpResponse, RelayError> {
+        let mut upstream = adopt(upstream)?;
+        let from_upstream = with_upstream(&mut upstream, WEBDRIVER_HOST, "/session").await?;
+        let binding = Binding {
+            payload,
+            upstream,
+            end: self.end.boxed(),
+            patience: Box::pin(tokio::time::sleep(BINDING_PATIENCE)),
+            client: Messages::default(),
+            chromedriver: Messages { buffer: from_upstream, ..Messages::default() },
+            awaited: None,
+            outbox: VecDeque::new(),
+            webdriver_url: self.webdriver_url,
+            limits: self.limits,
+            meter: Meter::open(Channel::WebDriver.label()),
+            guard: self.guard,
+        };
+        Ok(client.accept().streaming(chunks(Phase::Binding(Box::new(binding)))))
+    }
+}
+
+enum Phase {
+    Binding(Box<Binding>),
+    Bound(Box<RelayBody>),
+    Over,
+}
+
+/// What the client gets: first whole messages, then the relay's bytes.
+fn chunks(phase: Phase) -> impl Stream<Item = io::Result<Bytes>> + Unpin {
+    Box::pin(stream::unfold(phase, |mut phase| async move {
+        loop {
+            phase = match phase {
+                Phase::Over => return None,
+                Phase::Bound(mut relay) => return relay.next().await.map(|chunk| (chunk, Phase::Bound(relay))),
+                Phase::Binding(mut binding) => match binding.step().await {
+                    Step::Send(frame) => return Some((Ok(frame), Phase::Binding(binding))),
+                    Step::Bound => Phase::Bound(Box::new(binding.bound())),
+                    Step::End(reason) => {
+                        binding.meter.ended(reason, true);
+                        return Some((Ok(reason.frame()), Phase::Over));
+                    }
+                    Step::Gone => Phase::Over,
+                },
+            };
+        }
+    }))
+}
+
+enum Step {
+    Send(Bytes),
+    Bound,
+    End(CloseReason),
+    Gone,
+}
+
+struct Binding {
+    payload: web::Payload,
+    upstream: TcpStream,
+    end: Pin<Box<dyn Future<Output = CloseReason>>>,
+    patience: Pin<Box<tokio::time::Sleep>>,
+    client: Messages,
+    chromedriver: Messages,
+    /// The `id` of the `session.new` under way: while it stands, nothing more is read from the client.
+    awaited: Option<Value>,
+    outbox: VecDeque<Step>,
+    webdriver_url: Url,
+    limits: Limits,
+    meter: Meter,
+    guard: Box<dyn Any>,
+}
+
+impl Binding {
+    /// Until there is something for the client, or an end.
+    async fn step(&mut self) -> Step {
+        loop {
+            if let Some(step) = self.outbox.pop_front() {
+                return step;
+            }
+            if let Err(step) = self.work().await {
+                return step;
+            }
+        }
+    }
+
+    /// Handles what is buffered, then waits for more. An error is the end.
+    async fn work(&mut self) -> Result<(), Step> {
+        if let Some(message) = self.chromedriver.next(LONGEST_ANSWER).map_err(Step::End)? {
+            self.hear_chromedriver(message);
+            return Ok(());
+        }
+        if self.awaited.is_none()
+            && let Some(message) = self.client.next(LONGEST_MESSAGE).map_err(Step::End)?
+        {
+            return self.hear_client(message).await;
+        }
+        tokio::select! {
+            reason = self.end.as_mut() => Err(Step::End(reason)),
+            () = self.patience.as_mut() => Err(Step::End(CloseReason::Policy)),
+            read = self.upstream.read_buf(&mut self.chromedriver.buffer) => match read {
+                Ok(1..) => Ok(()),
+                Ok(0) | Err(_) => Err(Step::End(CloseReason::Crashed)),
+            },
+            chunk = self.payload.next(), if self.awaited.is_none() => match chunk {
+                Some(Ok(chunk)) => {
+                    self.meter.count_from_client(chunk.len());
+                    self.client.buffer.extend_from_slice(&chunk);
+                    Ok(())
+                }
+                Some(Err(_)) | None => Err(Step::Gone),
+            },
+        }
+    }
+
+    async fn hear_client(&mut self, message: Message) -> Result<(), Step> {
+        if !message.masked {
+            return Err(Step::End(CloseReason::Protocol));
+        }
+        match message.opcode {
+            wire::TEXT => match parse(&message.payload) {
+                Ok(command) => self.command(command).await,
+                Err(refusal) => {
+                    self.answer(&refusal);
+                    Ok(())
+                }
+            },
+            wire::PING => {
+                self.outbox.push_back(Step::Send(wire::encode(wire::PONG, &message.payload, None)));
+                Ok(())
+            }
+            wire::PONG => Ok(()),
+            wire::CLOSE => {
+                self.outbox.push_back(Step::Send(wire::encode(wire::CLOSE, &message.payload, None)));
+                self.outbox.push_back(Step::Gone);
+                Ok(())
+            }
+            _ => Err(Step::End(CloseReason::Protocol)),
+        }
+    }
+
+    /// Passes a command on. It is written anew from what we parsed, so that chromedriver cannot read it differently.
+    async fn command(&mut self, mut command: Value) -> Result<(), Step> {
+        if command.get("method").and_then(Value::as_str) == Some("session.new") {
+            match capabilities::bind(&command["params"], Bidi::Forced) {
+                Ok(bound) => command["params"] = bound,
+                Err(bad) => {
+                    self.answer(&refusal(command.get("id"), "invalid argument", &bad.to_string()));
+                    return Ok(());
+                }
+            }
+            self.awaited = Some(command["id"].clone());
+        }
+        let frame = wire::encode(wire::TEXT, command.to_string().as_bytes(), Some(mask()));
+        self.upstream.write_all(&frame).await.map_err(|_| Step::End(CloseReason::Crashed))
+    }
+
+    fn hear_chromedriver(&mut self, message: Message) {
+        if message.opcode != wire::TEXT {
+            // Its pings and its close frame are for the client as much as for us.
+            self.outbox.push_back(Step::Send(wire::encode(message.opcode, &message.payload, None)));
+            if message.opcode == wire::CLOSE {
+                self.outbox.push_back(Step::Gone);
+            }
+            return;
+        }
+        let mut answer = serde_json::from_slice::<Value>(&message.payload).unwrap_or_default();
+        if self.awaited.is_none() || answer.get("id") != self.awaited.as_ref() {
+            self.outbox.push_back(Step::Send(wire::encode(wire::TEXT, &message.payload, None)));
+            return;
+        }
+        self.awaited = None;
+        let accepted = answer.get("type").and_then(Value::as_str) == Some("success");
+        if let Some(result) = answer.get_mut("result") {
+            public_url::rewrite(result, &self.webdriver_url);
+        }
+        self.answer(&answer);
+        if accepted {
+            self.outbox.push_back(Step::Bound);
+        }
+    }
+
+    fn answer(&mut self, answer: &Value) {
+        self.outbox.push_back(Step::Send(wire::encode(wire::TEXT, answer.to_string().as_bytes(), None)));
+    }
+
+    fn bound(self) -> RelayBody {
+        let leftovers = Leftovers { from_client: self.client.buffer, from_upstream: self.chromedriver.buffer };
+        RelayBody::new(self.payload, self.upstream, leftovers, self.end, self.limits, self.meter, self.guard)
+    }
+}
+
+/// A client's text as a command, or the answer that refuses it.
+fn parse(text: &[u8]) -> Result<Value, Value> {
+    let command: Value = serde_json::from_slice(text)
+        .map_err(|error| refusal(None, "invalid argument", &format!("not a command: {error}")))?;
+    let id = command.get("id").filter(|id| id.is_u64());
+    if id.is_none() || !command.get("method").is_some_and(Value::is_string) {
+        return Err(refusal(id, "invalid argument", "a command has an `id`, a whole number, and a `method`"));
+    }
+    Ok(command)
+}
+
+fn refusal(id: Option<&Value>, error: &str, message: &str) -> Value {
+    json!({ "type": "error", "id": id, "error": error, "message": message })
+}
+
+/// RFC 6455 wants masks that nobody can foresee; the handshake's key generator is at hand.
+fn mask() -> [u8; 4] {
+    let random = STANDARD.decode(generate_key()).unwrap_or_default();
+    random.first_chunk().copied().unwrap_or_default()
+}
+
+/// A whole message, or a control frame.
+struct Message {
+    opcode: u8,
+    masked: bool,
+    payload: BytesMut,
+}
+
+/// Puts messages together out of one direction's bytes.
+#[derive(Default)]
+struct Messages {
+    buffer: BytesMut,
+    partial: Option<Message>,
+}
+
+impl Messages {
+    fn next(&mut self, limit: u64) -> Result<Option<Message>, CloseReason> {
+        while let Some(frame) = wire::decode(&mut self.buffer, limit).map_err(|_| CloseReason::MessageTooBig)? {
+            let (opcode, masked, payload) = (frame.opcode, frame.masked, frame.payload);
+            if opcode >= wire::CLOSE {
+                return if frame.fin && payload.len() <= 125 {
+                    Ok(Some(Message { opcode, masked, payload }))
+                } else {
+                    Err(CloseReason::Protocol)
+                };
+            }
+            let message = match (self.partial.take(), opcode) {
+                (None, wire::TEXT | wire::BINARY) => Message { opcode, masked, payload },
+                (Some(mut begun), wire::CONTINUATION) => {
+                    begun.payload.unsplit(payload);
+                    begun.masked &= masked;
+                    begun
+                }
+                _ => return Err(CloseReason::Protocol),
+            };
+            if message.payload.len() as u64 > limit {
+                return Err(CloseReason::MessageTooBig);
+            }
+            if frame.fin {
+                return Ok(Some(message));
+            }
+            self.partial = Some(message);
+        }
+        Ok(None)
+    }
+}

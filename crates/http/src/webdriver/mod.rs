@@ -1,0 +1,14 @@
+//! WebDriver, classic and BiDi: both reach the chromedriver inside the session, both bound to the browser that already
+//! runs there.
+
+mod bidi;
+mod capabilities;
+mod classic;
+mod public_url;
+
+pub use self::{
+    bidi::BidiRelay,
+    capabilities::{BadCapabilities, Bidi, bind},
+    classic::{ClassicError, ClassicRequest, MAX_BODY, forward},
+    public_url::{BadSessionId, WebDriverSessionId},
+};
