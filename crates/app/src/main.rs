@@ -1,3 +1,60 @@
-//! The casement program.
+//! The casement program: `serve`, and the commands beside it. Wiring only; every rule stands in `casement-domain`.
 
-fn main() {}
+mod data_dir;
+mod dial;
+mod doctor;
+mod egress;
+mod first_start;
+mod keys;
+mod loops;
+mod serve;
+mod settings;
+mod short_path;
+mod stop;
+mod store;
+mod system;
+mod turns;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use settings::{Arguments, Command};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let command = Arguments::parse().command;
+    // The agent makes a smaller runtime of its own: there is one in every sandbox.
+    if let Command::Agent { config } = &command {
+        log();
+        return casement_agent::run(config);
+    }
+    log();
+    let done = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from).and_then(
+        |runtime| runtime.block_on(Box::pin(run(command))),
+    );
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "casement: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Serve(settings) => serve::run(settings).await,
+        Command::Keys(command) => keys::run(command).await,
+        Command::Doctor(data_dir) => doctor::run(data_dir).await,
+        Command::Stop(settings) => stop::run(settings).await,
+        Command::Openapi => Ok(writeln!(std::io::stdout(), "{}", casement_http::openapi_json())?),
+        Command::Agent { .. } => unreachable!("handled before the runtime was made"),
+    }
+}
+
+/// Logs go to standard error, so that standard output holds only what a command answers.
+fn log() {
+    let filter = EnvFilter::try_from_env("CASEMENT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::{FirstStart, Organization};
-use crate::ids::OrganizationId;
+use crate::ids::{OrganizationId, UserId};
 use crate::store_error::StoreError;
 
 /// Where organizations are kept.
@@ -15,6 +15,9 @@ pub trait OrganizationRepository: Send + Sync {
 
     /// The organization of this installation: the oldest one.
     async fn first(&self) -> Result<Option<Organization>, StoreError>;
+
+    /// Its owner: its oldest user.
+    async fn owner(&self, id: OrganizationId) -> Result<Option<UserId>, StoreError>;
 
     /// Stores everything of `start` in one transaction if there is no organization yet; `false` if there was one, and
     /// then nothing is changed. Two servers that start at once: one of them makes it.

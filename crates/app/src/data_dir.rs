@@ -1,0 +1,104 @@
+//! The data directory: what lies where in it, and that one server at a time uses it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use casement_domain::{Entropy, IdSource, NodeId};
+use rustix::fs::FlockOperation;
+
+use crate::system::System;
+
+/// A data directory that this process alone uses.
+pub(crate) struct DataDir {
+    path: PathBuf,
+    _lock: OwnedFd,
+}
+
+impl DataDir {
+    /// Makes the directory where it is missing, and takes it.
+    pub(crate) fn take(path: PathBuf) -> anyhow::Result<Self> {
+        // Sandboxes run as users of their own and must be able to pass through; what is secret is closed by itself.
+        let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(&path)
+            .with_context(|| format!("cannot make the data directory {}", path.display()))?;
+        let lock = open_private(&path.join("lock"), false)?;
+        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            bail!("another casement serve uses {}; `casement stop` stops it", path.display());
+        }
+        Ok(Self { path, _lock: lock.into() })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn key_file(&self) -> PathBuf {
+        self.path.join("api-key")
+    }
+
+    /// Who this node is; made at its first start.
+    pub(crate) fn node(&self) -> anyhow::Result<NodeId> {
+        let text = self.kept("node-id", || NodeId::mint(&System as &dyn IdSource).to_string().into_bytes())?;
+        let text = String::from_utf8(text).context("node-id is not text")?;
+        text.trim().parse().context("node-id in the data directory is damaged")
+    }
+
+    /// What session tokens are signed with; made at the first start, so that old URLs outlive a restart.
+    pub(crate) fn token_key(&self) -> anyhow::Result<[u8; 32]> {
+        let bytes = self.kept("token-key", || System.secret_bytes().to_vec())?;
+        bytes.try_into().map_err(|_| anyhow::anyhow!("token-key in the data directory is damaged"))
+    }
+
+    /// Writes the first API key where only its owner reads it.
+    pub(crate) fn write_api_key(&self, text: &str) -> anyhow::Result<()> {
+        write_whole(&self.key_file(), format!("{text}\n").as_bytes())
+    }
+
+    fn kept(&self, name: &str, make: impl FnOnce() -> Vec<u8>) -> anyhow::Result<Vec<u8>> {
+        let path = self.path.join(name);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let bytes = make();
+                write_whole(&path, &bytes)?;
+                Ok(bytes)
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+}
+
+/// Where `casement stop` finds a running server.
+pub(crate) fn control_socket(data_dir: &Path) -> PathBuf {
+    data_dir.join("control.sock")
+}
+
+fn open_private(path: &Path, truncate: bool) -> anyhow::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(truncate)
+        .mode(0o600)
+        .open(path)
+        .with_context(|| format!("cannot open {}", path.display()))
+}
+
+/// The file is there whole or not at all, whenever the machine stops.
+fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let new = path.with_extension("new");
+    let _ = fs::remove_file(&new);
+    let mut file = open_private(&new, true)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).with_context(|| format!("cannot write {}", new.display()))?;
+    fs::rename(&new, path).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(parent) = path.parent() {
+        File::open(parent).and_then(|dir| dir.sync_all()).with_context(|| format!("cannot sync {}", parent.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! `casement doctor`: whether this host gives what Casement needs, and what to do where it does not.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use casement_postgres::cluster::Binaries;
+use casement_webdriver::EngineConfig;
+
+use crate::settings::DataDir;
+
+/// One thing that was looked at.
+struct Finding {
+    name: String,
+    ok: bool,
+    detail: String,
+    remedy: Option<String>,
+}
+
+const LEAST_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+const LEAST_OPEN_FILES: u64 = 8192;
+const LEAST_NODE: u32 = 18;
+
+/// Runs the command; fails if anything is missing.
+pub(crate) async fn run(data_dir: DataDir) -> anyhow::Result<()> {
+    let findings = look(&data_dir.path()?).await?;
+    let mut out = std::io::stdout();
+    for finding in &findings {
+        let mark = if finding.ok { "ok     " } else { "MISSING" };
+        writeln!(out, "{mark}  {}: {}", finding.name, finding.detail)?;
+        if let Some(remedy) = &finding.remedy {
+            writeln!(out, "         -> {remedy}")?;
+        }
+    }
+    match findings.iter().filter(|finding| !finding.ok).count() {
+        0 => Ok(()),
+        missing => bail!("{missing} of {} things are missing", findings.len()),
+    }
+}
+
+async fn look(data_dir: &Path) -> anyhow::Result<Vec<Finding>> {
+    let config = EngineConfig::discover(data_dir);
+    let mut findings: Vec<Finding> = match casement_webdriver::host_checks(&config).await {
+        Ok(checks) => checks
+            .into_iter()
+            .map(|check| Finding {
+                name: check.name.to_owned(),
+                ok: check.ok,
+                detail: check.detail,
+                remedy: check.remedy,
+            })
+            .collect(),
+        Err(error) => vec![finding("sandbox", Err(format!("{error:#}")), "see the message")],
+    };
+    let program = |name: &str, path: &Path, package: &str| {
+        let found = if path.is_file() { Ok(path.display().to_string()) } else { Err("not found".into()) };
+        finding(name, found, &format!("install the package {package}"))
+    };
+    findings.push(program("Chromium", &config.chromium, "chromium"));
+    findings.push(program("chromedriver", &config.chromedriver, "chromium-driver"));
+    findings.push(program("X server", &config.xvfb, "xvfb"));
+    findings.push(finding("Node", node().await, "install the package nodejs, version 18 or later"));
+    findings.push(finding(
+        "PostgreSQL",
+        Binaries::newest()
+            .map(|found| format!("{} in {}", found.major, found.dir.display()))
+            .map_err(|error| error.to_string()),
+        "install the package postgresql, or give --database-url",
+    ));
+    findings.push(finding("disk", disk(data_dir), "make room, or give another --data-dir"));
+    findings.push(finding("open files", open_files(), "raise the limit: ulimit -n 65536, or LimitNOFILE= of the service"));
+    Ok(findings)
+}
+
+fn finding(name: &str, found: Result<String, String>, remedy: &str) -> Finding {
+    let (ok, detail) = match found {
+        Ok(detail) => (true, detail),
+        Err(detail) => (false, detail),
+    };
+    Finding { name: name.to_owned(), ok, detail, remedy: (!ok).then(|| remedy.to_owned()) }
+}
+
+async fn node() -> Result<String, String> {
+    let output = tokio::process::Command::new("node").arg("--version").output();
+    let output = output.await.map_err(|_| "not found".to_owned())?;
+    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let major = version.trim_start_matches('v').split('.').next().and_then(|text| text.parse::<u32>().ok());
+    match major {
+        Some(major) if major >= LEAST_NODE => Ok(version),
+        _ => Err(format!("{version:?} is too old")),
+    }
+}
+
+fn disk(data_dir: &Path) -> Result<String, String> {
+    let existing: PathBuf =
+        data_dir.ancestors().find(|dir| dir.is_dir()).map_or_else(|| "/".into(), Path::to_path_buf);
+    let stat = rustix::fs::statvfs(&existing).map_err(|error| format!("{}: {error}", existing.display()))?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let text = format!("{} MiB free at {}", free / 1024 / 1024, existing.display());
+    if free >= LEAST_DISK_BYTES { Ok(text) } else { Err(text) }
+}
+
+fn open_files() -> Result<String, String> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    match limit.maximum {
+        Some(most) if most < LEAST_OPEN_FILES => Err(format!("at most {most}")),
+        Some(most) => Ok(format!("up to {most}")),
+        None => Ok("no limit".into()),
+    }
+}
+
+/// Takes as many open files as are allowed: every connection and every session costs some.
+pub(crate) fn raise_open_files() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
+}

@@ -1,0 +1,82 @@
+//! What an empty store begins with: the organization, its owner, the default project, a key and a pool.
+
+use casement_domain::access::Scope;
+use casement_domain::api_key::{ApiKeys, CreateKey};
+use casement_domain::name::LabelName;
+use casement_domain::organization::{FirstStart, Organization, OrganizationRepository, User};
+use casement_domain::pool::{PoolInput, Pools};
+use casement_domain::project::{Project, ProjectRepository, ProjectStatus};
+use casement_domain::{Clock, IdSource, OrganizationId, ProjectId, UserId};
+use tracing::info;
+
+use crate::data_dir::DataDir;
+use crate::system::System;
+
+/// The pool that the first start makes.
+pub(crate) const DEFAULT_POOL: &str = "default";
+const DEFAULT_POOL_SIZE: i64 = 2;
+
+/// Makes it all if the store is empty; says whether it was.
+pub(crate) async fn begin(
+    data_dir: &DataDir,
+    organizations: &dyn OrganizationRepository,
+    keys: &ApiKeys,
+) -> anyhow::Result<bool> {
+    if organizations.first().await?.is_some() {
+        return Ok(false);
+    }
+    let (now, ids) = (System.now(), &System as &dyn IdSource);
+    let organization = Organization {
+        id: OrganizationId::mint(ids),
+        name: label("Casement")?,
+        caps: Organization::DEFAULT_CAPS,
+        default_project_max_concurrent_sessions: None,
+        created_at: now,
+    };
+    let owner =
+        User { id: UserId::mint(ids), organization: organization.id, email: String::new(), name: Some("Owner".into()) };
+    let project = Project {
+        id: ProjectId::mint(ids),
+        organization: organization.id,
+        name: label(Project::DEFAULT_NAME)?,
+        is_default: true,
+        status: ProjectStatus::Active,
+        caps: Default::default(),
+        created_at: now,
+        updated_at: now,
+    };
+    let first = CreateKey { name: Some("first key".into()), ..CreateKey::default() };
+    let made = keys.draft(organization.id, owner.id, first)?;
+    // The key's text first: should the process end in between, the next start makes another key, and nobody ever
+    // holds an installation without one.
+    data_dir.write_api_key(&made.secret.key_text(made.key.id))?;
+    let start = FirstStart { organization, owner, project, key: made.key };
+    let began = organizations.begin(&start).await?;
+    if began {
+        info!(key_file = %data_dir.key_file().display(), "first start: made the organization, its default project and a key");
+    }
+    Ok(began)
+}
+
+fn label(text: &str) -> anyhow::Result<LabelName> {
+    Ok(LabelName::parse(text)?)
+}
+
+/// Makes the pool `default`: two headless browsers.
+pub(crate) async fn default_pool(
+    organizations: &dyn OrganizationRepository,
+    projects: &dyn ProjectRepository,
+    pools: &Pools,
+) -> anyhow::Result<()> {
+    let Some(organization) = organizations.first().await? else { return Ok(()) };
+    let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true };
+    let input = PoolInput {
+        name: Some(DEFAULT_POOL.into()),
+        size: Some(DEFAULT_POOL_SIZE),
+        headless: Some(true),
+        ..PoolInput::default()
+    };
+    pools.create(&scope, input).await?;
+    info!("first start: made the pool `{DEFAULT_POOL}` of {DEFAULT_POOL_SIZE} headless browsers");
+    Ok(())
+}

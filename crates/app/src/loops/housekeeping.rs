@@ -1,0 +1,156 @@
+//! Keeps the store true: heartbeats, idle clocks, browsers that ended, nodes that are gone, notifications.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use casement_domain::browser::{BrowserRepository, BrowserState};
+use casement_domain::node::{Node, NodeRepository};
+use casement_domain::pool::{PoolRepository, WaitingLine};
+use casement_domain::session::{SessionEvent, Sessions};
+use casement_domain::{Clock, NodeId, StoreError};
+use casement_postgres::{Heard, Notifications};
+use casement_webdriver::{EngineEvent, Ending};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::Spares;
+use crate::system::System;
+use crate::turns::WaitingRoom;
+
+const TICK: Duration = Duration::from_secs(5);
+/// Every so many ticks the slower part: what should have been heard but may have been missed.
+const NET_TICKS: u32 = 6;
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What the housekeeping stands on.
+#[derive(Clone)]
+pub(crate) struct Housekeeping {
+    pub(crate) node: NodeId,
+    pub(crate) nodes: Arc<dyn NodeRepository>,
+    pub(crate) browsers: Arc<dyn BrowserRepository>,
+    pub(crate) pools: Arc<dyn PoolRepository>,
+    pub(crate) line: Arc<dyn WaitingLine>,
+    pub(crate) sessions: Sessions,
+    pub(crate) room: WaitingRoom,
+}
+
+impl Housekeeping {
+    /// Runs until `stop`.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut well = true;
+        for count in 0_u32.. {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = tick.tick() => {}
+            }
+            let done = self.tick(count.is_multiple_of(NET_TICKS)).await;
+            // Said when it begins and when it ends, not every five seconds.
+            match (&done, well) {
+                (Err(error), true) => warn!(%error, "the store does not answer; trying again"),
+                (Ok(()), false) => info!("the store answers again"),
+                _ => {}
+            }
+            well = done.is_ok();
+        }
+    }
+
+    async fn tick(&self, net: bool) -> Result<(), StoreError> {
+        self.nodes.heartbeat(self.node, System.now()).await?;
+        self.sessions.sweep_idle().await?;
+        if net {
+            self.mourn().await?;
+            self.bury_leftovers().await?;
+            self.call_the_decided().await?;
+        }
+        self.measure().await
+    }
+
+    async fn mourn(&self) -> Result<(), StoreError> {
+        for node in self.nodes.silent_since(System.now() - Node::LOST_AFTER).await? {
+            if node != self.node {
+                warn!(%node, "a node is gone; its sessions end");
+                self.line.clear(node, System.now()).await?;
+                self.sessions.mourn(node).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Browsers marked as ending whose end failed, or was marked by somebody else.
+    async fn bury_leftovers(&self) -> Result<(), StoreError> {
+        for browser in self.browsers.of_node(self.node).await? {
+            if browser.state == BrowserState::Ending {
+                self.sessions.bury(browser.id).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The net under lost notifications.
+    pub(crate) async fn call_the_decided(&self) -> Result<(), StoreError> {
+        self.line.decided(self.node).await?.into_iter().for_each(|ticket| self.room.call(ticket));
+        Ok(())
+    }
+
+    async fn measure(&self) -> Result<(), StoreError> {
+        let now = System.now();
+        for pool in self.pools.all().await? {
+            let counts = self.pools.counts(pool).await?;
+            let label = pool.to_string();
+            metrics::gauge!("casement_pool_browsers", "pool" => label.clone(), "state" => "idle")
+                .set(f64::from(counts.available));
+            metrics::gauge!("casement_pool_browsers", "pool" => label, "state" => "leased")
+                .set(f64::from(counts.acquired));
+        }
+        for (pool, length, since) in self.line.lengths().await? {
+            let label = pool.to_string();
+            metrics::gauge!("casement_pool_waiters", "pool" => label.clone()).set(f64::from(length));
+            metrics::gauge!("casement_pool_longest_wait_seconds", "pool" => label)
+                .set((now - since).as_seconds_f64());
+        }
+        Ok(())
+    }
+}
+
+/// Follows the browsers of this node: one that ended by itself ends its session, or leaves its pool or the reserve.
+pub(crate) async fn follow_browsers(mut events: mpsc::Receiver<EngineEvent>, sessions: Sessions, spares: Spares) {
+    while let Some(EngineEvent { browser, ending }) = events.recv().await {
+        if spares.lost(browser) {
+            warn!(%browser, ?ending, "a spare browser ended by itself");
+            sessions.bury(browser).await;
+            continue;
+        }
+        let event = match ending {
+            Ending::Crashed => SessionEvent::Crash,
+            Ending::Oom => SessionEvent::OutOfMemory,
+        };
+        warn!(%browser, reason = event.name(), "a browser ended by itself");
+        let sessions = sessions.clone();
+        tokio::spawn(async move {
+            while let Err(error) = sessions.browser_lost(browser, event).await {
+                warn!(%browser, %error, "cannot note that a browser ended; trying again");
+                tokio::time::sleep(RETRY).await;
+            }
+        });
+    }
+}
+
+/// Hears what other nodes, and this one, decided about tickets in line here.
+pub(crate) async fn hear(mut notifications: Notifications, house: Housekeeping) {
+    loop {
+        match notifications.next().await {
+            Heard::Notification { payload, .. } => match payload.parse() {
+                Ok(ticket) => house.room.call(ticket),
+                Err(_) => warn!("heard something that is no ticket"),
+            },
+            Heard::Listening => {
+                if let Err(error) = house.call_the_decided().await {
+                    warn!(%error, "cannot look what was decided meanwhile");
+                }
+            }
+        }
+    }
+}

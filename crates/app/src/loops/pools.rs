@@ -1,0 +1,142 @@
+//! Keeps this node's pools full: looks at a pool when something about it changed, and starts what is missing.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use casement_domain::browser::Launch;
+use casement_domain::pool::{FairQueue, PoolFiller, PoolRepository, Round, WarmError};
+use casement_domain::session::{PoolWake, Sessions};
+use casement_domain::{Clock, PoolId, ProjectId};
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::StartSlots;
+use crate::system::System;
+
+/// How often every pool is looked at, whatever was or was not heard: it renews the lead, too.
+const ROUND: Duration = Duration::from_secs(8);
+
+/// Rung when something about a pool has changed; many rings for one pool are one.
+#[derive(Clone, Default)]
+pub(crate) struct PoolBell {
+    rung: Arc<Mutex<HashSet<PoolId>>>,
+    heard: Arc<Notify>,
+}
+
+impl PoolBell {
+    fn answer(&self) -> HashSet<PoolId> {
+        std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl PoolWake for PoolBell {
+    fn wake(&self, pool: PoolId) {
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner).insert(pool);
+        self.heard.notify_one();
+    }
+}
+
+/// What the loop stands on.
+pub(crate) struct PoolLoop {
+    pub(crate) filler: PoolFiller,
+    pub(crate) pools: Arc<dyn PoolRepository>,
+    pub(crate) sessions: Sessions,
+    pub(crate) bell: PoolBell,
+    pub(crate) slots: StartSlots,
+}
+
+/// Runs until `stop`. Starts that are under way then end with the process, and the next start of the node clears them.
+pub(crate) async fn run(context: PoolLoop, stop: CancellationToken) {
+    let mut queue: FairQueue<ProjectId, (PoolId, Launch)> = FairQueue::default();
+    let mut later: BTreeMap<PoolId, OffsetDateTime> = BTreeMap::new();
+    let mut round = tokio::time::interval(ROUND);
+    round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let mut due = HashSet::new();
+        let next = later.values().min().copied();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = context.bell.heard.notified() => due = context.bell.answer(),
+            _ = round.tick() => due = every_pool(&context).await,
+            () = until(next) => {}
+            permit = context.slots.take(), if !queue.is_empty() => {
+                if let Some((pool, launch)) = queue.pop() {
+                    start(&context, pool, launch, permit);
+                }
+                continue;
+            }
+        }
+        let now = System.now();
+        due.extend(later.iter().filter(|(_, at)| **at <= now).map(|(pool, _)| *pool));
+        for pool in due {
+            later.remove(&pool);
+            match context.filler.look(pool).await {
+                Ok(found) => {
+                    later.extend(found.again_at.map(|at| (pool, at)));
+                    take_up(&context, &mut queue, pool, found);
+                }
+                Err(error) => {
+                    warn!(%pool, %error, "cannot look after a pool");
+                    later.insert(pool, now + time::Duration::seconds(1));
+                }
+            }
+        }
+    }
+}
+
+async fn every_pool(context: &PoolLoop) -> HashSet<PoolId> {
+    match context.pools.all().await {
+        Ok(pools) => pools.into_iter().collect(),
+        Err(error) => {
+            warn!(%error, "cannot list the pools");
+            HashSet::new()
+        }
+    }
+}
+
+async fn until(moment: Option<OffsetDateTime>) {
+    match moment {
+        Some(moment) => {
+            let left = Duration::try_from(moment - System.now()).unwrap_or(Duration::ZERO);
+            // Never a spin, should the store's clock and ours disagree.
+            tokio::time::sleep(left.max(Duration::from_millis(20))).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn take_up(context: &PoolLoop, queue: &mut FairQueue<ProjectId, (PoolId, Launch)>, pool: PoolId, found: Round) {
+    for browser in found.discarded {
+        let sessions = context.sessions.clone();
+        tokio::spawn(async move { sessions.bury(browser).await });
+    }
+    if let Some(project) = found.project {
+        found.launches.into_iter().for_each(|launch| queue.push(project, (pool, launch)));
+    }
+}
+
+fn start(context: &PoolLoop, pool: PoolId, launch: Launch, permit: tokio::sync::OwnedSemaphorePermit) {
+    let filler = context.filler.clone();
+    let bell = context.bell.clone();
+    tokio::spawn(async move {
+        let result = filler.warm(pool, &launch).await;
+        drop(permit);
+        let status = filler.status(pool);
+        metrics::gauge!("casement_pool_failed_starts", "pool" => pool.to_string()).set(f64::from(status.failures));
+        match result {
+            Ok(()) => {
+                debug!(%pool, browser = %launch.id, "a browser is ready");
+                bell.wake(pool);
+            }
+            Err(WarmError::Engine(error)) => {
+                metrics::counter!("casement_pool_start_failures_total", "pool" => pool.to_string()).increment(1);
+                let (failures, pause) = (status.failures, status.retry_at.map(|at| at - System.now()));
+                warn!(%pool, %error, failures, retry_in = ?pause, "a pool cannot fill");
+            }
+            Err(error) => debug!(%pool, browser = %launch.id, %error, "a browser is not wanted any more"),
+        }
+    });
+}

@@ -1,0 +1,28 @@
+//! How many browsers this node starts at once. More at once than there are cores would make each of them late.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The node's start slots.
+#[derive(Clone)]
+pub(crate) struct StartSlots(Arc<Semaphore>);
+
+impl StartSlots {
+    /// One per core, two at the least.
+    pub(crate) fn per_core() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self(Arc::new(Semaphore::new(cores.max(2))))
+    }
+
+    /// Waits for a slot; it is free again when the permit is dropped.
+    pub(crate) async fn take(&self) -> OwnedSemaphorePermit {
+        #[expect(clippy::expect_used, reason = "the semaphore is never closed")]
+        Arc::clone(&self.0).acquire_owned().await.expect("open")
+    }
+
+    /// A slot, if one is free and nobody waits for it.
+    pub(crate) fn try_take(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok()
+    }
+}

@@ -1,0 +1,146 @@
+//! What the program is told: flags, or variables of the same name.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use casement_egress::Allow;
+use clap::{Args, Parser, Subcommand};
+use url::Url;
+
+/// Real browsers for other programs.
+#[derive(Debug, Parser)]
+#[command(name = "casement", version, about, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the server
+    Serve(ServeSettings),
+    /// Create, list and revoke API keys
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Look whether this host gives what Casement needs, and say what to do where it does not
+    Doctor(DataDir),
+    /// Stop the server; sessions go on and are found again by its next start
+    Stop(StopSettings),
+    /// Print the OpenAPI document
+    Openapi,
+    /// The first program in a session's sandbox
+    #[command(hide = true)]
+    Agent {
+        /// Its configuration
+        #[arg(default_value = casement_agent::protocol::CONFIG_PATH)]
+        config: PathBuf,
+    },
+}
+
+/// Where this installation keeps its things.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DataDir {
+    /// Key, private database, sandboxes [default: /var/lib/casement as root, else $XDG_DATA_HOME/casement]
+    #[arg(long = "data-dir", value_name = "DIR", env = "CASEMENT_DATA_DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl DataDir {
+    /// The directory, absolute.
+    pub(crate) fn path(&self) -> anyhow::Result<PathBuf> {
+        let dir = match &self.dir {
+            Some(dir) => dir.clone(),
+            None if rustix::process::geteuid().is_root() => PathBuf::from("/var/lib/casement"),
+            None => {
+                let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+                variable("XDG_DATA_HOME")
+                    .or_else(|| variable("HOME").map(|home| home.join(".local/share")))
+                    .ok_or_else(|| anyhow::anyhow!("neither XDG_DATA_HOME nor HOME is set: give --data-dir"))?
+                    .join("casement")
+            }
+        };
+        Ok(std::path::absolute(dir)?)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeSettings {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", env = "CASEMENT_LISTEN", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    #[command(flatten)]
+    pub(crate) data_dir: DataDir,
+    /// A PostgreSQL server of yours [default: a private one in the data directory]
+    #[arg(long, value_name = "URL", env = "CASEMENT_DATABASE_URL", hide_env_values = true)]
+    pub(crate) database_url: Option<String>,
+    /// How clients reach this server [default: http:// and the listen address]
+    #[arg(long, value_name = "URL", env = "CASEMENT_PUBLIC_URL")]
+    pub(crate) public_url: Option<Url>,
+    /// A private address or name that pages may reach; may be given several times
+    #[arg(
+        long,
+        value_name = "CIDR|HOST",
+        env = "CASEMENT_EGRESS_ALLOW",
+        value_delimiter = ',',
+        action = clap::ArgAction::Append
+    )]
+    pub(crate) egress_allow: Vec<Allow>,
+    /// The first start makes no pool
+    #[arg(long, env = "CASEMENT_NO_DEFAULT_POOL")]
+    pub(crate) no_default_pool: bool,
+    /// How many warm browsers of each common shape this node keeps for creates on demand
+    #[arg(long, value_name = "N", env = "CASEMENT_SPARES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub(crate) spares: u32,
+    /// How much memory one session may use, in MiB
+    #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_MEMORY", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(256..=1_048_576))]
+    pub(crate) session_memory: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StopSettings {
+    #[command(flatten)]
+    pub(crate) data_dir: DataDir,
+    /// End the sessions too
+    #[arg(long)]
+    pub(crate) end_sessions: bool,
+}
+
+/// Where the commands beside the server find the database.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Store {
+    #[command(flatten)]
+    pub(crate) data_dir: DataDir,
+    /// A PostgreSQL server of yours [default: the private one in the data directory]
+    #[arg(long, value_name = "URL", env = "CASEMENT_DATABASE_URL", hide_env_values = true)]
+    pub(crate) database_url: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Make a key and print it, this once
+    Create {
+        #[command(flatten)]
+        store: Store,
+        /// What it is for
+        #[arg(long, value_name = "LABEL")]
+        name: String,
+        /// Opens this project alone, by id or name
+        #[arg(long, value_name = "PROJECT")]
+        project: Option<String>,
+        /// Expires after so many days, 1 to 3650
+        #[arg(long, value_name = "N")]
+        days: Option<i64>,
+    },
+    /// Print the keys, masked
+    List {
+        #[command(flatten)]
+        store: Store,
+    },
+    /// Revoke a key: it is refused from now on
+    Revoke {
+        #[command(flatten)]
+        store: Store,
+        /// The key's id, the first part behind csk_
+        id: String,
+    },
+}

@@ -1,0 +1,79 @@
+//! `casement stop`, and the small socket on which the server hears it.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use crate::data_dir::control_socket;
+use crate::settings::StopSettings;
+use crate::short_path::ShortPath;
+
+/// How a server is asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopOrder {
+    /// Sessions go on.
+    KeepSessions,
+    /// Sessions end, too.
+    EndSessions,
+}
+
+impl StopOrder {
+    const fn byte(self) -> u8 {
+        match self {
+            Self::KeepSessions => b'k',
+            Self::EndSessions => b'e',
+        }
+    }
+
+    const fn of(byte: u8) -> Option<Self> {
+        match byte {
+            b'k' => Some(Self::KeepSessions),
+            b'e' => Some(Self::EndSessions),
+            _ => None,
+        }
+    }
+}
+
+/// Runs the command: returns once the server has ended.
+pub(crate) async fn run(settings: StopSettings) -> anyhow::Result<()> {
+    let dir = settings.data_dir.path()?;
+    let path = ShortPath::of(&control_socket(&dir))?;
+    let Ok(mut server) = UnixStream::connect(path.as_path()).await else {
+        bail!("no casement serve runs on {}", dir.display());
+    };
+    let order = if settings.end_sessions { StopOrder::EndSessions } else { StopOrder::KeepSessions };
+    server.write_all(&[order.byte()]).await.context("cannot speak to the server")?;
+    // The server holds its end open until it is gone.
+    let mut nothing = [0; 1];
+    let _ = server.read(&mut nothing).await;
+    Ok(())
+}
+
+/// Hears stop orders until dropped. The socket lies in the data directory, where only the owner may connect.
+pub(crate) fn hear(data_dir: &Path, orders: mpsc::Sender<StopOrder>) -> anyhow::Result<()> {
+    let path = control_socket(data_dir);
+    // Left by a server that was killed; the data directory's lock says that nobody serves it now.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(ShortPath::of(&path)?.as_path()).context("cannot open the control socket")?;
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    tokio::spawn(async move {
+        let mut waiting = Vec::new();
+        loop {
+            let Ok((mut caller, _)) = listener.accept().await else { return };
+            let mut byte = [0; 1];
+            let read = tokio::time::timeout(std::time::Duration::from_secs(1), caller.read_exact(&mut byte)).await;
+            match read.ok().and_then(Result::ok).and_then(|_| StopOrder::of(byte[0])) {
+                Some(order) => {
+                    let _ = orders.send(order).await;
+                    waiting.push(caller);
+                }
+                None => warn!("heard something on the control socket that is no order"),
+            }
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! The system's clock and randomness, behind the domain's ports.
+
+use casement_domain::{Clock, Entropy, IdSource};
+use time::OffsetDateTime;
+use ulid::Ulid;
+
+/// The real ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct System;
+
+impl System {
+    /// Bytes that nobody can guess. The kernel's source does not fail once the machine is up; should it, going on with
+    /// a guessable secret would be worse than ending.
+    fn random<const N: usize>() -> [u8; N] {
+        let mut bytes = [0; N];
+        #[expect(clippy::expect_used, reason = "no secret is better than a guessable one")]
+        getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
+        bytes
+    }
+}
+
+impl Clock for System {
+    #[expect(clippy::disallowed_methods, reason = "the one place where the system's clock is read")]
+    fn now(&self) -> OffsetDateTime {
+        // As precise as the store keeps it, so that what is written and what is read back are equal.
+        let now = OffsetDateTime::now_utc();
+        now.replace_nanosecond(now.nanosecond() / 1000 * 1000).unwrap_or(now)
+    }
+}
+
+impl IdSource for System {
+    fn next(&self) -> Ulid {
+        let milliseconds = self.now().unix_timestamp_nanos() / 1_000_000;
+        let random = u128::from_le_bytes(Self::random());
+        Ulid::from_parts(u64::try_from(milliseconds).unwrap_or(0), random)
+    }
+}
+
+impl Entropy for System {
+    fn secret_bytes(&self) -> [u8; 32] {
+        Self::random()
+    }
+}

@@ -1,0 +1,16 @@
+//! The rules of the domain, as tests: nothing real, and over in seconds.
+
+mod access;
+mod api_keys;
+mod embed;
+mod filler;
+mod leases;
+mod plan;
+mod pools;
+mod purity;
+mod sessions_create;
+mod sessions_end;
+mod sessions_node;
+mod sessions_use;
+mod states;
+mod support;

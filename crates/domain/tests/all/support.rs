@@ -1,0 +1,196 @@
+//! What the tests of the use cases stand on: a mock of every port, and a memory behind the ones that keep sessions.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use casement_domain::access::Scope;
+use casement_domain::browser::{
+    Browser, BrowserState, EngineError, EngineFault, MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers, Shape,
+};
+use casement_domain::pool::{
+    Leases, MockPoolRepository, MockTurns, MockWaitingLine, Pool, PoolDeps, PoolFiller, Pools,
+};
+use casement_domain::project::{Project, ProjectStatus};
+use casement_domain::session::{
+    Activity, Created, EndReason, MockConnections, MockPoolWake, MockSessionRepository, Session, SessionDeps,
+    SessionState, Sessions,
+};
+use casement_domain::testing::{CountingIds, FixedClock, NOON, browser_id, node_id, pool_id, project, scope};
+use casement_domain::{BrowserId, NodeId, Replaced, SessionId, StoreError};
+use ulid::Ulid;
+
+/// Mocks of all ports. A port that a test says nothing about may not be called: a call fails the test.
+#[derive(Default)]
+pub struct World {
+    pub sessions: MockSessionRepository,
+    pub browsers: MockBrowserRepository,
+    pub engine: MockBrowserEngine,
+    pub spares: MockSpareBrowsers,
+    pub connections: MockConnections,
+    pub wake: MockPoolWake,
+    pub pools: MockPoolRepository,
+    pub line: MockWaitingLine,
+    pub turns: MockTurns,
+    pub clock: Arc<FixedClock>,
+}
+
+/// The use cases on the mocks of a [`World`].
+pub struct UseCases {
+    pub sessions: Sessions,
+    pub leases: Leases,
+    pub pools: Pools,
+    pub filler: PoolFiller,
+    pub activity: Activity,
+    pub clock: Arc<FixedClock>,
+}
+
+impl World {
+    pub fn build(self) -> UseCases {
+        let clock = self.clock;
+        let ids = Arc::new(CountingIds::default());
+        let activity = Activity::new(clock.clone());
+        let (session_rows, browsers) = (Arc::new(self.sessions), Arc::new(self.browsers));
+        let (engine, wake) = (Arc::new(self.engine), Arc::new(self.wake));
+        let sessions = Sessions::new(SessionDeps {
+            node: node_id(),
+            sessions: session_rows.clone(),
+            browsers: browsers.clone(),
+            engine: engine.clone(),
+            spares: Arc::new(self.spares),
+            connections: Arc::new(self.connections),
+            pools: wake.clone(),
+            activity: activity.clone(),
+            clock: clock.clone(),
+            ids: ids.clone(),
+        });
+        let deps = PoolDeps {
+            node: node_id(),
+            pools: Arc::new(self.pools),
+            sessions: session_rows,
+            line: Arc::new(self.line),
+            turns: Arc::new(self.turns),
+            engine,
+            wake,
+            clock: clock.clone(),
+            ids,
+            max_pools: 7,
+        };
+        UseCases {
+            leases: Leases::new(deps.clone(), sessions.clone()),
+            pools: Pools::new(deps.clone(), sessions.clone()),
+            filler: PoolFiller::new(deps, browsers, sessions.clone()),
+            sessions,
+            activity,
+            clock,
+        }
+    }
+
+    /// Sessions are kept, and ended by compare-and-set, in a memory that the test can look into.
+    pub fn keep_sessions(&mut self, at_first: impl IntoIterator<Item = Session>) -> Rows {
+        let rows = Rows(Arc::new(Mutex::new(at_first.into_iter().map(|row| (row.id, row)).collect())));
+        let of = rows.clone();
+        self.sessions.expect_find().returning(move |id| Ok(of.get(id)));
+        let of = rows.clone();
+        self.sessions.expect_end().returning(move |current, next| Ok(of.swap(current, next)));
+        rows
+    }
+
+    /// As [`keep_sessions`](Self::keep_sessions), and new ones are kept too.
+    pub fn keep_new_sessions(&mut self) -> Rows {
+        let rows = self.keep_sessions([]);
+        let of = rows.clone();
+        self.sessions.expect_create().returning(move |_, session, _| {
+            of.put(session.clone());
+            Ok(Created::Yes)
+        });
+        rows
+    }
+
+    /// The browser is buried, exactly once: nothing of it is left, then its row is forgotten.
+    pub fn buries(&mut self, browser: BrowserId) {
+        self.engine.expect_end().withf(move |id| *id == browser).times(1).returning(|_| Ok(()));
+        self.browsers.expect_forget().withf(move |id| *id == browser).times(1).returning(|_| Ok(()));
+    }
+
+    /// Exactly one session's connections are closed, exactly once, for that reason.
+    pub fn closes(&mut self, session: SessionId, why: EndReason) {
+        self.connections.expect_close().withf(move |id, reason| (*id, *reason) == (session, why)).times(1).return_const(());
+    }
+
+    /// What fills the first pool is woken so often.
+    pub fn wakes(&mut self, times: usize) {
+        self.wake.expect_wake().withf(|id| *id == pool_id(1)).times(times).return_const(());
+    }
+
+    /// The project has this pool, under whatever name.
+    pub fn has_pool(&mut self, pool: Pool) {
+        self.pools.expect_find().returning(move |_, _| Ok(Some(pool.clone())));
+    }
+}
+
+/// Sessions in memory.
+#[derive(Clone)]
+pub struct Rows(Arc<Mutex<HashMap<SessionId, Session>>>);
+
+impl Rows {
+    pub fn get(&self, id: SessionId) -> Option<Session> {
+        self.0.lock().expect("rows").get(&id).cloned()
+    }
+
+    pub fn put(&self, session: Session) {
+        self.0.lock().expect("rows").insert(session.id, session);
+    }
+
+    /// The states of all sessions, the oldest first.
+    pub fn states(&self) -> Vec<SessionState> {
+        let mut all: Vec<_> = self.0.lock().expect("rows").values().cloned().collect();
+        all.sort_by_key(|row| row.id);
+        all.into_iter().map(|row| row.state).collect()
+    }
+
+    pub fn swap(&self, current: &Session, next: &Session) -> Replaced {
+        let mut rows = self.0.lock().expect("rows");
+        match rows.get_mut(&current.id).filter(|row| row.state == current.state) {
+            Some(row) => {
+                *row = next.clone();
+                Replaced::Yes
+            }
+            None => Replaced::LostRace,
+        }
+    }
+}
+
+/// What [`CountingIds`] gives as its n-th.
+pub fn nth(n: u128) -> Ulid {
+    Ulid::from_parts(0, n)
+}
+
+pub fn archived() -> Scope {
+    Scope { project: Project { status: ProjectStatus::Archived, ..project() }, ..scope() }
+}
+
+pub fn hung() -> EngineError {
+    EngineError::Failed { fault: EngineFault::BrowserHung, message: "the page does not answer".to_owned() }
+}
+
+pub fn store_down() -> StoreError {
+    StoreError::Unavailable { operation: "test.store", source: "it was switched off".into() }
+}
+
+/// Another node than the one that everything runs on.
+pub fn other_node() -> NodeId {
+    NodeId::from_ulid(Ulid::from_parts(3, 2))
+}
+
+/// The n-th browser, of the first pool.
+pub fn pooled_browser(n: u32, state: BrowserState) -> Browser {
+    Browser {
+        id: browser_id(n),
+        node: node_id(),
+        pool: Some(pool_id(1)),
+        shape: Shape::default(),
+        state,
+        session: None,
+        created_at: NOON,
+    }
+}
