@@ -66,9 +66,10 @@ impl Chromedriver {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
             let request = format!("GET /status HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\n\r\n", self.port);
             stream.write_all(request.as_bytes()).await?;
-            let mut answer = Vec::new();
-            stream.take(4096).read_to_end(&mut answer).await?;
-            std::io::Result::Ok(answer.starts_with(b"HTTP/1.1 200"))
+            // Only the first words: it keeps the connection open whatever it is asked.
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await?;
+            std::io::Result::Ok(answer == *b"HTTP/1.1 200")
         };
         matches!(tokio::time::timeout(Duration::from_secs(1), ask).await, Ok(Ok(true)))
     }

@@ -66,8 +66,8 @@ pub enum ClientError {
     /// The agent could not connect to what was dialled; the word says why.
     #[error("the agent could not connect: {0}")]
     NotConnected(String),
-    /// Something other than a connected TCP socket came back.
-    #[error("the agent handed over something that is not a connected TCP socket")]
+    /// Something other than a TCP socket came back.
+    #[error("the agent handed over something that is not a TCP socket")]
     NotASocket,
 }
 
@@ -239,7 +239,7 @@ impl Events {
 ///
 /// # Errors
 /// [`ClientError::NotConnected`] with the agent's word when nothing listens inside, [`ClientError::NotASocket`] when what came
-/// back is something else than a connected TCP socket, [`ClientError::Connect`] when the sandbox is gone, [`ClientError::Timeout`].
+/// back is something else than a TCP socket, [`ClientError::Connect`] when the sandbox is gone, [`ClientError::Timeout`].
 pub async fn dial(path: impl AsRef<Path>, channel: Channel) -> Result<TcpStream, ClientError> {
     timeout(DIAL, async {
         let mut stream = connect(path.as_ref()).await.map_err(ClientError::Connect)?;
@@ -286,9 +286,11 @@ fn tcp_only(passed: OwnedFd) -> Result<TcpStream, ClientError> {
     let domain = sockopt::socket_domain(&passed).map_err(|_| ClientError::NotASocket)?;
     let kind = sockopt::socket_type(&passed).map_err(|_| ClientError::NotASocket)?;
     let inet = domain == AddressFamily::INET || domain == AddressFamily::INET6;
-    if !inet || kind != SocketType::STREAM || getpeername(&passed).is_err() {
+    if !inet || kind != SocketType::STREAM {
         return Err(ClientError::NotASocket);
     }
+    // What listened may have ended in between, and a socket that was never connected is no use either.
+    getpeername(&passed).map_err(|_| ClientError::NotConnected("closed".to_owned()))?;
     Ok(TcpStream::from(passed))
 }
 

@@ -214,6 +214,10 @@ async fn start(core: &Core) -> Result<Chromium, StartError> {
         Browser::connect(config.debugging_port, &path, config.viewport).await.map_err(|e| unresponsive(&e))?;
     core.stage("attach");
     browser.first_answer(config.headless).await.map_err(|e| unresponsive(&e))?;
+    if let Some(display) = &display {
+        // Chromium keeps a new window one pixel smaller than its display, so that no window manager takes it for full screen.
+        display.resize(config.viewport).await.map_err(|e| StartError::new(FailureCode::Display, e))?;
+    }
     core.stage("evaluated");
     if let Some(url) = &config.start_url {
         browser.open(url).await.map_err(|e| unresponsive(&e))?;

@@ -1,0 +1,15 @@
+//! The agent as it is used: in a sandbox, with a real browser, spoken to by its own client.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "all/cdp.rs"]
+mod cdp;
+#[path = "all/endings.rs"]
+mod endings;
+#[path = "all/headful.rs"]
+mod headful;
+#[path = "all/headless.rs"]
+mod headless;
+#[path = "all/sandbox.rs"]
+mod sandbox;
+#[path = "all/web.rs"]
+mod web;

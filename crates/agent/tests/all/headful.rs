@@ -1,0 +1,87 @@
+//! A session with a private display.
+
+use std::time::{Duration, Instant};
+
+use casement_agent::protocol::{ErrorCode, Event, ExitReason, Region, State, Viewport};
+use serde_json::json;
+
+use crate::cdp::Cdp;
+use crate::headless::{decode, refusal};
+use crate::sandbox::{Sandbox, config};
+
+#[tokio::test]
+async fn a_session_with_a_display_fills_it_and_follows_its_size() {
+    let mut sandbox = Sandbox::start(&config(false));
+    let status = tokio::time::timeout(Duration::from_secs(15), sandbox.ready("headful")).await.unwrap();
+    assert_eq!(status.state, State::Ready);
+    assert!(!status.user_agent.contains("Headless"));
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    let frame = "[screenX, screenY, outerWidth, outerHeight, screen.width, screen.height, navigator.webdriver].join()";
+    cdp.until(&page, frame, &json!("0,0,900,700,900,700,false")).await;
+    // The tab strip and the toolbar, and nothing that warns of anything below them.
+    cdp.until(&page, "innerWidth + 'x' + innerHeight", &json!("900x613")).await;
+
+    let client = sandbox.client().await;
+    client.handout(Some("http://page.test/".to_owned()), None).await.unwrap();
+    let blue_below = |picture: &crate::headless::Picture| picture.at(50, 650) == [0, 0, 255];
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let began = Instant::now();
+        let png = client.screenshot(None).await.unwrap();
+        let took = began.elapsed();
+        let picture = decode(&png);
+        assert_eq!(picture.size, (900, 700));
+        if blue_below(&picture) {
+            println!("headful picture of 900x700: {took:?}, {} bytes", png.len());
+            break;
+        }
+        assert!(Instant::now() < deadline, "the page does not show");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let part = decode(&client.screenshot(Some(Region { x: 880, y: 600, width: 20, height: 100 })).await.unwrap());
+    assert_eq!(part.size, (20, 100));
+    assert_eq!(
+        refusal(client.screenshot(Some(Region { x: 881, y: 600, width: 20, height: 100 })).await),
+        ErrorCode::OutOfRange
+    );
+
+    for viewport in [(1280, 800), (640, 480)].map(|(width, height)| Viewport { width, height, refresh_rate: 60 }) {
+        client.viewport(viewport).await.unwrap();
+        let (width, height) = (viewport.width, viewport.height);
+        cdp.until(&page, "[outerWidth, outerHeight, innerWidth].join()", &json!(format!("{width},{height},{width}")))
+            .await;
+        assert_eq!(decode(&client.screenshot(None).await.unwrap()).size, (width, height));
+    }
+    let too_large = Viewport { width: 16_000, height: 16_000, refresh_rate: 60 };
+    assert_eq!(refusal(client.viewport(too_large).await), ErrorCode::OutOfRange);
+
+    let mut events = client.events().await.unwrap();
+    client.shutdown().await.unwrap();
+    let last = loop {
+        match events.next().await.unwrap() {
+            Some(Event::Exited { reason, .. }) => break reason,
+            Some(_) => {}
+            None => panic!("the stream ended without a last word"),
+        }
+    };
+    assert_eq!(last, ExitReason::Shutdown);
+    assert_eq!(sandbox.ended().await, Some(0));
+}
+
+#[tokio::test]
+async fn in_kiosk_mode_the_page_is_all_there_is() {
+    let mut config = config(false);
+    config.kiosk_mode = true;
+    let sandbox = Sandbox::start(&config);
+    let status = tokio::time::timeout(Duration::from_secs(15), sandbox.ready("kiosk")).await.unwrap();
+    assert_eq!(status.state, State::Ready);
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    cdp.until(&page, "innerWidth + 'x' + innerHeight", &json!("900x700")).await;
+    let client = sandbox.client().await;
+    client.viewport(Viewport { width: 1024, height: 768, refresh_rate: 60 }).await.unwrap();
+    cdp.until(&page, "innerWidth + 'x' + innerHeight", &json!("1024x768")).await;
+}

@@ -1,0 +1,243 @@
+//! A session without a display.
+
+use std::time::Duration;
+
+use casement_agent::client::{ClientError, dial};
+use casement_agent::protocol::{Channel, ErrorCode, Event, ExitReason, Region, State, Status, Viewport};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::cdp::Cdp;
+use crate::sandbox::{NONCE, Sandbox, config, field, signal};
+
+/// One browser for all of this: starting one is what costs.
+#[tokio::test]
+async fn a_headless_session_from_its_start_to_its_crash() {
+    let mut config = config(true);
+    config.stealth = true;
+    config.start_url = Some("http://localhost/".to_owned());
+    let mut sandbox = Sandbox::start(&config);
+    let mut events = sandbox.client().await.events().await.unwrap();
+    assert_eq!(events.next().await.unwrap(), Some(Event::Hello { version: 1, nonce: NONCE.to_owned() }));
+    let status = tokio::time::timeout(Duration::from_secs(10), sandbox.ready("headless, stealth")).await.unwrap();
+    assert_eq!((&status.state, status.nonce.as_str()), (&State::Ready, NONCE));
+    assert_eq!(events.next().await.unwrap(), Some(Event::Ready));
+
+    chromium_is_sandboxed(&sandbox, &status);
+    idle_memory(&sandbox);
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    automation_does_not_show(&mut cdp, &page, &status).await;
+    nothing_gets_out_past_the_proxy(&mut cdp, &page, &sandbox).await;
+    a_hand_out_begins_to_open_an_address(&sandbox, &mut cdp, &page).await;
+    pictures_are_exact(&sandbox, &mut cdp, &page).await;
+    every_page_has_the_size_of_the_viewport(&sandbox, &mut cdp, &page).await;
+    a_webdriver_client_can_attach(&sandbox).await;
+    a_page_that_does_not_answer_is_not_handed_out(&sandbox).await;
+
+    signal(sandbox.browser(), "KILL");
+    let ended = events.next().await.unwrap();
+    assert!(
+        matches!(&ended, Some(Event::Exited { reason: ExitReason::Crashed, detail }) if detail.contains('9')),
+        "{ended:?}"
+    );
+    assert_eq!(events.next().await.unwrap(), None);
+    assert_eq!(sandbox.ended().await, Some(1));
+}
+
+fn chromium_is_sandboxed(sandbox: &Sandbox, status: &Status) {
+    assert!(status.chromium_argv.iter().any(|arg| arg.starts_with("--user-data-dir=")), "{:?}", status.chromium_argv);
+    for pid in sandbox.processes("chromium") {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        assert!(!line.contains("--no-sandbox"), "{line}");
+    }
+    let renderers = sandbox.processes("--type=renderer");
+    assert!(!renderers.is_empty());
+    for pid in renderers {
+        assert_eq!(field(pid, "Seccomp:").as_deref(), Some("2"));
+        assert_eq!(field(pid, "CapEff:").as_deref(), Some("0000000000000000"));
+    }
+}
+
+fn idle_memory(sandbox: &Sandbox) {
+    for pid in sandbox.processes("/run/casement/in/casement-agent") {
+        let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let sizes: Vec<&str> =
+            rollup.lines().filter(|line| line.starts_with("Pss:") || line.starts_with("Pss_Anon:")).collect();
+        println!("memory of {}: {}", name.trim(), sizes.join(", "));
+    }
+}
+
+async fn automation_does_not_show(cdp: &mut Cdp, page: &str, status: &Status) {
+    assert!(!status.user_agent.contains("Headless"), "{}", status.user_agent);
+    cdp.until(page, "typeof window.result", &json!("object")).await;
+    let seen = cdp.evaluate(page, "window.result").await;
+    for place in ["page", "worker", "frame", "service"] {
+        let agent = seen[place]["agent"].as_str().unwrap();
+        let major = agent.split("Chrome/").nth(1).and_then(|rest| rest.split('.').next()).unwrap();
+        assert!(!agent.contains("Headless") && status.browser_version.contains(major), "{place}: {agent}");
+        assert!(!seen[place]["brands"].as_str().unwrap().contains("Headless"), "{place}: {seen}");
+        assert_ne!(seen[place]["webdriver"], true, "{place}: {seen}");
+    }
+    assert_eq!((&seen["page"]["webdriver"], &seen["frame"]["webdriver"]), (&json!(false), &json!(false)));
+    let headers = seen["headers"].as_str().unwrap().to_lowercase();
+    assert!(headers.contains("sec-ch-ua:") && !headers.contains("headless"), "{headers}");
+}
+
+async fn nothing_gets_out_past_the_proxy(cdp: &mut Cdp, page: &str, sandbox: &Sandbox) {
+    for address in ["http://127.0.0.1:9222/json/version", "http://[::1]:9222/json", "http://localhost:9222/json"] {
+        let read = format!("fetch('{address}', {{ mode: 'no-cors' }}).then(() => 0, () => 1)");
+        cdp.evaluate(page, &read).await;
+        assert!(sandbox.seen.lock().unwrap().iter().any(|seen| seen == address), "{address} did not go to the proxy");
+    }
+    let socket = "new Promise(done => { const s = new WebSocket('ws://127.0.0.1:9222/devtools/browser/x');\
+                  s.onopen = () => done('open'); s.onerror = () => done('refused'); })";
+    assert_eq!(cdp.evaluate(page, socket).await, "refused");
+    // Gathering need not come to an end where nothing answers: what was found by then counts.
+    let gather = "new Promise(async done => {\
+        const c = window.kept = new RTCPeerConnection(); const found = []; setTimeout(() => done(found), 2000);\
+        c.onicecandidate = e => e.candidate ? found.push(e.candidate.candidate) : done(found);\
+        c.createDataChannel('x'); await c.setLocalDescription(await c.createOffer()); })";
+    assert_eq!(cdp.evaluate(page, gather).await, json!([]));
+}
+
+async fn a_hand_out_begins_to_open_an_address(sandbox: &Sandbox, cdp: &mut Cdp, page: &str) {
+    let client = sandbox.client().await;
+    client.handout(Some("http://page.test/".to_owned()), None).await.unwrap();
+    cdp.until(page, "document.readyState + ' ' + document.title", &json!("complete coloured")).await;
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        let began = std::time::Instant::now();
+        client.handout(None, None).await.unwrap();
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    println!("hand-out: median {:?}, slowest {:?}", times[10], times[19]);
+}
+
+async fn pictures_are_exact(sandbox: &Sandbox, cdp: &mut Cdp, page: &str) {
+    let client = sandbox.client().await;
+    let whole = decode(&client.screenshot(None).await.unwrap());
+    assert_eq!(whole.size, (900, 700));
+    assert_eq!((whole.at(50, 50), whole.at(50, 150)), ([255, 0, 0], [0, 0, 255]));
+    let region = Region { x: 90, y: 95, width: 31, height: 17 };
+    let part = decode(&client.screenshot(Some(region)).await.unwrap());
+    assert_eq!(part.size, (31, 17));
+    assert_eq!((part.at(5, 3), part.at(5, 10)), ([255, 0, 0], [0, 0, 255]));
+    cdp.evaluate(page, "scrollTo(0, 40)").await;
+    let scrolled = decode(&client.screenshot(Some(region)).await.unwrap());
+    assert_eq!((scrolled.size, scrolled.at(5, 3)), ((31, 17), [0, 0, 255]));
+    for outside in [Region { x: 890, ..region }, Region { width: 0, ..region }, Region { y: u32::MAX, ..region }] {
+        assert_eq!(refusal(client.screenshot(Some(outside)).await), ErrorCode::OutOfRange);
+    }
+}
+
+async fn every_page_has_the_size_of_the_viewport(sandbox: &Sandbox, cdp: &mut Cdp, page: &str) {
+    let size = "innerWidth + 'x' + innerHeight";
+    let tab = cdp.page("about:blank", false).await;
+    let window = cdp.page("about:blank", true).await;
+    for session in [page, &tab, &window] {
+        assert_eq!(cdp.evaluate(session, size).await, "900x700");
+    }
+    let smaller = Viewport { width: 640, height: 480, refresh_rate: 30 };
+    let larger = Viewport { width: 1280, height: 960, refresh_rate: 60 };
+    let client = sandbox.client().await;
+    for viewport in [smaller, larger] {
+        client.viewport(viewport).await.unwrap();
+        let wanted = format!("{}x{}", viewport.width, viewport.height);
+        for session in [page, &tab, &window] {
+            assert_eq!(cdp.evaluate(session, size).await, json!(wanted));
+        }
+        let later = cdp.page("about:blank", true).await;
+        cdp.until(&later, size, &json!(wanted)).await;
+        assert_eq!(client.status().await.unwrap().viewport, viewport);
+        let picture = decode(&client.screenshot(None).await.unwrap());
+        assert_eq!(picture.size, (viewport.width, viewport.height));
+    }
+    assert_eq!(refusal(client.viewport(Viewport { width: 0, ..smaller }).await), ErrorCode::OutOfRange);
+}
+
+async fn a_webdriver_client_can_attach(sandbox: &Sandbox) {
+    let began = std::time::Instant::now();
+    let options = json!({ "debuggerAddress": "127.0.0.1:9222" });
+    let body = json!({ "capabilities": { "alwaysMatch": { "goog:chromeOptions": options } } });
+    let session = webdriver(sandbox, "POST", "/session", &body).await;
+    println!("webdriver: first session after {:?}", began.elapsed());
+    let id = session["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("{session}")).to_owned();
+    let script = json!({ "script": "return navigator.webdriver", "args": [] });
+    let answer = webdriver(sandbox, "POST", &format!("/session/{id}/execute/sync"), &script).await;
+    println!("navigator.webdriver with chromedriver attached: {}", answer["value"]);
+    webdriver(sandbox, "DELETE", &format!("/session/{id}"), &json!({})).await;
+    let driver = sandbox.processes("/usr/bin/chromedriver")[0];
+    signal(driver, "KILL");
+    // A process that is ending still answers for a moment.
+    while field(driver, "State:").is_some_and(|state| !state.starts_with('Z')) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let status = webdriver(sandbox, "GET", "/status", &json!({})).await;
+    assert_eq!(status["value"]["ready"], true);
+}
+
+async fn webdriver(sandbox: &Sandbox, method: &str, path: &str, body: &Value) -> Value {
+    let socket = dial(sandbox.socket("dial"), Channel::WebDriver).await.unwrap();
+    let mut stream = TcpStream::from_std(socket).unwrap();
+    let body = body.to_string();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:9515\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    loop {
+        // It keeps the connection open: the answer is whole once its JSON is.
+        let text = String::from_utf8_lossy(&answer);
+        if let Some((_, body)) = text.split_once("\r\n\r\n")
+            && let Ok(value) = serde_json::from_str(body)
+        {
+            return value;
+        }
+        let read = tokio::time::timeout(Duration::from_secs(20), stream.read_buf(&mut answer)).await.unwrap().unwrap();
+        assert_ne!(read, 0, "{}", String::from_utf8_lossy(&answer));
+    }
+}
+
+async fn a_page_that_does_not_answer_is_not_handed_out(sandbox: &Sandbox) {
+    let client = sandbox.client().await;
+    let renderers = sandbox.processes("--type=renderer");
+    renderers.iter().for_each(|pid| signal(*pid, "STOP"));
+    let refused = client.handout(None, Some(Duration::from_millis(300))).await;
+    renderers.iter().for_each(|pid| signal(*pid, "CONT"));
+    assert_eq!(refusal(refused), ErrorCode::BrowserHung);
+    client.handout(None, Some(Duration::from_secs(5))).await.unwrap();
+}
+
+pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> ErrorCode {
+    match result {
+        Err(ClientError::Refused(body)) => body.code,
+        other => panic!("expected a refusal: {other:?}"),
+    }
+}
+
+pub(crate) struct Picture {
+    pub(crate) size: (u32, u32),
+    channels: usize,
+    pixels: Vec<u8>,
+}
+
+impl Picture {
+    pub(crate) fn at(&self, x: usize, y: usize) -> [u8; 3] {
+        let start = (y * self.size.0 as usize + x) * self.channels;
+        self.pixels[start..start + 3].try_into().unwrap()
+    }
+}
+
+pub(crate) fn decode(png: &[u8]) -> Picture {
+    let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut pixels).unwrap();
+    Picture { size: (info.width, info.height), channels: info.color_type.samples(), pixels }
+}

@@ -1,0 +1,159 @@
+//! A sandbox around the agent, as the server makes one: namespaces of its own, no network, the one socket that leads out.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use casement_agent::client::AgentClient;
+use casement_agent::protocol::{AgentConfig, Status, Viewport};
+use command_fds::{CommandFdExt, FdMapping};
+use tempfile::TempDir;
+
+use crate::web::{self, Seen};
+
+/// The user everything in a test's sandbox runs as.
+const USER: u32 = 28_100;
+
+pub(crate) const NONCE: &str = "a-nonce";
+
+pub(crate) fn config(headless: bool) -> AgentConfig {
+    AgentConfig::new(NONCE, headless, Viewport { width: 900, height: 700, refresh_rate: 60 })
+}
+
+/// A running sandbox with the agent in it. Dropping it ends every process inside.
+pub(crate) struct Sandbox {
+    child: Child,
+    directory: TempDir,
+    pub(crate) seen: Seen,
+}
+
+impl Sandbox {
+    /// Starts the agent. Must be called within a runtime, which serves the sandbox's web.
+    pub(crate) fn start(config: &AgentConfig) -> Self {
+        let directory = tempfile::Builder::new().prefix("agent-").permissions(mode(0o755)).tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["in", "egress"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        fs::copy(env!("CARGO_BIN_EXE_casement-agent"), at("in/casement-agent")).unwrap();
+        fs::write(at("in/agent.json"), serde_json::to_vec(config).unwrap()).unwrap();
+        let seen = web::serve(&at("egress/egress.sock"));
+        fs::set_permissions(at("egress/egress.sock"), mode(0o777)).unwrap();
+        let sockets = ["agent", "dial"].map(|name| UnixListener::bind(at(name)).unwrap());
+        let child = spawn(directory.path(), sockets);
+        Self { child, directory, seen }
+    }
+
+    pub(crate) fn socket(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) async fn client(&self) -> AgentClient {
+        AgentClient::connect(self.socket("agent")).await.unwrap()
+    }
+
+    /// Waits for the browser and prints where its start went.
+    pub(crate) async fn ready(&self, label: &str) -> Status {
+        let began = Instant::now();
+        let status = self.client().await.ready().await.unwrap();
+        let stages: Vec<String> = status.stages.iter().map(|stage| format!("{} {:.0}", stage.name, stage.ms)).collect();
+        println!("{label}: ready after {:?}, stages in ms: {}", began.elapsed(), stages.join(", "));
+        status
+    }
+
+    /// The processes in the sandbox whose command line has `word`.
+    pub(crate) fn processes(&self, word: &str) -> Vec<u32> {
+        let mut parents = HashMap::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            if let Some(parent) = field(pid, "PPid:").and_then(|value| value.parse::<u32>().ok()) {
+                parents.insert(pid, parent);
+            }
+        }
+        let top = self.child.id();
+        let inside = |pid: u32| std::iter::successors(Some(pid), |pid| parents.get(pid).copied()).any(|pid| pid == top);
+        let has_word = |pid: u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).replace('\0', " ").contains(word)
+        };
+        parents.keys().copied().filter(|pid| *pid != top && inside(*pid) && has_word(*pid)).collect()
+    }
+
+    /// The browser's own process.
+    pub(crate) fn browser(&self) -> u32 {
+        let candidates = self.processes("--user-data-dir");
+        let main = candidates.into_iter().filter(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            line.starts_with("/usr/lib/chromium/chromium ") && !line.contains("--type=")
+        });
+        main.min().expect("a browser runs")
+    }
+
+    /// Waits for the end of the sandbox.
+    pub(crate) async fn ended(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "the sandbox does not end");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A line of a process's status.
+pub(crate) fn field(pid: u32, key: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines().find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
+}
+
+/// Sends a signal by name to a process.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
+    assert!(status.success(), "kill -s {name} {pid}");
+}
+
+fn mode(bits: u32) -> fs::Permissions {
+    fs::Permissions::from_mode(bits)
+}
+
+fn spawn(directory: &Path, sockets: [UnixListener; 2]) -> Child {
+    let mut words: Vec<String> = Vec::new();
+    if rustix::process::getuid().is_root() {
+        chown(directory, Some(USER), Some(USER)).unwrap();
+        let user = USER.to_string();
+        words.extend(["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"].map(str::to_owned));
+        words.extend(["--no-new-privs", "--bounding-set=-all", "--"].map(str::to_owned));
+    }
+    let line = "bwrap --unshare-user --uid 1000 --gid 1000 --unshare-pid --unshare-ipc --unshare-uts --unshare-cgroup-try \
+        --unshare-net --new-session --die-with-parent --clearenv --setenv HOME /home/casement --setenv LISTEN_FDS 2 \
+        --setenv PATH /usr/bin:/bin --ro-bind /usr /usr --ro-bind /etc /etc --symlink usr/bin /bin --symlink usr/lib /lib \
+        --symlink usr/lib64 /lib64 --symlink usr/sbin /sbin --ro-bind-try /var/cache/fontconfig /var/cache/fontconfig \
+        --proc /proc --dev /dev --tmpfs /dev/shm --tmpfs /tmp --tmpfs /run --tmpfs /home --dir /home/casement";
+    words.extend(line.split_whitespace().map(str::to_owned));
+    for name in ["in", "egress"] {
+        let from = directory.join(name).display().to_string();
+        words.extend(["--ro-bind".to_owned(), from, format!("/run/casement/{name}")]);
+    }
+    words.extend(["--", "/run/casement/in/casement-agent"].map(str::to_owned));
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::null());
+    let [agent, dial] = sockets;
+    let mappings =
+        vec![FdMapping { parent_fd: agent.into(), child_fd: 3 }, FdMapping { parent_fd: dial.into(), child_fd: 4 }];
+    command.fd_mappings(mappings).unwrap();
+    command.spawn().unwrap()
+}

@@ -1,0 +1,88 @@
+//! The world outside of the sandbox: a proxy on a unix socket that serves a few pages itself and refuses everything else.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+/// Tells what every kind of script sees of the browser. `localhost` counts as secure, so client hints are sent there.
+const INDEX: &str = r#"<!doctype html><title>index</title><body><script>
+const seen = `async () => ({
+  agent: navigator.userAgent,
+  webdriver: navigator.webdriver,
+  brands: navigator.userAgentData ? navigator.userAgentData.brands.map(b => b.brand).join() : null,
+})`;
+// A place that never answers is told from the others.
+const note = promise => Promise.race([promise, new Promise(done => setTimeout(() => done({ agent: "silent" }), 3000))]);
+const inWorker = async () => {
+  const worker = new Worker(URL.createObjectURL(new Blob([`(${seen})().then(x => postMessage(x))`])));
+  return new Promise(done => { worker.onmessage = e => done(e.data); });
+};
+const inFrame = async () => {
+  const frame = document.createElement('iframe');
+  frame.src = '/empty';
+  await new Promise(done => { frame.onload = done; document.body.append(frame); });
+  return frame.contentWindow.eval(`(${seen})()`);
+};
+const inService = async () => {
+  await navigator.serviceWorker.register('/service.js');
+  const registration = await navigator.serviceWorker.ready;
+  return new Promise(done => {
+    navigator.serviceWorker.onmessage = e => done(e.data);
+    registration.active.postMessage(seen);
+  });
+};
+window.result = (async () => ({
+  page: await eval(seen)(), worker: await note(inWorker()), frame: await note(inFrame()), service: await note(inService()),
+  headers: await note(fetch('/headers').then(answer => answer.text())),
+}))();
+</script>"#;
+
+const SERVICE: &str = "onmessage = async e => e.source.postMessage(await eval(e.data)());";
+
+const COLOURED: &str = "<!doctype html><title>coloured</title><style>html,body{margin:0}</style>\
+    <div style='width:100px;height:100px;background:rgb(255,0,0)'></div>\
+    <div style='height:5000px;background:rgb(0,0,255)'></div>";
+
+/// The requests that came out of the sandbox, by address.
+pub(crate) type Seen = Arc<Mutex<Vec<String>>>;
+
+/// Serves at `path` for as long as the test's runtime lives.
+pub(crate) fn serve(path: &Path) -> Seen {
+    let listener = UnixListener::bind(path).unwrap();
+    let seen = Seen::default();
+    let log = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let log = Arc::clone(&log);
+            tokio::spawn(async move { drop(answer(stream, log).await) });
+        }
+    });
+    seen
+}
+
+async fn answer(stream: UnixStream, log: Seen) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if stream.read_line(&mut head).await? == 0 {
+                return Ok(());
+            }
+        }
+        let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        log.lock().unwrap().push(target.clone());
+        let (status, kind, body) = match target.as_str() {
+            "http://localhost/" => ("200 OK", "text/html", INDEX.to_owned()),
+            "http://localhost/empty" => ("200 OK", "text/html", String::new()),
+            "http://localhost/service.js" => ("200 OK", "text/javascript", SERVICE.to_owned()),
+            "http://localhost/headers" => ("200 OK", "text/plain", head.clone()),
+            "http://page.test/" => ("200 OK", "text/html", COLOURED.to_owned()),
+            _ => ("403 Forbidden", "text/plain", "refused".to_owned()),
+        };
+        let answer =
+            format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(answer.as_bytes()).await?;
+    }
+}
