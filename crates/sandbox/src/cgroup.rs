@@ -37,7 +37,7 @@ impl Controllers {
         let v1 = |controller: &str| {
             let mount = mounts.iter().find(|m| m.kind == "cgroup" && m.options.split(',').any(|o| o == controller))?;
             let ours = mount.at.join(OURS);
-            make(&ours).ok().map(|()| ours)
+            make(&ours).ok().filter(|()| may_write(&ours)).map(|()| ours)
         };
         match v2 {
             Some(v2) => Self { v2: Some(v2), ..Self::default() },
@@ -162,7 +162,7 @@ fn usable_v2(group: &Path) -> Option<PathBuf> {
     let ours = group.join(OURS);
     make(&ours).ok()?;
     hands_down(&ours)?;
-    Some(ours)
+    may_write(&ours).then_some(ours)
 }
 
 /// Sees to it that the groups below have a memory controller.
@@ -175,6 +175,11 @@ fn hands_down(group: &Path) -> Option<()> {
     // Processes are limited inside too, so that a host without this controller will do.
     fs::write(&control, "+pids").ok();
     has_memory().then_some(())
+}
+
+/// Whether groups may be made in it: it may be there already, made by another user.
+fn may_write(dir: &Path) -> bool {
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 fn make(dir: &Path) -> Result<(), StepError> {

@@ -114,13 +114,20 @@ async fn ending_twice_or_what_was_never_there_is_no_error() -> anyhow::Result<()
 }
 
 #[tokio::test]
-async fn a_program_that_ends_ends_its_sandbox_and_stays_listed() -> anyhow::Result<()> {
+async fn a_program_that_ends_takes_its_sandbox_along_and_stays_listed() -> anyhow::Result<()> {
     let place = Place::new()?;
-    let sandbox = place.host.start(place.script("a", "sleep 1000 & exit 0")).await?;
+    let script = "sleep 1000 & unshare --user --pid --fork sleep 1000 & sleep 0.05; exit 0";
+    let sandbox = place.host.start(place.script("a", script)).await?;
     let (one, two) = tokio::join!(sandbox.exited(), sandbox.exited());
     one?;
     two?;
-    assert!(!sandbox.is_alive() && sandbox.pids().await.is_empty());
+    assert!(!sandbox.is_alive());
+    let gone = async {
+        while !sandbox.pids().await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within(Duration::from_secs(5), gone).await?;
     let listed: Vec<bool> = place.host.list().await?.iter().map(|found| found.is_alive()).collect();
     assert_eq!(listed, [false]);
     Ok(())
