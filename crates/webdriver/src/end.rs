@@ -1,0 +1,119 @@
+//! Ending browsers, and letting them be.
+
+use std::collections::HashSet;
+
+use casement_domain::browser::{EngineError, EngineFault};
+use casement_domain::ids::BrowserId;
+use futures_util::{FutureExt, StreamExt, stream};
+
+use crate::engine::Engine;
+use crate::fault::failed;
+use crate::running::{Ending, Place};
+
+/// How many browsers are ended at a time when all of them are.
+const AT_ONCE: usize = 8;
+
+impl Engine {
+    /// Ends everything of a browser. Whoever asks at the same time waits for the same work, which goes on when they leave.
+    pub(crate) async fn end_browser(&self, id: BrowserId) -> Result<(), EngineError> {
+        let ending = {
+            let mut places = self.0.places();
+            match places.get(&id) {
+                Some(Place::Ending(ending)) => ending.clone(),
+                place => {
+                    let ending = self.begin_end(id, place.cloned());
+                    places.insert(id, Place::Ending(ending.clone()));
+                    ending
+                }
+            }
+        };
+        ending.await.map_err(|message| failed(EngineFault::AgentError, message))
+    }
+
+    fn begin_end(&self, id: BrowserId, place: Option<Place>) -> Ending {
+        // Before anything of it ends, so that its end is no news.
+        if let Some(Place::Running(running)) = &place {
+            running.unwatch();
+        }
+        let engine = self.clone();
+        let task = tokio::spawn(async move {
+            if let Some(Place::Starting(starting)) = place {
+                starting.unwanted.cancel();
+                starting.over.cancelled().await;
+            }
+            let ended = engine.clear_away(id).await;
+            engine.0.places().remove(&id);
+            ended
+        });
+        async move { task.await.unwrap_or_else(|error| Err(error.to_string())) }.boxed().shared()
+    }
+
+    /// Leaves no process, mount, socket or file of a browser.
+    pub(crate) async fn clear_away(&self, id: BrowserId) -> Result<(), String> {
+        let name = id.to_string();
+        self.0.egress.close(&name);
+        self.0.host.end(&name).await.map_err(|error| {
+            tracing::error!(browser = %id, %error, "a sandbox could not be ended");
+            format!("browser {id} could not be ended whole")
+        })
+    }
+
+    /// Ends every browser that is neither in `keep` nor being started, and what is left of starts that were never completed.
+    /// Returns the ids of those that were ended. Take up the ones to keep with [`Engine::find_running`] first.
+    ///
+    /// # Errors
+    /// If something remains; the others were ended nevertheless. Call it again.
+    pub async fn sweep(&self, keep: &[BrowserId]) -> Result<Vec<BrowserId>, EngineError> {
+        let found = self.0.host.list().await.map_err(|error| unswept(&error))?;
+        let keep: HashSet<BrowserId> = keep.iter().copied().collect();
+        let strangers: Vec<BrowserId> = found
+            .iter()
+            .filter_map(|sandbox| sandbox.id.parse().ok())
+            .filter(|id| !keep.contains(id) && !matches!(self.0.places().get(id), Some(Place::Starting(_))))
+            .collect();
+        let mut ended = strangers.clone();
+        self.end_each(strangers).await?;
+        // What never came up has no record. Nothing may begin now: it would look like that.
+        let _making = self.0.making.write().await;
+        let spared = keep.iter().chain(self.0.places().keys()).map(ToString::to_string).collect();
+        let rest = self.0.host.sweep(&spared).await.map_err(|error| unswept(&error))?;
+        ended.extend(rest.iter().filter_map(|id| id.parse::<BrowserId>().ok()));
+        Ok(ended)
+    }
+
+    /// Ends every browser that runs or is being started.
+    ///
+    /// # Errors
+    /// The first that could not be ended; the others were ended nevertheless.
+    pub async fn end_all(&self) -> Result<(), EngineError> {
+        let all = self.0.places().keys().copied().collect();
+        self.end_each(all).await
+    }
+
+    /// Leaves the browsers running without a server, for its next life. Those that are being started are ended.
+    pub async fn detach(self) {
+        let starting = {
+            let places = self.0.places();
+            places.iter().filter(|(_, place)| matches!(place, Place::Starting(_))).map(|(id, _)| *id).collect()
+        };
+        // What could not be ended, the next life sweeps.
+        self.end_each(starting).await.ok();
+        let mut places = self.0.places();
+        for (id, place) in places.drain() {
+            if let Place::Running(running) = place {
+                running.unwatch();
+                self.0.egress.close(&id.to_string());
+            }
+        }
+    }
+
+    async fn end_each(&self, ids: Vec<BrowserId>) -> Result<(), EngineError> {
+        let ends = stream::iter(ids).map(|id| self.end_browser(id)).buffer_unordered(AT_ONCE);
+        ends.fold(Ok(()), |all, one| async move { all.and(one) }).await
+    }
+}
+
+fn unswept(error: &casement_sandbox::ListError) -> EngineError {
+    tracing::error!(%error, "the sandboxes could not be swept");
+    failed(EngineFault::AgentError, "the sandboxes could not be swept; the server's log says why")
+}

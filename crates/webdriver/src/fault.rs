@@ -1,0 +1,94 @@
+//! What can go wrong, in the domain's words.
+
+use casement_agent::client::ClientError;
+use casement_agent::protocol::{ErrorCode, FailureCode};
+use casement_domain::browser::{EngineError, EngineFault};
+use casement_domain::ids::BrowserId;
+use casement_sandbox::{HostError, StartError};
+
+/// How much of what a program says is shown.
+const SHOWN: usize = 300;
+
+/// Why there can be no engine.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineSetupError {
+    /// A program is not installed.
+    #[error("{what} is not installed: install the package {package}")]
+    Missing {
+        /// Its name.
+        what: &'static str,
+        /// What to install, as Debian calls it.
+        package: &'static str,
+    },
+    /// The running program's own path is unknown.
+    #[error("the path of the running program is unknown: {0}")]
+    OwnProgram(#[source] std::io::Error),
+    /// The data directory has no absolute name.
+    #[error("the data directory: {0}")]
+    DataDir(#[source] std::io::Error),
+    /// No sandbox can be made here.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+pub(crate) fn failed(fault: EngineFault, message: impl Into<String>) -> EngineError {
+    EngineError::Failed { fault, message: shorten(message.into()) }
+}
+
+fn shorten(text: String) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// A sandbox that did not start.
+pub(crate) fn not_started(id: BrowserId, error: &StartError) -> EngineError {
+    tracing::error!(browser = %id, %error, "a sandbox did not start");
+    match error {
+        StartError::NoUidLeft(_) | StartError::Refused { .. } => EngineError::NoRoom(shorten(error.to_string())),
+        StartError::TimedOut(seconds) => EngineError::Timeout { seconds: u32::try_from(*seconds).unwrap_or(u32::MAX) },
+        // The rest names paths of the host, which are nobody else's business.
+        _ => EngineError::NoRoom("the sandbox could not be made; the server's log says why".to_owned()),
+    }
+}
+
+/// A browser that did not come up.
+pub(crate) fn not_up(code: FailureCode, message: String) -> EngineError {
+    match code {
+        FailureCode::NoUsableSandbox => EngineError::NoRoom(shorten(message)),
+        FailureCode::Display => failed(EngineFault::DisplayError, message),
+        FailureCode::BrowserSpawn => failed(EngineFault::BrowserCrashed, message),
+        FailureCode::DebuggingPort | FailureCode::PageUnresponsive => failed(EngineFault::BrowserHung, message),
+        FailureCode::Config | FailureCode::Other => failed(EngineFault::AgentError, message),
+    }
+}
+
+/// A call to the agent that failed. `alive`: whether the sandbox still is there.
+pub(crate) fn call(id: BrowserId, alive: bool, error: &ClientError) -> EngineError {
+    if !alive {
+        return EngineError::NotRunning(id);
+    }
+    let message = shorten(error.to_string());
+    match error {
+        ClientError::Refused(body) => {
+            let fault = match body.code {
+                ErrorCode::BrowserHung => EngineFault::BrowserHung,
+                ErrorCode::NotReady => EngineFault::BrowserCrashed,
+                ErrorCode::OutOfRange => EngineFault::DisplayError,
+                _ => EngineFault::AgentError,
+            };
+            failed(fault, body.message.clone())
+        }
+        ClientError::Timeout(within) => {
+            EngineError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) }
+        }
+        // These come after the request went out.
+        ClientError::Broken(_) | ClientError::TooLong | ClientError::Malformed(_) => {
+            EngineError::Lost { fault: EngineFault::AgentError, message }
+        }
+        ClientError::Connect(_) | ClientError::NotConnected(_) | ClientError::NotASocket => {
+            EngineError::Failed { fault: EngineFault::AgentError, message }
+        }
+    }
+}

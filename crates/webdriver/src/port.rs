@@ -1,0 +1,43 @@
+//! The domain's port.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_agent::protocol;
+use casement_domain::browser::{BrowserEngine, EngineError, Launch, Region, StartUrl, Started, Viewport};
+use casement_domain::ids::BrowserId;
+
+use crate::engine::Engine;
+use crate::start::viewport as spoken;
+
+/// How long the page of a warm browser may take to prove that it answers.
+const PROOF: Duration = Duration::from_secs(1);
+
+#[async_trait]
+impl BrowserEngine for Engine {
+    async fn start(&self, launch: &Launch) -> Result<Started, EngineError> {
+        self.start_browser(launch.clone()).await
+    }
+
+    async fn hand_out(&self, id: BrowserId, start_url: Option<StartUrl>) -> Result<(), EngineError> {
+        let running = self.running(id)?;
+        let url = start_url.map(|url| url.as_str().to_owned());
+        running.agent.handout(url, Some(PROOF)).await.map_err(|error| running.failed(&error))
+    }
+
+    async fn set_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
+        let running = self.running(id)?;
+        running.agent.viewport(spoken(viewport)).await.map_err(|error| running.failed(&error))
+    }
+
+    async fn screenshot(&self, id: BrowserId, region: Option<Region>) -> Result<Vec<u8>, EngineError> {
+        let running = self.running(id)?;
+        let region = region.map(|Region { x, y, width, height }| protocol::Region { x, y, width, height });
+        let png = running.agent.screenshot(region).await.map_err(|error| running.failed(&error))?;
+        Ok(png.into())
+    }
+
+    async fn end(&self, id: BrowserId) -> Result<(), EngineError> {
+        self.end_browser(id).await
+    }
+}

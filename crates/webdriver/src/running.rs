@@ -1,0 +1,78 @@
+//! One browser that runs, and where each browser stands.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use casement_agent::client::AgentClient;
+use casement_domain::browser::EngineError;
+use casement_domain::ids::BrowserId;
+use casement_sandbox::Sandbox;
+use futures_util::future::{BoxFuture, Shared};
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+/// The `agent` and the `dial` socket among those of a sandbox.
+pub(crate) const AGENT_SOCKET: usize = 0;
+pub(crate) const DIAL_SOCKET: usize = 1;
+
+/// A browser that answered. Dropping it ends nothing but our watching.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) id: BrowserId,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) agent: AgentClient,
+    /// `/devtools/browser/<uuid>`.
+    pub(crate) cdp_path: String,
+    watch: Mutex<Option<AbortHandle>>,
+}
+
+impl Running {
+    pub(crate) fn new(id: BrowserId, sandbox: Sandbox, agent: AgentClient, cdp_path: String) -> Self {
+        Self { id, sandbox, agent, cdp_path, watch: Mutex::default() }
+    }
+
+    /// Puts the task that watches it in its care.
+    pub(crate) fn watched_by(&self, task: AbortHandle) {
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+    }
+
+    /// From now on nothing is told of it.
+    pub(crate) fn unwatch(&self) {
+        if let Some(task) = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+    }
+
+    /// A failed call, in the domain's words.
+    pub(crate) fn failed(&self, error: &casement_agent::client::ClientError) -> EngineError {
+        crate::fault::call(self.id, self.sandbox.is_alive(), error)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.unwatch();
+    }
+}
+
+/// The work of ending a browser, for everyone who waits for it. The error is for people.
+pub(crate) type Ending = Shared<BoxFuture<'static, Result<(), String>>>;
+
+/// Where a browser stands.
+#[derive(Clone)]
+pub(crate) enum Place {
+    /// It is being started.
+    Starting(Arc<Starting>),
+    /// It runs.
+    Running(Arc<Running>),
+    /// It is being ended.
+    Ending(Ending),
+}
+
+/// A start that is under way.
+#[derive(Default)]
+pub(crate) struct Starting {
+    /// Cancelled by whoever does not want the browser any more.
+    pub(crate) unwanted: CancellationToken,
+    /// Cancelled when the start has come to its end, one way or the other.
+    pub(crate) over: CancellationToken,
+}

@@ -1,0 +1,95 @@
+//! Watching a browser: one open connection to its agent and its sandbox's first process. Nothing is polled.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use casement_agent::protocol::{Event, ExitReason};
+
+use crate::engine::{Engine, Inner};
+use crate::events::{EngineEvent, What, Why};
+use crate::running::Running;
+
+/// How often an agent that lives may break off its events before it counts as gone, and how long it is waited for.
+const TRIES: usize = 3;
+const BETWEEN: Duration = Duration::from_secs(1);
+/// How long the last word of an agent may take that has ended.
+const LAST_WORD: Duration = Duration::from_millis(200);
+
+/// Why the browser is of no use, and a word for the log.
+type End = (Why, String);
+
+impl Engine {
+    /// Watches the browser until it is gone or nobody cares any more.
+    pub(crate) fn watch(&self, running: &Arc<Running>) {
+        let (inner, watched) = (Arc::downgrade(&self.0), Arc::downgrade(running));
+        let task = tokio::spawn(async move {
+            let Some(running) = watched.upgrade() else { return };
+            let (why, detail) = until_end(&running).await;
+            report(&inner, &running, why, &detail);
+        });
+        running.watched_by(task.abort_handle());
+    }
+}
+
+fn report(inner: &Weak<Inner>, running: &Running, why: Why, detail: &str) {
+    tracing::warn!(browser = %running.id, ?why, detail, "a browser is gone");
+    if let Some(inner) = inner.upgrade() {
+        inner.listeners.tell(EngineEvent { browser: running.id, what: What::Exited(why) });
+    }
+}
+
+async fn until_end(running: &Running) -> End {
+    let sandbox = &running.sandbox;
+    let mut listening = std::pin::pin!(listen(running));
+    let ended = tokio::select! {
+        biased;
+        told = &mut listening => Err(told),
+        ended = sandbox.exited() => Ok(ended),
+    };
+    let told = match ended {
+        Err(told) => told,
+        // The agent's last word may still be on its way.
+        Ok(Ok(())) => tokio::time::timeout(LAST_WORD, listening)
+            .await
+            .unwrap_or_else(|_| (Why::Crashed, "its sandbox ended".to_owned())),
+        Ok(Err(error)) => {
+            tracing::error!(browser = %running.id, %error, "a sandbox cannot be watched; its agent is");
+            listening.await
+        }
+    };
+    // The kernel's word counts: whom it killed for memory, the agent sees only end.
+    if sandbox.oom_killed() { (Why::Oom, told.1) } else { told }
+}
+
+/// Returns when the agent says that the browser is gone, the kernel killed a part of it for memory, or nobody answers.
+async fn listen(running: &Running) -> End {
+    let mut tries = TRIES;
+    loop {
+        match running.agent.events().await {
+            Ok(mut events) => loop {
+                match events.next().await {
+                    Ok(Some(Event::Exited { reason, detail })) => {
+                        let why = if reason == ExitReason::Oom { Why::Oom } else { Why::Crashed };
+                        return (why, detail);
+                    }
+                    // A page that was killed takes no process with it that anybody waits for.
+                    Ok(Some(Event::Heartbeat)) if running.sandbox.oom_killed() => {
+                        return (Why::Oom, "a process of it was killed for its memory".to_owned());
+                    }
+                    Ok(Some(_)) => tries = TRIES,
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::debug!(browser = %running.id, %error, "the events of an agent broke off");
+                        break;
+                    }
+                }
+            },
+            Err(error) => tracing::debug!(browser = %running.id, %error, "an agent does not tell its events"),
+        }
+        if tries == 0 {
+            return (Why::Crashed, "its agent does not answer".to_owned());
+        }
+        tries -= 1;
+        tokio::time::sleep(BETWEEN).await;
+    }
+}
