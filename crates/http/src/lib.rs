@@ -1,5 +1,28 @@
-//! Routes, authentication, errors, OpenAPI, relays, pages.
+//! Routes, authentication, errors, OpenAPI, relays, pages: the API of Casement over HTTP.
+//!
+//! Begin at [`serve`] with [`Config`] and [`Services`]. Every request passes the outermost layer (`middleware`: request
+//! id, `Host`, log line), then its route (`routes`), then the extractor that its handler names (`caller`): without one
+//! a handler reaches no data. A handler extracts, calls one use case, maps; errors become [`ApiError`] in `refusals`.
 
+mod connections;
+mod error;
+mod host;
 pub mod live_view;
+mod middleware;
+mod openapi;
+mod refusals;
 pub mod relay;
+mod routes;
+mod server;
+mod state;
+mod token;
 pub mod webdriver;
+
+pub use self::{
+    connections::{ConnectionRegistry, Registered},
+    error::{ApiError, Code},
+    openapi::openapi,
+    server::{Server, serve},
+    state::{Config, Health, Services, SessionDial},
+    token::{BadToken, Permission, SessionTokens, redact},
+};

@@ -1,0 +1,265 @@
+//! The one form of every error that leaves the API, and the closed list of its codes.
+
+use std::{error::Error as StdError, fmt};
+
+use actix_web::{
+    HttpResponse, ResponseError,
+    http::{
+        StatusCode,
+        header::{self, HeaderName, HeaderValue},
+    },
+};
+use casement_domain::{
+    browser::EngineFault,
+    field::{FieldCode, FieldError, InvalidInput},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A message is for people; nobody reads more.
+const LONGEST_MESSAGE: usize = 1000;
+
+macro_rules! codes {
+    ($($variant:ident => $text:literal, $status:literal, $when:literal;)*) => {
+        /// What a caller can tell apart. Each has one status.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $(#[doc = $when] $variant,)*
+        }
+
+        impl Code {
+            /// All of them, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// As it stands in the body.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+
+            /// The status it is answered with.
+            #[must_use]
+            pub const fn status(self) -> u16 {
+                match self { $(Self::$variant => $status,)* }
+            }
+
+            /// When it is answered.
+            #[must_use]
+            pub const fn when(self) -> &'static str {
+                match self { $(Self::$variant => $when,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    BadRequest => "bad_request", 400, "The request cannot be read: its JSON, query, a header, percent-encoding.";
+    InvalidInput => "invalid_input", 400, "Readable, but a field breaks a rule; `details` says which and why.";
+    NotSupported => "not_supported", 400, "Valid, but this installation cannot do it.";
+    Unauthorized => "unauthorized", 401, "No credential, or not a good one.";
+    Forbidden => "forbidden", 403, "The credential is good, but does not reach so far.";
+    ProjectArchived => "project_archived", 403, "Something new in an archived project.";
+    NotFound => "not_found", 404, "There is no such resource here; ended sessions too.";
+    RouteNotFound => "route_not_found", 404, "There is no such route.";
+    MethodNotAllowed => "method_not_allowed", 405, "The route knows other methods; `Allow` names them.";
+    RequestTimeout => "request_timeout", 408, "The body stopped coming for 60 s.";
+    NameConflict => "name_conflict", 409, "The name is taken.";
+    InvalidState => "invalid_state", 409, "The resource's state does not allow it.";
+    ResourceInUse => "resource_in_use", 409, "Other resources hang on it.";
+    PayloadTooLarge => "payload_too_large", 413, "The body is over its limit.";
+    UnsupportedMediaType => "unsupported_media_type", 415, "The body is not JSON.";
+    LimitExceeded => "limit_exceeded", 429, "A limit of the project or the organization is reached.";
+    Internal => "internal", 500, "Our fault; also a browser lost in the middle of an operation.";
+    UpstreamError => "upstream_error", 502, "What was asked answered nonsense.";
+    BrowserUnavailable => "browser_unavailable", 503, "The session's browser cannot be reached; nothing was handed to it.";
+    Unavailable => "unavailable", 503, "Starting, stopping, the database is away, or there is no room for a browser.";
+    Timeout => "timeout", 504, "The operation's own time limit is reached.";
+}
+
+/// One refused field.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Detail {
+    /// Why: one of a closed list, `out_of_range`.
+    code: &'static str,
+    /// The field's path, a colon, the rule: `viewport.width: must be from 1 to 16384`.
+    message: String,
+}
+
+/// What failed below.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct InnerError {
+    /// What failed: `browser_crashed`, `browser_hung`, `agent_error` or `display_error`.
+    code: &'static str,
+    /// For people.
+    message: String,
+}
+
+/// The body of every answer with a status of 400 and above.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ErrorBody {
+    /// What went wrong; a closed list.
+    code: &'static str,
+    /// For people, in English; at most 1000 characters.
+    message: String,
+    /// One per refused field, with `invalid_input` only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    details: Vec<Detail>,
+    /// What failed below, if something did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inner_error: Option<InnerError>,
+}
+
+/// An error on its way to a caller. What the caller reads and what the log says are two texts: the source is logged
+/// and never sent.
+#[derive(Debug)]
+pub struct ApiError(Box<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    code: Code,
+    message: String,
+    details: Vec<Detail>,
+    inner: Option<InnerError>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl ApiError {
+    /// An error that says `message` to the caller.
+    #[must_use]
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        let mut headers = Vec::new();
+        if matches!(code, Code::Unavailable | Code::BrowserUnavailable) {
+            // Both promise that nothing was done, so the client may repeat the call by itself.
+            headers.push((header::RETRY_AFTER, HeaderValue::from_static("1")));
+        }
+        Self(Box::new(Parts { code, message: message.into(), details: Vec::new(), inner: None, headers, source: None }))
+    }
+
+    /// Our own fault; the caller learns nothing but that.
+    #[must_use]
+    pub fn internal(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::new(Code::Internal, "internal error; the log has more under this request id").caused_by(source)
+    }
+
+    /// One refused field.
+    #[must_use]
+    pub fn field(field: &str, code: FieldCode, message: impl Into<String>) -> Self {
+        InvalidInput::one(FieldError { field: field.to_owned(), code, message: message.into() }).into()
+    }
+
+    /// No good credential. `sent`: there was one.
+    #[must_use]
+    pub fn unauthorized(sent: bool) -> Self {
+        let challenge =
+            if sent { "Bearer realm=\"casement\", error=\"invalid_token\"" } else { "Bearer realm=\"casement\"" };
+        Self::new(Code::Unauthorized, "the credential is missing or not valid")
+            .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
+    }
+
+    /// What the log says and the caller does not read.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// What failed below.
+    #[must_use]
+    pub fn with_inner(mut self, fault: EngineFault, message: impl Into<String>) -> Self {
+        let code = match fault {
+            EngineFault::BrowserCrashed => "browser_crashed",
+            EngineFault::BrowserHung => "browser_hung",
+            EngineFault::AgentError => "agent_error",
+            EngineFault::DisplayError => "display_error",
+        };
+        self.0.inner = Some(InnerError { code, message: shortened(message.into()) });
+        self
+    }
+
+    /// A header of the answer.
+    #[must_use]
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.push((name, value));
+        self
+    }
+
+    /// What the caller can tell apart.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// The whole chain of causes, for one line of the log.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let mut text = self.0.message.clone();
+        if let Some(inner) = &self.0.inner {
+            text.push_str(&format!(": {}: {}", inner.code, inner.message));
+        }
+        let mut next = self.0.source.as_deref().map(|source| source as &dyn StdError);
+        while let Some(cause) = next {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            next = cause.source();
+        }
+        text
+    }
+}
+
+/// At most [`LONGEST_MESSAGE`] characters.
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(LONGEST_MESSAGE - 1) {
+        Some((cut, last)) if cut + last.len_utf8() < text.len() => format!("{}…", &text[..cut]),
+        _ => text,
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.code.as_str(), self.0.message)
+    }
+}
+
+impl ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        StatusCode::from_u16(self.0.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status_code());
+        for header in &self.0.headers {
+            response.insert_header(header.clone());
+        }
+        response.json(ErrorBody {
+            code: self.0.code.as_str(),
+            message: shortened(self.0.message.clone()),
+            details: self.0.details.clone(),
+            inner_error: self.0.inner.clone(),
+        })
+    }
+}
+
+impl From<InvalidInput> for ApiError {
+    fn from(invalid: InvalidInput) -> Self {
+        let mut error = Self::new(Code::InvalidInput, invalid.to_string());
+        error.0.details = invalid
+            .fields()
+            .iter()
+            .map(|field| Detail { code: field.code.as_str(), message: shortened(field.to_string()) })
+            .collect();
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_has_at_most_1000_characters() {
+        assert_eq!(shortened("ä".repeat(1000)), "ä".repeat(1000));
+        assert_eq!(shortened("ä".repeat(1001)).chars().count(), 1000);
+        assert_eq!(shortened("short".to_owned()), "short");
+    }
+}

@@ -1,0 +1,168 @@
+//! Which `Host` and `Origin` are answered: a page of another site must not reach the API through a name of its own
+//! that it made point here.
+
+use std::{
+    collections::HashSet,
+    net::{IpAddr, SocketAddr},
+};
+
+use actix_web::{
+    dev::ServiceRequest,
+    http::{
+        Uri,
+        header::{self, HeaderMap, HeaderValue},
+        uri::Authority,
+    },
+};
+use url::Url;
+
+use crate::error::{ApiError, Code};
+
+/// The names that this server answers to.
+pub(crate) struct Hosts {
+    /// `name:port`, in lower case.
+    exact: HashSet<String>,
+    /// Names with any port.
+    any_port: HashSet<String>,
+    /// The port on which every literal address is ours, when we listen on all of them.
+    all_addresses: Option<u16>,
+}
+
+impl Hosts {
+    pub(crate) fn new(public: &Url, local: SocketAddr, extra: &[String]) -> Self {
+        let mut hosts = Self { exact: HashSet::new(), any_port: HashSet::new(), all_addresses: None };
+        if let (Some(host), Some(port)) = (public.host_str(), public.port_or_known_default()) {
+            hosts.exact.insert(key(host, port));
+        }
+        hosts.exact.insert(local.to_string());
+        if local.ip().is_loopback() || local.ip().is_unspecified() {
+            hosts.exact.insert(key("localhost", local.port()));
+        }
+        if local.ip().is_unspecified() {
+            hosts.all_addresses = Some(local.port());
+        }
+        for text in extra {
+            let text = text.to_ascii_lowercase();
+            match text.parse::<Authority>().ok().and_then(|name| name.port_u16()) {
+                Some(_) => hosts.exact.insert(text),
+                None => hosts.any_port.insert(text),
+            };
+        }
+        hosts
+    }
+
+    /// Whether `text`, a name with or without a port, is ours.
+    fn knows(&self, text: &str) -> bool {
+        let Ok(name) = text.parse::<Authority>() else { return false };
+        if name.as_str().contains('@') {
+            return false;
+        }
+        let host = name.host().to_ascii_lowercase();
+        let ports = match name.port_u16() {
+            Some(port) => vec![port],
+            // Nobody can tell from the name alone whether TLS ended before us.
+            None if !name.as_str().ends_with(':') => vec![80, 443],
+            None => return false,
+        };
+        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+        self.any_port.contains(&host)
+            || ports
+                .iter()
+                .any(|port| self.exact.contains(&key(&host, *port)) || (literal && self.all_addresses == Some(*port)))
+    }
+
+    /// # Errors
+    /// `bad_request` for another host; `forbidden` for a page of another site that shows no credential of its own.
+    pub(crate) fn admit(&self, request: &ServiceRequest) -> Result<(), ApiError> {
+        let head = request.head();
+        self.host(&head.uri, head.headers())?;
+        self.origin(&head.uri, head.headers())
+    }
+
+    fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+        let refused = || ApiError::new(Code::BadRequest, "this server does not go by that Host");
+        if uri.authority().is_some_and(|authority| !self.knows(authority.as_str())) {
+            return Err(refused());
+        }
+        let mut named = headers.get_all(header::HOST);
+        match (named.next().map(HeaderValue::to_str), named.next()) {
+            (Some(Ok(host)), None) if self.knows(host) => Ok(()),
+            _ => Err(refused()),
+        }
+    }
+
+    fn origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+        let own = |origin: &HeaderValue| {
+            let origin = origin.to_str().ok().and_then(|text| Url::parse(text).ok());
+            origin.is_some_and(|url| match (url.scheme(), url.host_str(), url.port_or_known_default()) {
+                ("http" | "https", Some(host), Some(port)) => self.knows(&key(host, port)),
+                _ => false,
+            })
+        };
+        if headers.get_all(header::ORIGIN).all(own) || shows_credential(uri, headers) {
+            return Ok(());
+        }
+        Err(ApiError::new(Code::Forbidden, "a page of another site needs a credential of its own"))
+    }
+}
+
+fn key(host: &str, port: u16) -> String {
+    format!("{}:{port}", host.to_ascii_lowercase())
+}
+
+/// Basic credentials do not count: a browser sends those by itself.
+fn shows_credential(uri: &Uri, headers: &HeaderMap) -> bool {
+    let bearer = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer ")));
+    let token = uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("jwt=")));
+    bearer || token
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(public: &str, local: &str, extra: &[&str]) -> Hosts {
+        let extra: Vec<String> = extra.iter().map(|text| (*text).to_owned()).collect();
+        Hosts::new(&public.parse().expect("a URL"), local.parse().expect("an address"), &extra)
+    }
+
+    #[test]
+    fn the_public_name_the_listening_address_and_configured_names_are_known() {
+        let hosts = hosts("https://Casement.example", "127.0.0.1:8080", &["other.example", "third.example:99"]);
+        for known in [
+            "casement.example",
+            "CASEMENT.example:443",
+            "127.0.0.1:8080",
+            "localhost:8080",
+            "other.example:1",
+            "other.example",
+            "third.example:99",
+        ] {
+            assert!(hosts.knows(known), "{known}");
+        }
+        for unknown in [
+            "attacker.test",
+            "casement.example:8080",
+            "127.0.0.1",
+            "127.0.0.1:8081",
+            "third.example",
+            "x@casement.example",
+            "casement.example:",
+            "192.168.0.1:8080",
+            "",
+            "a b",
+        ] {
+            assert!(!hosts.knows(unknown), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn listening_everywhere_every_address_is_known_but_no_name() {
+        let hosts = hosts("http://casement.example", "0.0.0.0:8080", &[]);
+        assert!(hosts.knows("192.168.0.1:8080") && hosts.knows("[fd00::1]:8080"));
+        assert!(!hosts.knows("192.168.0.1:80") && !hosts.knows("attacker.test:8080"));
+    }
+}

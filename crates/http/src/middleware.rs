@@ -1,0 +1,257 @@
+//! The outermost layer: what holds for every request and every answer, whatever route it takes.
+
+use std::{panic::AssertUnwindSafe, sync::atomic::Ordering, time::Instant};
+
+use actix_web::{
+    Error, HttpResponse,
+    body::{BodySize, BoxBody, MessageBody as _},
+    dev::{ServiceRequest, ServiceResponse},
+    http::{
+        Method, StatusCode, Uri,
+        header::{self, HeaderMap, HeaderName, HeaderValue},
+    },
+    middleware::Next,
+    web::{Bytes, Data},
+};
+use casement_domain::IdSource;
+use futures_util::FutureExt as _;
+use metrics::{counter, histogram};
+use tracing::Instrument as _;
+
+use crate::{
+    error::{ApiError, Code},
+    state::Api,
+};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+/// The longest request line, in bytes, and the longest head, names and values together.
+const LONGEST_LINE: usize = 16 * 1024;
+const LONGEST_HEAD: usize = 64 * 1024;
+/// Shorter answers are not worth packing.
+const WORTH_PACKING: usize = 1024;
+
+/// What is known of a request before it is routed.
+struct Asked {
+    id: String,
+    method: Method,
+    path: String,
+    takes_gzip: bool,
+    at: Instant,
+}
+
+/// Wraps everything.
+pub(crate) async fn outermost(
+    mut request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let Some(api) = request.app_data::<Data<Api>>().cloned() else {
+        return Err(ApiError::internal("the server was put together without its state").into());
+    };
+    let asked = Asked::read(&request, api.services.ids.as_ref());
+    let span = tracing::info_span!("request", request_id = %asked.id);
+    async move {
+        without_slash(&mut request);
+        let answered = match admit(&api, &request) {
+            Ok(()) => AssertUnwindSafe(next.call(request)).catch_unwind().await,
+            Err(refusal) => Ok(Ok(request.error_response(refusal))),
+        };
+        match answered {
+            Ok(Ok(response)) => Ok(asked.finish(response)),
+            Ok(Err(error)) => Err(asked.lost(error)),
+            Err(_) => Err(asked.lost(ApiError::internal("the handler panicked").into())),
+        }
+    }
+    .instrument(span)
+    .await
+}
+
+fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
+    let headers = request.headers();
+    let line = request.uri().to_string().len();
+    let head: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    if line > LONGEST_LINE || line + head > LONGEST_HEAD {
+        return Err(ApiError::new(Code::BadRequest, "the request line or the headers are too long"));
+    }
+    api.hosts.admit(request)?;
+    if api.draining.load(Ordering::Relaxed) && request.path() != "/healthz" {
+        return Err(ApiError::new(Code::Unavailable, "the server is stopping"));
+    }
+    Ok(())
+}
+
+/// One slash at the end means nothing.
+fn without_slash(request: &mut ServiceRequest) {
+    let path = request.uri().path();
+    let Some(shorter) = path.strip_suffix('/').filter(|shorter| !shorter.is_empty()) else { return };
+    let shorter = match request.uri().query() {
+        Some(query) => format!("{shorter}?{query}"),
+        None => shorter.to_owned(),
+    };
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = shorter.parse().ok();
+    if let Ok(uri) = Uri::from_parts(parts) {
+        request.match_info_mut().get_mut().update(&uri);
+        request.head_mut().uri = uri;
+    }
+}
+
+impl Asked {
+    fn read(request: &ServiceRequest, ids: &dyn IdSource) -> Self {
+        let headers = request.headers();
+        let own = || ids.next().to_string().to_ascii_lowercase();
+        Self {
+            id: headers.get(&REQUEST_ID).and_then(good_id).unwrap_or_else(own),
+            method: request.method().clone(),
+            path: request.path().to_owned(),
+            takes_gzip: takes_gzip(headers),
+            at: Instant::now(),
+        }
+    }
+
+    /// Completes an answer.
+    fn finish(&self, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+        if let Some(error) = response.response().error() {
+            self.log(error);
+        }
+        let route = response.request().match_pattern().unwrap_or_else(|| "none".to_owned());
+        let status = response.status();
+        self.account(&route, status);
+        let mut response = if self.takes_gzip { packed(response) } else { response };
+        self.complete(response.headers_mut(), status);
+        response
+    }
+
+    /// An answer that there is no request any more to answer with.
+    fn lost(&self, error: Error) -> Error {
+        self.log(&error);
+        let mut response: HttpResponse = error.error_response();
+        let status = response.status();
+        self.account("none", status);
+        self.complete(response.headers_mut(), status);
+        actix_web::error::InternalError::from_response("lost", response).into()
+    }
+
+    fn complete(&self, headers: &mut HeaderMap, status: StatusCode) {
+        if let Ok(id) = HeaderValue::from_str(&self.id) {
+            headers.insert(REQUEST_ID, id);
+        }
+        if !headers.contains_key(header::CACHE_CONTROL) {
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        }
+        if self.is_final(headers, status) {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+    }
+
+    /// Whether repeating the same call would be of no use, or would do it twice.
+    fn is_final(&self, headers: &HeaderMap, status: StatusCode) -> bool {
+        match status.as_u16() {
+            408..=410 => true,
+            429 => !headers.contains_key(header::RETRY_AFTER),
+            500 | 502 | 504 => matches!(self.method, Method::POST | Method::PATCH),
+            _ => false,
+        }
+    }
+
+    fn log(&self, error: &Error) {
+        let Some(error) = error.as_error::<ApiError>() else {
+            tracing::error!(%error, "an error that is not ours came out of a handler");
+            return;
+        };
+        match error.code() {
+            Code::Internal => tracing::error!(code = error.code().as_str(), error = error.chain(), "request failed"),
+            code if code.status() >= 500 => {
+                tracing::warn!(code = code.as_str(), error = error.chain(), "request failed")
+            }
+            _ => {}
+        }
+    }
+
+    fn account(&self, route: &str, status: StatusCode) {
+        let elapsed = self.at.elapsed();
+        tracing::info!(
+            method = %self.method,
+            route,
+            path = %self.path,
+            status = status.as_u16(),
+            elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            "answered"
+        );
+        let labels = [
+            ("route", route.to_owned()),
+            ("method", known(&self.method).to_owned()),
+            ("status", status.as_u16().to_string()),
+        ];
+        counter!("casement_http_requests_total", &labels).increment(1);
+        histogram!("casement_http_request_seconds", &labels[..2]).record(elapsed.as_secs_f64());
+    }
+}
+
+/// A method as a label: callers may invent any number of others.
+fn known(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
+
+fn good_id(value: &HeaderValue) -> Option<String> {
+    let text = value.to_str().ok()?;
+    let good = (1..=128).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
+    good.then(|| text.to_owned())
+}
+
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(header::ACCEPT_ENCODING)
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| {
+            let mut parts = coding.split(';').map(str::trim);
+            let wanted = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+            let refused = parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0_f32)));
+            wanted && !refused
+        })
+}
+
+/// JSON of some length, packed; everything else as it is.
+fn packed(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    let json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    let long = matches!(response.response().body().size(), BodySize::Sized(size) if size > WORTH_PACKING as u64);
+    if !json || !long {
+        return response;
+    }
+    let mut done = false;
+    let mut response = response.map_body(|_, body| match body.try_into_bytes() {
+        Ok(plain) => match gzip(&plain) {
+            Ok(packed) => {
+                done = true;
+                BoxBody::new(packed)
+            }
+            Err(_) => BoxBody::new(plain),
+        },
+        Err(stream) => stream,
+    });
+    if done {
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    response
+}
+
+fn gzip(plain: &[u8]) -> std::io::Result<Bytes> {
+    use std::io::Write as _;
+
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(plain.len() / 2), flate2::Compression::fast());
+    encoder.write_all(plain)?;
+    Ok(encoder.finish()?.into())
+}

@@ -1,0 +1,242 @@
+//! What each refusal of the domain is to a caller: one `From` per error, so that one without an answer does not compile.
+
+use casement_domain::{
+    StoreError,
+    access::{AccessError, ProjectArchived},
+    api_key::AuthenticateError,
+    browser::EngineError,
+    organization::LimitExceeded,
+    pool::{AcquireError, CreatePoolError, DeletePoolError, ReleaseError, UpdatePoolError},
+    session::{CreateSessionError, EndSessionError, NotSupported, UpdateSessionError, UseSessionError},
+};
+
+use crate::{
+    error::{ApiError, Code},
+    live_view::LiveViewError,
+    relay::{BadHandshake, DialError, RelayError},
+};
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable { .. } => {
+                Self::new(Code::Unavailable, "the database is not available; nothing was done").caused_by(error)
+            }
+            StoreError::Broken { .. } => Self::internal(error),
+        }
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            // The browser's own id means nothing to a caller.
+            EngineError::NotRunning(_) => {
+                Self::new(Code::BrowserUnavailable, "the session's browser is not running").caused_by(error)
+            }
+            EngineError::Failed { fault, message } => {
+                Self::new(Code::BrowserUnavailable, "the browser did not do it; nothing took effect")
+                    .with_inner(fault, message)
+            }
+            EngineError::Lost { fault, message } => {
+                Self::new(Code::Internal, "the browser was lost in the middle of it; it may have taken effect")
+                    .with_inner(fault, message)
+            }
+            EngineError::Timeout { .. } => Self::new(Code::Timeout, error.to_string()),
+            EngineError::NoRoom(_) => {
+                Self::new(Code::Unavailable, "there is no room for another browser now").caused_by(error)
+            }
+        }
+    }
+}
+
+impl From<AuthenticateError> for ApiError {
+    fn from(error: AuthenticateError) -> Self {
+        match error {
+            AuthenticateError::Refused => Self::unauthorized(true),
+            AuthenticateError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<AccessError> for ApiError {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::BadProject => Self::new(Code::BadRequest, "X-Kernel-Project-Id does not hold an identifier"),
+            AccessError::OtherProject => Self::new(Code::Forbidden, error.to_string()),
+            AccessError::ProjectNotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            AccessError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<ProjectArchived> for ApiError {
+    fn from(error: ProjectArchived) -> Self {
+        Self::new(Code::ProjectArchived, error.to_string())
+    }
+}
+
+impl From<NotSupported> for ApiError {
+    fn from(error: NotSupported) -> Self {
+        Self::new(Code::NotSupported, error.to_string())
+    }
+}
+
+impl From<LimitExceeded> for ApiError {
+    fn from(error: LimitExceeded) -> Self {
+        Self::new(Code::LimitExceeded, error.to_string())
+    }
+}
+
+impl From<CreateSessionError> for ApiError {
+    fn from(error: CreateSessionError) -> Self {
+        match error {
+            CreateSessionError::Invalid(invalid) => invalid.into(),
+            CreateSessionError::NotSupported(unsupported) => unsupported.into(),
+            CreateSessionError::Archived(archived) => archived.into(),
+            CreateSessionError::ProjectGone => Self::new(Code::NotFound, error.to_string()),
+            CreateSessionError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
+            CreateSessionError::Limit(limit) => limit.into(),
+            CreateSessionError::Engine(engine) => engine.into(),
+            CreateSessionError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<UseSessionError> for ApiError {
+    fn from(error: UseSessionError) -> Self {
+        match error {
+            UseSessionError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            UseSessionError::Invalid(invalid) => invalid.into(),
+            UseSessionError::Engine(engine) => engine.into(),
+            UseSessionError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<UpdateSessionError> for ApiError {
+    fn from(error: UpdateSessionError) -> Self {
+        match error {
+            UpdateSessionError::Use(error) => error.into(),
+            UpdateSessionError::NotSupported(unsupported) => unsupported.into(),
+            UpdateSessionError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
+            UpdateSessionError::Watched(_) => Self::new(Code::InvalidState, error.to_string()),
+        }
+    }
+}
+
+impl From<EndSessionError> for ApiError {
+    fn from(error: EndSessionError) -> Self {
+        match error {
+            EndSessionError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            EndSessionError::Refused(refused) => Self::new(Code::InvalidState, refused.to_string()),
+            EndSessionError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<CreatePoolError> for ApiError {
+    fn from(error: CreatePoolError) -> Self {
+        match error {
+            CreatePoolError::Invalid(invalid) => invalid.into(),
+            CreatePoolError::NotSupported(unsupported) => unsupported.into(),
+            CreatePoolError::Archived(archived) => archived.into(),
+            CreatePoolError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
+            CreatePoolError::Limit(limit) => limit.into(),
+            CreatePoolError::ProjectGone => Self::new(Code::NotFound, error.to_string()),
+            CreatePoolError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<UpdatePoolError> for ApiError {
+    fn from(error: UpdatePoolError) -> Self {
+        match error {
+            UpdatePoolError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            UpdatePoolError::Input(input) => input.into(),
+        }
+    }
+}
+
+impl From<DeletePoolError> for ApiError {
+    fn from(error: DeletePoolError) -> Self {
+        match error {
+            DeletePoolError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            DeletePoolError::InUse { .. } => Self::new(Code::ResourceInUse, error.to_string()),
+            DeletePoolError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<AcquireError> for ApiError {
+    fn from(error: AcquireError) -> Self {
+        match error {
+            AcquireError::Invalid(invalid) => invalid.into(),
+            AcquireError::NotSupported(unsupported) => unsupported.into(),
+            AcquireError::PoolNotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            AcquireError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
+            AcquireError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<ReleaseError> for ApiError {
+    fn from(error: ReleaseError) -> Self {
+        match error {
+            ReleaseError::PoolNotFound(_) | ReleaseError::NotLeased(_) => Self::new(Code::NotFound, error.to_string()),
+            ReleaseError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<DialError> for ApiError {
+    fn from(error: DialError) -> Self {
+        match error {
+            DialError::Ended => Self::new(Code::NotFound, "the browser session has ended"),
+            DialError::Unavailable(_) => {
+                Self::new(Code::BrowserUnavailable, "the session's browser does not answer").caused_by(error)
+            }
+        }
+    }
+}
+
+impl From<BadHandshake> for ApiError {
+    fn from(error: BadHandshake) -> Self {
+        use actix_web::http::header::{HeaderValue, SEC_WEBSOCKET_VERSION, UPGRADE};
+
+        let refusal = Self::new(Code::BadRequest, error.to_string());
+        match error {
+            BadHandshake::NoUpgrade => refusal.with_header(UPGRADE, HeaderValue::from_static("websocket")),
+            BadHandshake::Version => refusal.with_header(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13")),
+            BadHandshake::Key => refusal,
+        }
+    }
+}
+
+impl From<RelayError> for ApiError {
+    fn from(error: RelayError) -> Self {
+        let code = match &error {
+            RelayError::Io(_) | RelayError::Timeout => Code::BrowserUnavailable,
+            RelayError::Refused { status: 404 } => Code::NotFound,
+            RelayError::Refused { .. } | RelayError::Answer => Code::UpstreamError,
+            RelayError::Path => return Self::internal(error),
+        };
+        let text = match code {
+            Code::NotFound => "the browser knows no such session",
+            Code::UpstreamError => "the browser refused the connection",
+            _ => "the session's browser does not answer",
+        };
+        Self::new(code, text).caused_by(error)
+    }
+}
+
+impl From<LiveViewError> for ApiError {
+    fn from(error: LiveViewError) -> Self {
+        match error {
+            LiveViewError::Handshake(handshake) => handshake.into(),
+            LiveViewError::Connect(_) => {
+                Self::new(Code::BrowserUnavailable, "the session's browser does not answer").caused_by(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the server stands on, given by whoever starts it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use casement_domain::{
+    BrowserId, Clock, IdSource,
+    access::Access,
+    api_key::ApiKeys,
+    pool::{Leases, Pools},
+    session::Sessions,
+};
+use url::Url;
+
+use crate::{connections::ConnectionRegistry, host::Hosts, relay::Dial, token::SessionTokens};
+
+/// How the server is reached.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What clients call it; stands in every URL of an answer. No path, query or fragment is taken from it.
+    pub public_url: Url,
+    /// Further values of `Host` to answer to: a name alone, with any port, or `name:port`.
+    pub extra_hosts: Vec<String>,
+    /// Threads that serve connections; 2 to 4 are plenty, the work is elsewhere.
+    pub workers: usize,
+}
+
+/// Finds the way into a session's browser.
+pub trait SessionDial: Send + Sync {
+    /// The way into that browser. Whether it still runs shows when it is dialled.
+    fn of(&self, browser: BrowserId) -> Arc<dyn Dial>;
+}
+
+/// Whether the server can do its work.
+#[async_trait]
+pub trait Health: Send + Sync {
+    /// # Errors
+    /// What is not ready, for people.
+    async fn ready(&self) -> Result<(), String>;
+}
+
+/// The use cases and ports that requests reach. Clones share everything.
+#[derive(Clone)]
+pub struct Services {
+    /// Who calls.
+    pub api_keys: ApiKeys,
+    /// In which project.
+    pub access: Access,
+    /// Sessions.
+    pub sessions: Sessions,
+    /// Pools.
+    pub pools: Pools,
+    /// Leases of pools.
+    pub leases: Leases,
+    /// Tokens in the URLs of sessions.
+    pub tokens: SessionTokens,
+    /// Ways into sessions.
+    pub dial: Arc<dyn SessionDial>,
+    /// The open connections; the same registry is the domain's port `Connections`.
+    pub connections: ConnectionRegistry,
+    /// Whether the server can do its work.
+    pub health: Arc<dyn Health>,
+    /// The text of `/metrics`.
+    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identifiers of requests.
+    pub ids: Arc<dyn IdSource>,
+    /// Where work goes on whose caller has gone. Not a thread of this server: those end with it.
+    pub runtime: tokio::runtime::Handle,
+}
+
+/// What every request reaches.
+pub(crate) struct Api {
+    pub(crate) services: Services,
+    pub(crate) public_url: Url,
+    pub(crate) hosts: Hosts,
+    pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,
+}

@@ -1,0 +1,153 @@
+//! Tokens of sessions: they stand in URLs, so whoever has the URL may use the session until it ends.
+//!
+//! A JSON Web Token with HS256 and a fixed header. There is no choice of algorithm to get wrong, so this is written
+//! out here: sixty lines instead of a library that would first have to be told what not to accept.
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use casement_domain::SessionId;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use time::OffsetDateTime;
+
+/// The one header that is written and accepted: `{"alg":"HS256","typ":"JWT"}`.
+const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
+/// Longer texts are no tokens of ours.
+const LONGEST: usize = 1024;
+
+/// What a token opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Permission {
+    /// Everything of the session.
+    Drive,
+    /// Its live view, without input.
+    View,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Claims {
+    sub: String,
+    scp: Permission,
+    iat: i64,
+}
+
+/// The text is no token of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the token is not valid")]
+pub struct BadToken;
+
+/// Makes and checks tokens.
+#[derive(Clone)]
+pub struct SessionTokens {
+    mac: Hmac<Sha256>,
+}
+
+impl SessionTokens {
+    /// `key` must be the same after a restart, or the URLs of running sessions open nothing any more.
+    #[must_use]
+    pub fn new(key: &[u8; 32]) -> Self {
+        let mac = Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of every length"));
+        Self { mac }
+    }
+
+    /// The token of a session. The same arguments give the same token.
+    #[must_use]
+    pub fn mint(&self, session: SessionId, permission: Permission, issued_at: OffsetDateTime) -> String {
+        let claims = Claims { sub: session.to_string(), scp: permission, iat: issued_at.unix_timestamp() };
+        let claims = serde_json::to_vec(&claims).unwrap_or_else(|_| unreachable!("claims are strings and a number"));
+        let signed = format!("{HEADER}.{}", URL_SAFE_NO_PAD.encode(claims));
+        let mac = self.mac.clone().chain_update(&signed).finalize().into_bytes();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))
+    }
+
+    /// Whose token it is and what it opens. Whether the session still lives is not asked here.
+    ///
+    /// # Errors
+    /// [`BadToken`].
+    pub fn verify(&self, token: &str) -> Result<(SessionId, Permission), BadToken> {
+        if token.len() > LONGEST {
+            return Err(BadToken);
+        }
+        let (signed, mac) = token.rsplit_once('.').ok_or(BadToken)?;
+        let mac = URL_SAFE_NO_PAD.decode(mac).map_err(|_| BadToken)?;
+        self.mac.clone().chain_update(signed).verify_slice(&mac).map_err(|_| BadToken)?;
+        let (header, claims) = signed.split_once('.').ok_or(BadToken)?;
+        if header != HEADER {
+            return Err(BadToken);
+        }
+        let claims = URL_SAFE_NO_PAD.decode(claims).map_err(|_| BadToken)?;
+        let claims: Claims = serde_json::from_slice(&claims).map_err(|_| BadToken)?;
+        Ok((claims.sub.parse().map_err(|_| BadToken)?, claims.scp))
+    }
+}
+
+impl std::fmt::Debug for SessionTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SessionTokens(…)")
+    }
+}
+
+/// `text` with the value of every `jwt` parameter taken out, for logs.
+#[must_use]
+pub fn redact(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("jwt=") {
+        let (before, value) = rest.split_at(at + "jwt=".len());
+        clean.push_str(before);
+        clean.push('…');
+        rest = value.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || "-_.~%+=".contains(c));
+    }
+    clean.push_str(rest);
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use casement_domain::testing::{NOON, session_id};
+
+    use super::*;
+
+    fn tokens() -> SessionTokens {
+        SessionTokens::new(&[7; 32])
+    }
+
+    #[test]
+    fn a_token_opens_its_session_with_its_permission() {
+        for permission in [Permission::Drive, Permission::View] {
+            let token = tokens().mint(session_id(1), permission, NOON);
+            assert_eq!(tokens().verify(&token), Ok((session_id(1), permission)));
+        }
+    }
+
+    #[test]
+    fn a_token_that_was_touched_is_refused_at_every_place() {
+        let token = tokens().mint(session_id(1), Permission::View, NOON);
+        for at in 0..token.len() {
+            // The last bits of a base 64 text may mean nothing; the decoder refuses those, too.
+            let mut touched = token.clone().into_bytes();
+            touched[at] = if touched[at] == b'A' { b'B' } else { b'A' };
+            let touched = String::from_utf8(touched).expect("ASCII");
+            assert_eq!(tokens().verify(&touched), Err(BadToken), "{at}");
+        }
+    }
+
+    #[test]
+    fn other_keys_other_algorithms_and_nonsense_are_refused() {
+        let token = tokens().mint(session_id(1), Permission::Drive, NOON);
+        assert_eq!(SessionTokens::new(&[8; 32]).verify(&token), Err(BadToken));
+        let claims = token.split('.').nth(1).expect("claims");
+        let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
+        for text in ["", ".", "..", &format!("{none}.{claims}."), &format!("{HEADER}.{claims}."), &"a".repeat(5000)] {
+            assert_eq!(tokens().verify(text), Err(BadToken), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_redacted_text_holds_no_token() {
+        let token = tokens().mint(session_id(1), Permission::Drive, NOON);
+        let text = format!("ws://h/vm/x/cdp?jwt={token}&a=b and /live/x?jwt={token}");
+        assert_eq!(redact(&text), "ws://h/vm/x/cdp?jwt=…&a=b and /live/x?jwt=…");
+    }
+}
