@@ -1,23 +1,25 @@
 //! How long starting and ending a sandbox takes here: `cargo run -p casement-sandbox --example start_time`.
 //! Written to standard error, in milliseconds; median and slowest of 20.
 
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use casement_sandbox::{Host, HostConfig, Spec};
 use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::task::JoinSet;
 
-fn spec(program: &str, id: String, egress_dir: PathBuf) -> Spec {
-    // The first thing that the program does is to accept, so an answer is the time of its first instruction.
-    let answer = "use Socket; open L, q(+<&=3); accept(C, L); syswrite C, q(x); sleep 1000";
+fn spec(id: &str, egress_dir: PathBuf, told: OwnedFd) -> Spec {
     Spec {
-        id,
-        program: program.into(),
-        args: vec!["-e".to_owned(), answer.to_owned()],
+        id: id.to_owned(),
+        program: "/usr/bin/dash".into(),
+        args: vec!["-c".to_owned(), "echo >&3; exec sleep 1000".to_owned()],
         env: Vec::new(),
         files: Vec::new(),
-        sockets: 1,
-        listeners: Vec::new(),
+        sockets: 0,
+        listeners: vec![told],
         egress_dir,
         read_only: Vec::new(),
         memory_bytes: 256 << 20,
@@ -25,6 +27,16 @@ fn spec(program: &str, id: String, egress_dir: PathBuf) -> Spec {
         max_processes: 100,
         max_open_files: 256,
     }
+}
+
+/// Starts one; gives when that returned and when the program inside had said its first word.
+async fn start(host: Host, place: PathBuf, id: String) -> anyhow::Result<(Duration, Duration)> {
+    let (word, told) = std::io::pipe()?;
+    let begun = Instant::now();
+    host.start(spec(&id, place.join(format!("egress-{id}")), told.into())).await?;
+    let returned = begun.elapsed();
+    pipe::Receiver::from_owned_fd(word.into())?.read_u8().await?;
+    Ok((returned, begun.elapsed()))
 }
 
 fn tell(what: &str, mut times: Vec<Duration>) {
@@ -45,18 +57,24 @@ async fn main() -> anyhow::Result<()> {
     })?;
     let [mut returned, mut answered, mut ended] = [Vec::new(), Vec::new(), Vec::new()];
     for n in 0..20 {
+        let (first, second) = start(host.clone(), place.clone(), format!("s{n}")).await?;
+        returned.push(first);
+        answered.push(second);
         let begun = Instant::now();
-        let sandbox = host.start(spec("/usr/bin/perl", format!("s{n}"), place.join(n.to_string()))).await?;
-        returned.push(begun.elapsed());
-        sandbox.connect(0).await?.read_u8().await?;
-        answered.push(begun.elapsed());
-        let begun = Instant::now();
-        host.end(&sandbox.id).await?;
+        host.end(&format!("s{n}")).await?;
         ended.push(begun.elapsed());
     }
     tell("start returns", returned);
-    tell("perl inside answers", answered);
+    tell("first word of the program", answered);
     tell("end returns", ended);
+    let begun = Instant::now();
+    let mut starts = JoinSet::new();
+    (0..8).for_each(|n| drop(starts.spawn(start(host.clone(), place.clone(), format!("e{n}")))));
+    while let Some(started) = starts.join_next().await {
+        started??;
+    }
+    tell("eight at once, last word", vec![begun.elapsed()]);
+    host.sweep(&HashSet::new()).await?;
     std::fs::remove_dir_all(&place)?;
     Ok(())
 }

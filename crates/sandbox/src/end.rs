@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::cgroup::Cgroups;
 use crate::error::{EndError, Step, StepError};
 use crate::host::{Host, SETSID};
 use crate::layout;
@@ -28,25 +29,8 @@ impl Host {
         groups.dedup();
         let uids = if self.as_root() { uid::claimed_for(&dir) } else { Vec::new() };
         let deadline = Instant::now() + PATIENCE;
-        loop {
-            let mut left = self.processes(&dir, record.as_ref(), &uids);
-            for pid in groups.iter().flat_map(|group| group.pids()) {
-                left.extend(Identity::of(pid));
-            }
-            let left: Vec<OwnedFd> = left.iter().filter_map(Identity::open).filter(|p| !process::ended(p)).collect();
-            if left.is_empty() {
-                break;
-            }
-            if Instant::now() >= deadline {
-                return Err(EndError::StillThere { id: id.to_owned(), count: left.len(), seconds: PATIENCE.as_secs() });
-            }
-            for handle in &left {
-                process::kill(handle).step("kill a process of", &dir)?;
-            }
-            for handle in &left {
-                process::wait_end(handle, deadline.saturating_duration_since(Instant::now()));
-            }
-        }
+        let kill = || self.kill_all(id, &dir, record.as_ref(), &groups, &uids, deadline);
+        kill()?;
         for group in &groups {
             while !group.remove()? {
                 if Instant::now() >= deadline {
@@ -57,9 +41,43 @@ impl Host {
             }
         }
         remove(&dir)?;
+        if record.as_ref().is_none_or(|record| record.processes.is_none()) {
+            // A process has no command line for the instant in which it becomes bubblewrap, and is overlooked then. Either
+            // it finds no program to bind any more and gives up, or it had bound it and is found now.
+            kill()?;
+        }
         // Last: a claim is what leads from a user to its sandbox.
         uids.into_iter().for_each(|user| uid::release(user, &dir));
         Ok(())
+    }
+
+    /// Kills what is left until nothing is.
+    fn kill_all(
+        &self,
+        id: &str,
+        dir: &Path,
+        record: Option<&Record>,
+        groups: &[Cgroups],
+        uids: &[u32],
+        deadline: Instant,
+    ) -> Result<(), EndError> {
+        loop {
+            let mut left = self.processes(dir, record, uids);
+            left.extend(groups.iter().flat_map(Cgroups::pids).filter_map(Identity::of));
+            let left: Vec<OwnedFd> = left.iter().filter_map(Identity::open).filter(|p| !process::ended(p)).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(EndError::StillThere { id: id.to_owned(), count: left.len(), seconds: PATIENCE.as_secs() });
+            }
+            for handle in &left {
+                process::kill(handle).step("kill a process of", dir)?;
+            }
+            for handle in &left {
+                process::wait_end(handle, deadline.saturating_duration_since(Instant::now()));
+            }
+        }
     }
 
     /// Every living process of the sandbox, its first one first: with that one the kernel ends all others at once.

@@ -300,8 +300,11 @@ fn limits(max_processes: u32, max_open_files: u32) -> [String; 5] {
 fn open(gate: &OwnedFd, init: &OwnedFd, log: &fs::File) -> Result<(), StartError> {
     rustix::io::write(gate, b".").step("open the gate of", PROGRAM)?;
     let deadline = Instant::now() + PATIENCE;
-    while rustix::io::ioctl_fionread(gate.as_fd()).step("watch the gate of", PROGRAM)? > 0 {
-        if process::wait_end(init, Duration::from_micros(250)) {
+    let is_taken =
+        || rustix::io::ioctl_fionread(gate.as_fd()).step("watch the gate of", PROGRAM).map(|bytes| bytes == 0);
+    while !is_taken()? {
+        // A program that has run and ended already has passed the gate all the same.
+        if process::wait_end(init, Duration::from_micros(250)) && !is_taken()? {
             return Err(refused(log));
         }
         if Instant::now() >= deadline {

@@ -60,7 +60,8 @@ async fn a_start_that_was_killed_anywhere_leaves_nothing_after_a_sweep() -> anyh
         child.wait()?;
         states.insert(remains(&dir).len());
         place.host.sweep(&HashSet::new()).await?;
-        assert_eq!(remains(&dir), Vec::<String>::new(), "after {delay} steps");
+        // A process that was forked but not yet anything of ours gives up by itself.
+        until(&format!("nothing is left after {delay} steps"), || remains(&dir).is_empty()).await?;
         assert_eq!(claims(&dir), 0, "after {delay} steps");
         std::fs::remove_file(place.dir.path().join("started")).ok();
     }
