@@ -4,7 +4,8 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -21,7 +22,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::protocol::{
@@ -37,6 +37,8 @@ const WORK: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(2);
 /// Deadline of a dialled connection; the first WebDriver one includes the start of chromedriver.
 const DIAL: Duration = Duration::from_secs(15);
+/// Idle connections kept to one agent.
+const MAX_KEPT: usize = 2;
 /// Longest line of the event stream.
 const MAX_LINE: usize = 64 << 10;
 /// Longest word of a refused dial.
@@ -71,13 +73,13 @@ pub enum ClientError {
     NotASocket,
 }
 
-/// The agent of one session. Keeps one connection open and makes it anew when it broke.
+/// The agent of one session. Keeps connections open between calls and makes them anew when they broke.
 ///
-/// Calls on one client wait for each other; [`AgentClient::events`] and [`AgentClient::ready`] use a connection of their own.
+/// Calls do not wait for each other: one that finds every kept connection in use opens a further one.
 #[derive(Debug)]
 pub struct AgentClient {
-    path: std::path::PathBuf,
-    connection: Mutex<Option<SendRequest<Full<Bytes>>>>,
+    path: PathBuf,
+    kept: Mutex<Vec<SendRequest<Full<Bytes>>>>,
 }
 
 impl AgentClient {
@@ -88,7 +90,7 @@ impl AgentClient {
     pub async fn connect(path: impl AsRef<Path>) -> Result<Self, ClientError> {
         let path = path.as_ref().to_owned();
         let connection = open(&path).await?;
-        Ok(Self { path, connection: Mutex::new(Some(connection)) })
+        Ok(Self { path, kept: Mutex::new(vec![connection]) })
     }
 
     /// How the agent and its browser are, at once.
@@ -173,7 +175,7 @@ impl AgentClient {
         self.exchange(request, within, |response| async { json(response).await }).await
     }
 
-    /// Sends `request` on the kept connection. One that was closed while idle is made anew before anything is sent on it.
+    /// Sends `request` on a kept connection. One that was closed while idle is not used.
     async fn exchange<T, F: Future<Output = Result<T, ClientError>>>(
         &self,
         request: Request<Full<Bytes>>,
@@ -181,17 +183,25 @@ impl AgentClient {
         read: impl FnOnce(Response<Incoming>) -> F,
     ) -> Result<T, ClientError> {
         let exchange = async {
-            let mut kept = self.connection.lock().await;
-            let mut connection = match kept.take() {
-                Some(connection) if !connection.is_closed() => connection,
-                _ => open(&self.path).await?,
+            let mut connection = match self.idle() {
+                Some(connection) => connection,
+                None => open(&self.path).await?,
             };
             let answer = read(send(&mut connection, request).await?).await?;
-            // Only kept when the exchange is whole: what broke off or timed out halfway is dropped.
-            *kept = Some(connection);
+            // Kept only when the exchange is whole: what broke off or timed out halfway is dropped.
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.len() < MAX_KEPT {
+                kept.push(connection);
+            }
             Ok(answer)
         };
         timeout(within, exchange).await.map_err(|_| ClientError::Timeout(within))?
+    }
+
+    fn idle(&self) -> Option<SendRequest<Full<Bytes>>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|connection| !connection.is_closed());
+        kept.pop()
     }
 }
 

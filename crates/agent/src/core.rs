@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::browser::Browser;
 use crate::display::Display;
@@ -24,6 +24,8 @@ pub(crate) struct Core {
     pub(crate) live: OnceLock<Live>,
     /// Asked to end.
     pub(crate) stop: Notify,
+    /// Pictures taken at once: each needs several times the memory of the display.
+    pub(crate) pictures: Semaphore,
     status: watch::Sender<Status>,
     /// Why the browser is gone, for people. Set before the state that says so.
     detail: Mutex<String>,
@@ -50,6 +52,7 @@ impl Core {
             config,
             live: OnceLock::new(),
             stop: Notify::new(),
+            pictures: Semaphore::new(2),
             status: watch::Sender::new(status),
             detail: Mutex::new(String::new()),
             began,

@@ -140,6 +140,7 @@ async fn screenshot(core: &Core, asked: ScreenshotRequest) -> Result<Response<Bo
     let whole = core.viewport();
     let region = asked.region.unwrap_or(Region { x: 0, y: 0, width: whole.width, height: whole.height });
     inside(region, whole)?;
+    let _place = core.pictures.acquire().await;
     let began = Instant::now();
     let png = match &live.display {
         Some(display) => display.capture(region).await.map_err(display_refusal)?,

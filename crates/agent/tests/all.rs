@@ -1,8 +1,11 @@
 //! The agent as it is used: in a sandbox, with a real browser, spoken to by its own client.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::print_stdout, reason = "measured times and sizes are worth reading beside the result")]
 
 #[path = "all/cdp.rs"]
 mod cdp;
+#[path = "all/client.rs"]
+mod client;
 #[path = "all/endings.rs"]
 mod endings;
 #[path = "all/headful.rs"]

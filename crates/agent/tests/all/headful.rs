@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::cdp::Cdp;
 use crate::headless::{decode, refusal};
-use crate::sandbox::{Sandbox, config};
+use crate::sandbox::{Sandbox, config, signal};
 
 #[tokio::test]
 async fn a_session_with_a_display_fills_it_and_follows_its_size() {
@@ -71,10 +71,10 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
 }
 
 #[tokio::test]
-async fn in_kiosk_mode_the_page_is_all_there_is() {
+async fn in_kiosk_mode_the_page_is_all_there_is_and_a_signal_ends_the_session() {
     let mut config = config(false);
     config.kiosk_mode = true;
-    let sandbox = Sandbox::start(&config);
+    let mut sandbox = Sandbox::start(&config);
     let status = tokio::time::timeout(Duration::from_secs(15), sandbox.ready("kiosk")).await.unwrap();
     assert_eq!(status.state, State::Ready);
     let mut cdp = Cdp::dial(&sandbox, &status).await;
@@ -84,4 +84,7 @@ async fn in_kiosk_mode_the_page_is_all_there_is() {
     let client = sandbox.client().await;
     client.viewport(Viewport { width: 1024, height: 768, refresh_rate: 60 }).await.unwrap();
     cdp.until(&page, "innerWidth + 'x' + innerHeight", &json!("1024x768")).await;
+    sandbox.memory("Xvfb");
+    signal(sandbox.agent(), "TERM");
+    assert_eq!(sandbox.ended().await, Some(0));
 }

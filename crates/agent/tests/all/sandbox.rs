@@ -18,6 +18,9 @@ use crate::web::{self, Seen};
 /// The user everything in a test's sandbox runs as.
 const USER: u32 = 28_100;
 
+/// A browser, as seen inside, that never says anything.
+pub(crate) const SILENT: &str = "/run/casement/in/silent";
+
 pub(crate) const NONCE: &str = "a-nonce";
 
 pub(crate) fn config(headless: bool) -> AgentConfig {
@@ -41,6 +44,8 @@ impl Sandbox {
         }
         fs::copy(env!("CARGO_BIN_EXE_casement-agent"), at("in/casement-agent")).unwrap();
         fs::write(at("in/agent.json"), serde_json::to_vec(config).unwrap()).unwrap();
+        fs::write(at("in/silent"), "#!/bin/sh\nexec sleep 60\n").unwrap();
+        fs::set_permissions(at("in/silent"), mode(0o755)).unwrap();
         let seen = web::serve(&at("egress/egress.sock"));
         fs::set_permissions(at("egress/egress.sock"), mode(0o777)).unwrap();
         let sockets = ["agent", "dial"].map(|name| UnixListener::bind(at(name)).unwrap());
@@ -94,6 +99,21 @@ impl Sandbox {
         main.min().expect("a browser runs")
     }
 
+    /// The agent's own process.
+    pub(crate) fn agent(&self) -> u32 {
+        let named = self.processes("casement-agent").into_iter().filter(|pid| is_named(*pid, "casement-agent"));
+        named.min().expect("an agent runs")
+    }
+
+    /// Prints what the processes of this name take.
+    pub(crate) fn memory(&self, name: &str) {
+        for pid in self.processes(name).into_iter().filter(|pid| is_named(*pid, name)) {
+            let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+            let sizes: Vec<&str> = rollup.lines().filter(|line| line.starts_with("Pss")).collect();
+            println!("memory of {name}: {}", sizes.join(", "));
+        }
+    }
+
     /// Waits for the end of the sandbox.
     pub(crate) async fn ended(&mut self) -> Option<i32> {
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -112,6 +132,10 @@ impl Drop for Sandbox {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+fn is_named(pid: u32, name: &str) -> bool {
+    field(pid, "Name:").as_deref() == Some(name)
 }
 
 /// A line of a process's status.
