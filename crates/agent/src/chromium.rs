@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -46,12 +45,11 @@ pub(crate) struct Chromium {
 
 impl Chromium {
     /// Starts the browser; it is not up yet.
-    pub(crate) async fn spawn(config: &AgentConfig, display: Option<&str>) -> Result<Self, StartError> {
+    pub(crate) fn spawn(config: &AgentConfig, display: Option<&str>) -> Result<Self, StartError> {
         let failed = |e: io::Error| StartError::new(FailureCode::BrowserSpawn, format_args!("starting Chromium: {e}"));
-        let major = if config.headless && config.stealth { ask_version(&config.chromium).await } else { None };
         std::fs::create_dir_all(&config.profile).map_err(failed)?;
         let mut command = Command::new(&config.chromium);
-        command.args(flags::chromium_args(config, major)).env_remove("DISPLAY").kill_on_drop(true);
+        command.args(flags::chromium_args(config)).env_remove("DISPLAY").kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         if let Some(display) = display {
             command.env("DISPLAY", display);
@@ -113,14 +111,6 @@ impl Chromium {
         // Already gone is as good as killed.
         drop(self.child.start_kill());
     }
-}
-
-/// The major version. Asked only where the user agent must be written anew: it costs a process.
-async fn ask_version(program: &Path) -> Option<u32> {
-    let asking =
-        Command::new(program).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).output();
-    let output = tokio::time::timeout(Duration::from_secs(5), asking).await.ok()?.ok()?;
-    flags::major_version(&String::from_utf8_lossy(&output.stdout))
 }
 
 /// Reads what the browser writes as long as it lives (a full pipe would stop it), keeps the last lines, and tells the path of the

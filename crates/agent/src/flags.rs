@@ -77,8 +77,8 @@ pub(crate) fn reserved(extra: &[String]) -> Option<&str> {
     })
 }
 
-/// The arguments after the program's name. `major` is the browser's major version where it must hide that it has no display.
-pub(crate) fn chromium_args(config: &AgentConfig, major: Option<u32>) -> Vec<String> {
+/// The arguments after the program's name.
+pub(crate) fn chromium_args(config: &AgentConfig) -> Vec<String> {
     let mut args: Vec<String> = COMMON.iter().map(|flag| (*flag).to_owned()).collect();
     args.push(format!("--disable-features={FEATURES_OFF}"));
     args.push(format!("--proxy-server=http://127.0.0.1:{}", config.forwarder_port));
@@ -86,10 +86,16 @@ pub(crate) fn chromium_args(config: &AgentConfig, major: Option<u32>) -> Vec<Str
     args.push(format!("--user-data-dir={}", config.profile.display()));
     let (width, height) = (config.viewport.width, config.viewport.height);
     if config.headless {
-        args.push("--headless=new".to_owned());
-        args.push(format!("--window-size={width},{}", height.saturating_add(WINDOW_FRAME)));
-        if let Some(major) = major {
-            args.push(format!("--user-agent={}", plain_user_agent(major)));
+        let height = height.saturating_add(WINDOW_FRAME);
+        args.push(format!("--window-size={width},{height}"));
+        if config.stealth {
+            // The headless mode signs itself in the user agent, and an overridden user agent leaves half of the client hints
+            // empty. The same browser on a display that draws nowhere says what every other one says, in every kind of script.
+            args.push("--ozone-platform=headless".to_owned());
+            args.push(format!("--ozone-override-screen-size={width},{height}"));
+            args.push("--window-position=0,0".to_owned());
+        } else {
+            args.push("--headless=new".to_owned());
         }
     } else {
         args.push("--ozone-platform=x11".to_owned());
@@ -102,16 +108,6 @@ pub(crate) fn chromium_args(config: &AgentConfig, major: Option<u32>) -> Vec<Str
     args.extend(config.extra_chromium_args.iter().cloned());
     args.push("about:blank".to_owned());
     args
-}
-
-/// What a Chromium with a display sends: it names its major version only.
-fn plain_user_agent(major: u32) -> String {
-    format!("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{major}.0.0.0 Safari/537.36")
-}
-
-/// The major version in the answer of `chromium --version`.
-pub(crate) fn major_version(answer: &str) -> Option<u32> {
-    answer.split_whitespace().find_map(|word| word.split_once('.')?.0.parse().ok())
 }
 
 /// The arguments of the X server: it picks a free display and writes its number to standard output.
@@ -135,7 +131,7 @@ mod tests {
     #[test]
     fn a_browser_never_runs_without_its_sandbox_and_shows_no_automation() {
         for headless in [true, false] {
-            let args = chromium_args(&config(headless), None);
+            let args = chromium_args(&config(headless));
             assert!(
                 !args.iter().any(|arg| arg.contains("no-sandbox") || arg.contains("enable-automation")),
                 "{args:?}"
@@ -150,12 +146,5 @@ mod tests {
             assert_eq!(reserved(&extra(arg)), Some(arg));
         }
         assert_eq!(reserved(&extra("--mute-audio")), None);
-    }
-
-    #[test]
-    fn the_version_is_found_whatever_the_vendor_calls_the_browser() {
-        assert_eq!(major_version("Chromium 156.0.8078.79 built on Debian"), Some(156));
-        assert_eq!(major_version("Google Chrome 99.0.1.2"), Some(99));
-        assert_eq!(major_version("nothing"), None);
     }
 }

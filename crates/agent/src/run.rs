@@ -206,7 +206,7 @@ async fn start(core: &Core) -> Result<Chromium, StartError> {
         core.stage("display");
         Some(display)
     };
-    let mut chromium = Chromium::spawn(config, display.as_ref().map(Display::name)).await?;
+    let mut chromium = Chromium::spawn(config, display.as_ref().map(Display::name))?;
     core.stage("spawn");
     let path = chromium.listening().await?;
     core.stage("devtools_port");

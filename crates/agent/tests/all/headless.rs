@@ -47,6 +47,19 @@ async fn a_headless_session_from_its_start_to_its_crash() {
     assert_eq!(sandbox.ended().await, Some(1));
 }
 
+#[tokio::test]
+async fn a_headless_session_that_hides_nothing_has_exact_pages_and_pictures_too() {
+    let sandbox = Sandbox::start(&config(true));
+    let status = tokio::time::timeout(Duration::from_secs(10), sandbox.ready("headless")).await.unwrap();
+    assert_eq!(status.state, State::Ready);
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    a_hand_out_begins_to_open_an_address(&sandbox, &mut cdp, &page).await;
+    pictures_are_exact(&sandbox, &mut cdp, &page).await;
+    every_page_has_the_size_of_the_viewport(&sandbox, &mut cdp, &page).await;
+}
+
 fn chromium_is_sandboxed(sandbox: &Sandbox, status: &Status) {
     assert!(status.chromium_argv.iter().any(|arg| arg.starts_with("--user-data-dir=")), "{:?}", status.chromium_argv);
     for pid in sandbox.processes("chromium") {
@@ -70,6 +83,7 @@ async fn automation_does_not_show(cdp: &mut Cdp, page: &str, status: &Status) {
         let major = agent.split("Chrome/").nth(1).and_then(|rest| rest.split('.').next()).unwrap();
         assert!(!agent.contains("Headless") && status.browser_version.contains(major), "{place}: {agent}");
         assert!(!seen[place]["brands"].as_str().unwrap().contains("Headless"), "{place}: {seen}");
+        assert!(seen[place]["full"].as_str().unwrap().contains(&format!("{major}.0.")), "{place}: {seen}");
         assert_ne!(seen[place]["webdriver"], true, "{place}: {seen}");
     }
     assert_eq!((&seen["page"]["webdriver"], &seen["frame"]["webdriver"]), (&json!(false), &json!(false)));

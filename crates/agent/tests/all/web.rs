@@ -11,6 +11,9 @@ const INDEX: &str = r#"<!doctype html><title>index</title><body><script>
 const seen = `async () => ({
   agent: navigator.userAgent,
   webdriver: navigator.webdriver,
+  full: navigator.userAgentData
+    ? (await navigator.userAgentData.getHighEntropyValues(['fullVersionList'])).fullVersionList.map(b => b.version).join()
+    : null,
   brands: navigator.userAgentData ? navigator.userAgentData.brands.map(b => b.brand).join() : null,
 })`;
 // A place that never answers is told from the others.
