@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use casement_sandbox::{EndError, Host, MemoryLimit, StartError};
+use casement_sandbox::{EndError, Host, MemoryLimit, Sandbox, StartError};
 
 use crate::support::{Place, config, groups, remains, spec, until, within};
 
@@ -38,12 +38,25 @@ async fn g2_a_sandbox_outlives_its_starter_and_is_found_again() -> anyhow::Resul
     let found = place.host.list().await?;
     let [sandbox] = found.as_slice() else { anyhow::bail!("{found:?}") };
     assert!(sandbox.is_alive() && sandbox.id == "a" && sandbox.nonce.len() == 32);
-    until("its processes run", || !sandbox.is_alive() || remains(&sandbox.dir).len() > 1).await?;
-    assert!(sandbox.pids().await.len() >= 3);
+    running(sandbox, 5).await?;
     place.host.end("a").await?;
     assert!(!sandbox.is_alive());
     assert_eq!(remains(&sandbox.dir), Vec::<String>::new());
     Ok(())
+}
+
+/// Waits until a sandbox has at least so many processes, and gives them.
+async fn running(sandbox: &Sandbox, count: usize) -> anyhow::Result<Vec<i32>> {
+    let enough = async {
+        loop {
+            let pids = sandbox.pids().await;
+            if pids.len() >= count {
+                return pids;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(Duration::from_secs(10), enough).await
 }
 
 /// The starter is killed at every moment of a start; whatever is there then, a sweep finds.
@@ -81,12 +94,7 @@ async fn ending_takes_every_process_however_it_hides() -> anyhow::Result<()> {
     let hidden = "trap '' TERM INT HUP; (setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1000' &) ; \
         unshare --user --pid --fork sh -c 'sleep 1000 & sleep 1000' & kill -STOP $$; sleep 1000";
     let sandbox = place.host.start(place.script("a", hidden)).await?;
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while sandbox.pids().await.len() < 9 && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let pids = sandbox.pids().await;
-    assert!(pids.len() >= 9, "{pids:?}");
+    let pids = running(&sandbox, 9).await?;
     let groups = groups(&sandbox)?;
     assert!(sandbox.memory == MemoryLimit::None || !groups.is_empty());
     let begun = Instant::now();

@@ -1,14 +1,18 @@
 //! Records that lie: pids that were given out anew, files that were cut short.
 
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::support::{Place, remains};
+use crate::support::{Place, remains, until};
 
 #[tokio::test]
 async fn a_process_that_has_a_recorded_pid_by_chance_is_not_touched() -> anyhow::Result<()> {
     let place = Place::new()?;
-    let sandbox = place.host.start(place.script("a", "exec sleep 1000")).await?;
     let mut bystander = Command::new("/usr/bin/sleep").arg("1000").stdin(Stdio::null()).spawn()?;
+    // The kernel counts the time of a start in steps of 10 ms, in which no pid is given out twice.
+    let begun = Instant::now();
+    until("another step has begun", || begun.elapsed() > Duration::from_millis(20)).await?;
+    let sandbox = place.host.start(place.script("a", "exec sleep 1000")).await?;
     let path = sandbox.dir.join("state.json");
     let mut record: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
     for which in ["init", "monitor"] {
