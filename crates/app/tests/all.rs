@@ -1,0 +1,9 @@
+//! The built program, end to end: started as a person starts it, driven by its public clients, its sandboxes looked at
+//! from the host. `all::support` is the harness; read its page first.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod all {
+    mod server;
+    mod support;
+}

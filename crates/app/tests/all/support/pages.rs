@@ -1,0 +1,117 @@
+//! Web pages for browsers to open, served by the test itself; it keeps what was asked for.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// A page with something to read, to click and to fill in; what happened stands in `window.seen` and in the title.
+const FORM: &str = "<!doctype html><meta charset=utf-8><title>A form</title>\
+    <style>html,body{margin:0;background:#fff}\
+    #name{position:absolute;left:40px;top:40px;width:400px;height:60px;font-size:32px}\
+    #press{position:absolute;left:40px;top:140px;width:400px;height:80px;font-size:32px}\
+    #said{position:absolute;left:40px;top:260px;font-size:32px}</style>\
+    <input id=name aria-label=Name><button id=press>Press</button><p id=said>nothing yet</p>\
+    <script>window.seen=[];press.onclick=e=>{seen.push(e.isTrusted?'click':'false click');\
+    said.textContent='Hello, '+document.getElementById('name').value;document.title='Pressed'};</script>";
+
+/// Nothing but one colour, so that a picture of it can be judged by one pixel.
+const GREEN: &str = "<!doctype html><title>Green</title><style>html{background:rgb(0,160,80)}</style>";
+
+const INDEX: &str = "<!doctype html><meta charset=utf-8><title>A page</title><h1>It works</h1><a href=/form>A form</a>";
+
+/// A small web server on 127.0.0.1. `/`, `/form` and `/green` are there; [`Pages::put`] adds others.
+pub(crate) struct Pages {
+    address: SocketAddr,
+    shelf: Arc<Shelf>,
+}
+
+#[derive(Default)]
+struct Shelf {
+    pages: Mutex<HashMap<String, String>>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Pages {
+    /// Serves until the test program ends.
+    pub(crate) fn start() -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let pages = Self { address: listener.local_addr()?, shelf: Arc::default() };
+        for (path, html) in [("/", INDEX), ("/form", FORM), ("/green", GREEN)] {
+            pages.put(path, html);
+        }
+        let shelf = Arc::clone(&pages.shelf);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shelf = Arc::clone(&shelf);
+                // One that breaks off is the browser's business.
+                thread::spawn(move || drop(shelf.serve(stream)));
+            }
+        });
+        Ok(pages)
+    }
+
+    /// What `--egress-allow` takes to let a server's browsers come here.
+    pub(crate) fn allow(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Serves `html` at `path` from now on.
+    pub(crate) fn put(&self, path: &str, html: &str) {
+        self.shelf.pages.lock().unwrap().insert(path.to_owned(), html.to_owned());
+    }
+
+    /// Everything that was asked for so far, as `GET /path?query`, in order.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.shelf.asked.lock().unwrap().clone()
+    }
+}
+
+impl Shelf {
+    fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let mut reader = BufReader::new(stream);
+        loop {
+            let mut line = String::new();
+            if reader.by_ref().take(16_384).read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            let mut words = line.split(' ');
+            let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            self.asked.lock().unwrap().push(format!("{method} {target}"));
+            skip_rest(&mut reader)?;
+            let path = target.split('?').next().unwrap_or_default();
+            let found = self.pages.lock().unwrap().get(path).cloned();
+            let (status, body) = found.map_or(("404 Not Found", "nothing here".to_owned()), |page| ("200 OK", page));
+            let length = body.len();
+            write!(
+                reader.get_mut(),
+                "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {length}\r\n\r\n{body}"
+            )?;
+        }
+    }
+}
+
+/// Reads the remaining head and the body, if one is announced.
+fn skip_rest(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.by_ref().take(65_536).read_line(&mut line)?;
+        if line.trim().is_empty() {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().unwrap_or(0);
+        }
+    }
+    std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink()).map(drop)
+}

@@ -1,0 +1,356 @@
+//! The program itself, in a directory and on a port of its own.
+
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::http::{Answer, Request};
+use super::leftovers::{Process, processes_of, remains_of};
+use super::until;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_casement");
+/// To a line on standard output: a database cluster is made, and others may start browsers at the same time.
+const TO_READY: Duration = Duration::from_secs(90);
+/// For a server to end: running requests have 30 s, then its database stops.
+const TO_END: Duration = Duration::from_secs(90);
+/// How much of a server's log a failure shows.
+const SHOWN: usize = 120;
+
+/// Ends a server and its sessions when the test program has died without doing so: then its end of the pipe closes.
+/// A server that was dead already is started once more, since only a server ends sandboxes.
+const WATCHDOG: &str = r#"
+read -r cleaned && exit 0
+stop() { "$1" stop --end-sessions --data-dir "$2" 2>/dev/null; }
+if ! stop "$1" "$2"; then
+  "$1" serve --listen 127.0.0.1:0 --data-dir "$2" --no-default-pool >/dev/null 2>&1 &
+  for try in $(seq 300); do stop "$1" "$2" && break; sleep 0.1; done
+  wait
+fi
+rm -rf "$3"
+"#;
+
+/// How a server is started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    /// What its browsers may reach besides the public internet; see `Pages::allow`.
+    pub(crate) egress_allow: Vec<String>,
+    /// Whether the first start makes the pool `default` of two headless browsers. Two browsers cost seconds of two cores.
+    pub(crate) default_pool: bool,
+    /// Further flags of `casement serve`.
+    pub(crate) flags: Vec<String>,
+    /// Further variables. The test's own `CASEMENT_…` are not handed on.
+    pub(crate) variables: Vec<(String, String)>,
+}
+
+impl Options {
+    /// A server whose browsers may open these pages.
+    pub(crate) fn reaching(pages: &super::Pages) -> Self {
+        Self { egress_allow: vec![pages.allow()], ..Self::default() }
+    }
+}
+
+/// A running server, or one between two lives.
+pub(crate) struct Server {
+    root: TempDir,
+    options: Options,
+    address: SocketAddr,
+    key: String,
+    child: Option<Child>,
+    watchdog: Child,
+}
+
+/// A session as the server answered it.
+#[derive(Clone, Debug)]
+pub(crate) struct Session(pub(crate) Value);
+
+impl Session {
+    /// One of its texts, such as `cdp_ws_url`.
+    pub(crate) fn text(&self, field: &str) -> &str {
+        self.0[field].as_str().unwrap_or_else(|| panic!("the session has no {field}: {}", self.0))
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        self.text("session_id")
+    }
+
+    /// What opens this one session.
+    pub(crate) fn token(&self) -> &str {
+        self.text("cdp_ws_url").split_once("jwt=").map(|(_, token)| token).unwrap()
+    }
+}
+
+impl Server {
+    /// Starts one on an empty directory and waits until it is ready.
+    pub(crate) fn start(options: Options) -> anyhow::Result<Self> {
+        // Sandboxes run as users of their own, which must be able to pass through; sockets want short paths.
+        let open = Permissions::from_mode(0o711);
+        let root = tempfile::Builder::new().prefix("casement-e2e-").permissions(open).tempdir_in("/tmp")?;
+        let watchdog = Command::new("sh")
+            .args(["-c", WATCHDOG, "casement-e2e-watchdog", PROGRAM])
+            .args([&root.path().join("data"), root.path()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("cannot start sh")?;
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Self { root, options, address, key: String::new(), child: None, watchdog };
+        server.begin()?;
+        server.key = fs::read_to_string(server.data_dir().join("api-key")).context("no api-key")?.trim().to_owned();
+        Ok(server)
+    }
+
+    /// Ends the server as `kill -9` does. Its sessions go on.
+    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        let mut child = self.child.take().context("it does not run")?;
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    /// `casement stop`: returns when the server has ended. Its sessions go on.
+    pub(crate) fn stop(&mut self) -> anyhow::Result<ExitStatus> {
+        self.stop_with(&[])
+    }
+
+    /// Starts the server again on the same directory and the same port. It must have ended.
+    pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
+        ensure!(self.child.is_none(), "it runs already: kill() or stop() first");
+        self.begin()
+    }
+
+    /// The server's process.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The key that the first start made.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.root.path().join("data")
+    }
+
+    /// Everything that the server and its sandboxes run.
+    pub(crate) fn processes(&self) -> Vec<Process> {
+        processes_of(self.root.path())
+    }
+
+    /// All that it has logged so far, over all its lives.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    /// Another command of the program on the same directory: `server.command(&["keys", "list"])`.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(words).arg("--data-dir").arg(self.data_dir());
+        self.clean(&mut command);
+        command
+    }
+
+    /// A request with the server's key.
+    pub(crate) fn send(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        let request = Request::new(method, path).bearer(&self.key);
+        body.map_or_else(|| request.clone(), |body| request.clone().json(body)).send(self.address)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Answer> {
+        self.send("GET", path, None)
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+        self.send("POST", path, Some(body))
+    }
+
+    pub(crate) fn delete(&self, path: &str) -> anyhow::Result<Answer> {
+        self.send("DELETE", path, None)
+    }
+
+    /// A new session outside of any pool.
+    pub(crate) fn create(&self, body: &Value) -> anyhow::Result<Session> {
+        Ok(Session(self.post("/browsers", body)?.expect(201)?.json()?))
+    }
+
+    /// A session like most tests need it.
+    pub(crate) fn headless(&self) -> anyhow::Result<Session> {
+        self.create(&json!({ "headless": true, "timeout_seconds": 600 }))
+    }
+
+    /// A browser of the pool.
+    pub(crate) fn acquire(&self, pool: &str) -> anyhow::Result<Session> {
+        let answer = self.post(&format!("/browser_pools/{pool}/acquire"), &json!({ "acquire_timeout_seconds": 60 }))?;
+        Ok(Session(answer.expect(200)?.json()?))
+    }
+
+    pub(crate) fn release(&self, pool: &str, session: &Session) -> anyhow::Result<()> {
+        let body = json!({ "session_id": session.id() });
+        self.post(&format!("/browser_pools/{pool}/release"), &body)?.expect(204).map(drop)
+    }
+
+    /// Waits until the pool has so many browsers that nobody uses.
+    pub(crate) fn until_available(&self, pool: &str, count: u64) -> anyhow::Result<()> {
+        let path = format!("/browser_pools/{pool}");
+        until(&format!("{count} browsers in the pool {pool}"), Duration::from_secs(90), || {
+            let found = self.get(&path).ok()?.json().ok()?;
+            (found["available_count"] == count).then_some(())
+        })
+    }
+
+    /// Sends a signal to one process, which must belong to this server.
+    pub(crate) fn signal(&self, process: &Process, signal: Signal) -> anyhow::Result<()> {
+        let pid = Pid::from_raw(process.pid).context("no pid")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.root.path().join("log")
+    }
+
+    fn clean(&self, command: &mut Command) {
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CASEMENT_")) {
+            command.env_remove(name);
+        }
+        command.envs(self.options.variables.iter().map(|(name, value)| (name, value)));
+    }
+
+    /// Starts the program and reads where it listens.
+    fn begin(&mut self) -> anyhow::Result<()> {
+        let mut command = self.command(&["serve", "--listen", &self.address.to_string()]);
+        for allowed in &self.options.egress_allow {
+            command.args(["--egress-allow", allowed]);
+        }
+        if !self.options.default_pool {
+            command.arg("--no-default-pool");
+        }
+        let log = File::options().create(true).append(true).open(self.log_file())?;
+        // Ctrl-C at the terminal is for the test program; the watchdog does the rest.
+        command.args(&self.options.flags).stdout(Stdio::piped()).stderr(log).stdin(Stdio::null()).process_group(0);
+        let mut child = command.spawn().with_context(|| format!("cannot start {PROGRAM}"))?;
+        let lines = lines_of(child.stdout.take().context("no standard output")?);
+        self.child = Some(child);
+        self.address = self.until_ready(&lines)?;
+        Ok(())
+    }
+
+    fn until_ready(&mut self, lines: &mpsc::Receiver<String>) -> anyhow::Result<SocketAddr> {
+        let address = |line: &str| line.strip_prefix("casement ready http://").map(str::parse::<SocketAddr>);
+        let mut heard = Vec::new();
+        until("`casement ready` on standard output", TO_READY, || {
+            if let Ok(line) = lines.try_recv() {
+                heard.push(line);
+            }
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            heard.iter().find_map(|line| address(line)).map(Ok).or_else(|| ended.map(Err))
+        })
+        .and_then(|found| match found {
+            Ok(address) => address.context("the address is none"),
+            Err(status) => bail!("the server ended before it was ready: {status}"),
+        })
+        .with_context(|| format!("the end of its log:\n{}", end_of(&self.log())))
+    }
+
+    fn stop_with(&mut self, flags: &[&str]) -> anyhow::Result<ExitStatus> {
+        let mut child = self.child.take().context("it does not run")?;
+        let mut stopping = self.command(&[&["stop"], flags].concat()).spawn()?;
+        let ended = until("`casement stop` returns and the server has ended", TO_END, || {
+            let both = (child.try_wait().ok()?, stopping.try_wait().ok()?);
+            both.0.zip(both.1)
+        });
+        match ended {
+            Ok((status, stopped)) => {
+                ensure!(stopped.success(), "`casement stop`: {stopped}");
+                Ok(status)
+            }
+            Err(error) => {
+                // Neither may outlive the test.
+                for program in [&mut stopping, &mut child] {
+                    drop(program.kill());
+                    drop(program.wait());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends everything, also what a killed server left, and says what is still there.
+    fn end(&mut self) -> anyhow::Result<()> {
+        if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
+            self.child = None;
+        }
+        if self.child.is_none() {
+            self.begin()?;
+        }
+        self.stop_with(&["--end-sessions"])?;
+        let root = self.root.path();
+        let nothing = || remains_of(root).is_empty().then_some(());
+        until("nothing of the server is left", Duration::from_secs(10), nothing)
+            .with_context(|| format!("left behind:\n  {}", remains_of(root).join("\n  ")))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let ended = self.end();
+        if ended.is_err() {
+            kill_remains(self.root.path());
+        }
+        if let Some(mut pipe) = self.watchdog.stdin.take() {
+            drop(pipe.write_all(b"cleaned\n"));
+        }
+        drop(self.watchdog.wait());
+        if thread::panicking() {
+            eprintln!("the end of the server's log:\n{}", end_of(&self.log()));
+            ended.unwrap_or_else(|error| eprintln!("the server did not end well either: {error:#}"));
+        } else if let Err(error) = ended {
+            panic!("the server did not end well: {error:#}\nthe end of its log:\n{}", end_of(&self.log()));
+        }
+    }
+}
+
+/// The machine stays clean although the program failed; the test has failed with the list.
+fn kill_remains(root: &Path) {
+    for process in processes_of(root) {
+        if let Some(pid) = Pid::from_raw(process.pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Reads on for as long as the program writes, so that it never waits for us.
+fn lines_of(output: impl std::io::Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            drop(sender.send(line));
+        }
+    });
+    receiver
+}
+
+fn end_of(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(SHOWN)..].join("\n")
+}
