@@ -182,37 +182,39 @@ impl Browser {
 
     /// Brings one page to size by moving its window's edges as far as the page differs from what it should be.
     async fn fit(&self, page: &Page, viewport: Viewport, may_raise: bool) -> Result<(), CdpError> {
+        let mut seen = self.look(&page.session, BROWSER).await?;
         for _ in 0..ATTEMPTS {
-            let seen = self.settled(page, viewport).await?;
-            if seen.has(viewport) {
-                return Ok(());
-            }
-            let target = json!({ "targetId": page.target });
-            if seen.hidden && !may_raise {
+            if seen.has(viewport) || (seen.hidden && !may_raise) {
                 return Ok(());
             }
             if seen.hidden {
+                let target = json!({ "targetId": page.target });
                 self.cdp.call(None, "Target.activateTarget", target, BROWSER).await?;
-                continue;
+            } else {
+                self.move_edges(page, viewport, seen).await?;
             }
-            let window = self.cdp.call(None, "Browser.getWindowForTarget", target, BROWSER).await?;
-            let side = |key: &str, want: u32, have: i64, guess: u32| {
-                let now = window["bounds"][key].as_i64().unwrap_or_else(|| i64::from(guess));
-                now + i64::from(want) - have
-            };
-            let bounds = json!({
-                "width": side("width", viewport.width, seen.width, viewport.width),
-                "height": side("height", viewport.height, seen.height, viewport.height + WINDOW_FRAME),
-            });
-            let params = json!({ "windowId": window["windowId"], "bounds": bounds });
-            self.cdp.call(None, "Browser.setWindowBounds", params, BROWSER).await?;
+            seen = self.settled(page, viewport).await?;
         }
-        let seen = self.settled(page, viewport).await?;
-        if seen.has(viewport) || seen.hidden {
+        if seen.has(viewport) {
             return Ok(());
         }
         let message = format!("the page stays at {} × {}", seen.width, seen.height);
         Err(CdpError::Refused { method: "Browser.setWindowBounds", message })
+    }
+
+    async fn move_edges(&self, page: &Page, viewport: Viewport, seen: Seen) -> Result<(), CdpError> {
+        let target = json!({ "targetId": page.target });
+        let window = self.cdp.call(None, "Browser.getWindowForTarget", target, BROWSER).await?;
+        let side = |key: &str, want: u32, have: i64, guess: u32| {
+            let now = window["bounds"][key].as_i64().unwrap_or_else(|| i64::from(guess));
+            now + i64::from(want) - have
+        };
+        let bounds = json!({
+            "width": side("width", viewport.width, seen.width, viewport.width),
+            "height": side("height", viewport.height, seen.height, viewport.height + WINDOW_FRAME),
+        });
+        let params = json!({ "windowId": window["windowId"], "bounds": bounds });
+        self.cdp.call(None, "Browser.setWindowBounds", params, BROWSER).await.map(drop)
     }
 
     /// The page as it is once it has its size, or after the time it gets for that.
@@ -220,7 +222,7 @@ impl Browser {
         let deadline = Instant::now() + SETTLE;
         loop {
             let seen = self.look(&page.session, BROWSER).await?;
-            if seen.has(viewport) || seen.hidden || Instant::now() >= deadline {
+            if seen.has(viewport) || Instant::now() >= deadline {
                 return Ok(seen);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -26,6 +26,7 @@ async fn a_headless_session_from_its_start_to_its_crash() {
 
     chromium_is_sandboxed(&sandbox, &status);
     sandbox.memory("casement-agent");
+    sandbox.memory("chromium");
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);
     let page = cdp.attach(&target).await;
@@ -52,6 +53,7 @@ async fn a_headless_session_that_hides_nothing_has_exact_pages_and_pictures_too(
     let sandbox = Sandbox::start(&config(true));
     let status = tokio::time::timeout(Duration::from_secs(10), sandbox.ready("headless")).await.unwrap();
     assert_eq!(status.state, State::Ready);
+    sandbox.memory("chromium");
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);
     let page = cdp.attach(&target).await;
@@ -150,7 +152,9 @@ async fn every_page_has_the_size_of_the_viewport(sandbox: &Sandbox, cdp: &mut Cd
     let larger = Viewport { width: 1280, height: 960, refresh_rate: 60 };
     let client = sandbox.client().await;
     for viewport in [smaller, larger] {
+        let began = Instant::now();
         client.viewport(viewport).await.unwrap();
+        println!("viewport of {} pages: {:?}", cdp.pages().await.len(), began.elapsed());
         let wanted = format!("{}x{}", viewport.width, viewport.height);
         for session in [page, &tab, &window] {
             assert_eq!(cdp.evaluate(session, size).await, json!(wanted));

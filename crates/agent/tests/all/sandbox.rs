@@ -105,13 +105,17 @@ impl Sandbox {
         named.min().expect("an agent runs")
     }
 
-    /// Prints what the processes of this name take.
+    /// Prints what the processes of this name take together.
     pub(crate) fn memory(&self, name: &str) {
-        for pid in self.processes(name).into_iter().filter(|pid| is_named(*pid, name)) {
-            let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-            let sizes: Vec<&str> = rollup.lines().filter(|line| line.starts_with("Pss")).collect();
-            println!("memory of {name}: {}", sizes.join(", "));
-        }
+        let processes = self.processes(name).into_iter().filter(|pid| is_named(*pid, name));
+        let size = |pid: u32, key: &str| {
+            let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+            rollup.lines().find_map(|line| line.strip_prefix(key)?.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        };
+        let sizes: Vec<_> = processes.map(|pid| (size(pid, "Pss:"), size(pid, "Pss_Anon:"))).collect();
+        let sum = |all: &mut dyn Iterator<Item = Option<u64>>| all.flatten().sum::<u64>();
+        let (all, own) = (sum(&mut sizes.iter().map(|s| s.0)), sum(&mut sizes.iter().map(|s| s.1)));
+        println!("memory of {} {name}: {all} KiB, {own} of it anonymous", sizes.len());
     }
 
     /// Waits for the end of the sandbox.
