@@ -1,0 +1,3 @@
+//! What the HTTP layer promises, without a browser and without a database.
+
+mod relay;

@@ -1,0 +1,138 @@
+//! Every end of a relay tells its reason, where a reason can stand.
+
+use casement_http::relay::{CloseReason, Limits};
+use pretty_assertions::assert_eq;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::support::{Server, close_payload, eventually, frame, frame_header, read_frame, soon};
+
+#[test]
+fn close_codes_are_those_of_the_documentation() {
+    let table: Vec<_> = CloseReason::ALL.iter().map(|reason| (reason.code(), reason.as_str())).collect();
+    let expected = [
+        (4000, "deleted"),
+        (4001, "idle_timeout"),
+        (4002, "crashed"),
+        (4003, "released"),
+        (4004, "browser_restarted"),
+        (4005, "slow_reader"),
+        (4006, "oom"),
+        (1012, "drain"),
+        (1009, "message_too_big"),
+        (1002, "protocol_error"),
+        (1008, "policy"),
+    ];
+    assert_eq!(table, expected);
+}
+
+#[actix_web::test]
+async fn the_close_frame_stands_between_two_frames() {
+    for reason in CloseReason::ALL {
+        let server = Server::start().await;
+        let (mut client, mut upstream, _) = server.pair("/cdp").await;
+        upstream.write_all(&frame(true, 1, b"the last message", None)).await.unwrap();
+        assert_eq!(soon(read_frame(&mut client)).await, (1, b"the last message".to_vec()));
+        server.shared.end.end(reason);
+        assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(reason.code(), reason.as_str())));
+        drop(client);
+        eventually("the relay is over", || server.open() == 0).await;
+        let mut rest = Vec::new();
+        let _ = soon(upstream.read_to_end(&mut rest)).await;
+    }
+}
+
+#[actix_web::test]
+async fn inside_an_unfinished_frame_the_connection_just_ends() {
+    let server = Server::start().await;
+    let (mut client, mut upstream, _) = server.pair("/cdp").await;
+    let mut begun = frame_header(true, 2, 1000, false);
+    begun.extend([7; 10]);
+    upstream.write_all(&begun).await.unwrap();
+    let mut seen = vec![0; begun.len()];
+    soon(client.read_exact(&mut seen)).await.unwrap();
+    server.shared.end.end(CloseReason::Deleted);
+    let mut rest = Vec::new();
+    soon(client.read_to_end(&mut rest)).await.unwrap();
+    assert_eq!(rest, b"");
+}
+
+#[actix_web::test]
+async fn a_relay_that_comes_after_the_end_is_told_at_once() {
+    let server = Server::start().await;
+    server.shared.end.end(CloseReason::IdleTimeout);
+    server.shared.end.end(CloseReason::Deleted);
+    let (mut client, _upstream, _) = server.pair("/cdp").await;
+    assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(4001, "idle_timeout")));
+}
+
+#[actix_web::test]
+async fn a_browser_that_just_dies_has_crashed() {
+    let server = Server::start().await;
+    let (mut client, upstream, _) = server.pair("/cdp").await;
+    drop(upstream);
+    assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(4002, "crashed")));
+}
+
+#[actix_web::test]
+async fn the_sessions_own_reason_goes_before_crashed() {
+    let server = Server::with(Limits { crash_grace: Duration::from_secs(15), ..Limits::default() }).await;
+    let (mut client, upstream, _) = server.pair("/cdp").await;
+    drop(upstream);
+    client.write_all(&frame(true, 1, b"anybody?", Some([1; 4]))).await.unwrap();
+    server.shared.end.end(CloseReason::Oom);
+    assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(4006, "oom")));
+}
+
+#[actix_web::test]
+async fn the_browsers_own_close_frame_passes_and_is_the_last() {
+    let server = Server::start().await;
+    let (mut client, mut upstream, _) = server.pair("/cdp").await;
+    upstream.write_all(&frame(true, 8, &close_payload(1000, "bye"), None)).await.unwrap();
+    drop(upstream);
+    assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1000, "bye")));
+    let mut rest = Vec::new();
+    soon(client.read_to_end(&mut rest)).await.unwrap();
+    assert_eq!(rest, b"");
+}
+
+#[actix_web::test]
+async fn a_client_that_goes_takes_its_browser_connection_along() {
+    let server = Server::start().await;
+    let (mut client, mut upstream, _) = server.pair("/cdp").await;
+    assert_eq!(server.open(), 1);
+    let farewell = frame(true, 1, b"Browser.close", Some([9; 4]));
+    client.write_all(&farewell).await.unwrap();
+    drop(client);
+    let mut seen = Vec::new();
+    let _ = soon(upstream.read_to_end(&mut seen)).await;
+    assert_eq!(seen, farewell, "what it said before it went still arrives");
+    eventually("the relay is over", || server.open() == 0).await;
+}
+
+#[actix_web::test]
+async fn a_message_above_the_limit_is_refused_by_its_header_alone() {
+    let server = Server::start().await;
+    let (mut client, mut upstream, _) = server.pair("/cdp").await;
+    let mut header = frame_header(true, 2, 100 * 1024 * 1024 + 1, true);
+    header.extend([1; 4]);
+    client.write_all(&header).await.unwrap();
+    assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1009, "message_too_big")));
+    drop(client);
+    let mut seen = Vec::new();
+    let _ = soon(upstream.read_to_end(&mut seen)).await;
+    assert_eq!(seen, b"", "nothing of it reached the browser");
+}
+
+#[actix_web::test]
+async fn an_upstream_that_refuses_the_handshake_leaves_an_ordinary_answer() {
+    let server = Server::start().await;
+    let refuse = async {
+        let (mut upstream, _) = server.upstream.accept().await.unwrap();
+        super::support::read_head(&mut upstream).await;
+        upstream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+    };
+    let ((_, head), ()) = tokio::join!(super::support::connect(server.address, "/cdp", ""), refuse);
+    assert!(head.starts_with("HTTP/1.1 502"), "{head}");
+    eventually("nothing stays open", || server.open() == 0).await;
+}

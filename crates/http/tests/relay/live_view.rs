@@ -1,0 +1,167 @@
+//! The live view, against a browser that the tests play.
+
+use casement_http::{live_view, relay::CloseReason};
+use futures_util::{SinkExt as _, StreamExt as _};
+use pretty_assertions::assert_eq;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{WebSocketStream, accept_async, client_async, tungstenite::Message};
+
+use super::support::{Server, eventually, soon};
+
+type Socket = WebSocketStream<TcpStream>;
+
+async fn pair(server: &Server, access: &str) -> (Socket, Socket) {
+    let client = TcpStream::connect(server.address).await.unwrap();
+    let url = format!("ws://casement.test/live/{access}");
+    let browser = async { accept_async(server.upstream.accept().await.unwrap().0).await.unwrap() };
+    let (client, browser) = soon(async { tokio::join!(client_async(url, client), browser) }).await;
+    (client.unwrap().0, browser)
+}
+
+async fn json_of(socket: &mut Socket) -> Value {
+    loop {
+        match soon(socket.next()).await.unwrap().unwrap() {
+            Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+            Message::Ping(_) | Message::Pong(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The next command with this method; others are passed over.
+async fn command(browser: &mut Socket, method: &str) -> Value {
+    loop {
+        let command = json_of(browser).await;
+        if command["method"] == method {
+            return command;
+        }
+    }
+}
+
+async fn say(socket: &mut Socket, value: Value) {
+    socket.send(Message::text(value.to_string())).await.unwrap();
+}
+
+/// Plays a browser with one tab until its screencast runs.
+async fn cast(browser: &mut Socket) {
+    let discover = command(browser, "Target.setDiscoverTargets").await;
+    let info = json!({"targetId": "T", "type": "page", "title": "<script>x</script>", "url": "https://a.test/"});
+    say(browser, json!({"method": "Target.targetCreated", "params": {"targetInfo": info}})).await;
+    say(browser, json!({"id": discover["id"], "result": {}})).await;
+    let attach = command(browser, "Target.attachToTarget").await;
+    assert_eq!(attach["params"]["targetId"], "T");
+    say(browser, json!({"id": attach["id"], "result": {"sessionId": "S"}})).await;
+    assert_eq!(command(browser, "Page.startScreencast").await["sessionId"], "S");
+}
+
+async fn frame(browser: &mut Socket, number: u64) {
+    let params = json!({"data": "/9j/", "sessionId": number, "metadata": {"deviceWidth": 800, "deviceHeight": 600}});
+    say(browser, json!({"method": "Page.screencastFrame", "sessionId": "S", "params": params})).await;
+}
+
+async fn picture(client: &mut Socket) -> Vec<u8> {
+    loop {
+        if let Message::Binary(bytes) = soon(client.next()).await.unwrap().unwrap() {
+            return bytes.to_vec();
+        }
+    }
+}
+
+#[actix_web::test]
+async fn frames_pass_and_are_acknowledged_when_the_page_has_drawn_them() {
+    let server = Server::start().await;
+    let (mut client, mut browser) = pair(&server, "view").await;
+    assert_eq!(json_of(&mut client).await, json!({"t": "hello", "input": false, "view_url": null}));
+    cast(&mut browser).await;
+    frame(&mut browser, 1).await;
+    assert_eq!(command(&mut browser, "Page.screencastFrameAck").await["params"]["sessionId"], 1);
+    frame(&mut browser, 2).await;
+    assert_eq!(picture(&mut client).await, [0xff, 0xd8, 0xff]);
+    assert_eq!(picture(&mut client).await, [0xff, 0xd8, 0xff]);
+    // The second waits for the page: the next command is what the page causes, and the acknowledgement follows it.
+    say(&mut client, json!({"t": "size", "w": 100_000, "h": 0})).await;
+    let next = json_of(&mut browser).await;
+    assert_eq!(
+        (&next["method"], &next["params"]["maxWidth"], &next["params"]["maxHeight"]),
+        (&json!("Page.startScreencast"), &json!(1920), &json!(64))
+    );
+    say(&mut client, json!({"t": "ack"})).await;
+    assert_eq!(command(&mut browser, "Page.screencastFrameAck").await["params"]["sessionId"], 2);
+}
+
+#[actix_web::test]
+async fn who_may_only_look_cannot_touch() {
+    let server = Server::start().await;
+    let (mut client, mut browser) = pair(&server, "view").await;
+    cast(&mut browser).await;
+    for input in [
+        json!({"t": "mouse", "k": "down", "x": 0.5, "y": 0.5, "b": "left"}),
+        json!({"t": "wheel", "x": 0.5, "y": 0.5, "dx": 0, "dy": 10}),
+        json!({"t": "key", "k": "down", "key": "a", "text": "a"}),
+        json!({"t": "text", "s": "hello"}),
+        json!({"t": "tab", "id": "T"}),
+        json!({"t": "size", "w": 500, "h": 500}),
+    ] {
+        say(&mut client, input).await;
+    }
+    assert_eq!(json_of(&mut browser).await["method"], "Page.startScreencast", "only the last one was obeyed");
+}
+
+#[actix_web::test]
+async fn who_may_drive_moves_the_mouse_types_and_pastes() {
+    let server = Server::start().await;
+    let (mut client, mut browser) = pair(&server, "drive").await;
+    cast(&mut browser).await;
+    frame(&mut browser, 1).await;
+    command(&mut browser, "Page.screencastFrameAck").await;
+    say(
+        &mut client,
+        json!({"t": "mouse", "k": "down", "x": 0.5, "y": 7, "b": "left", "held": 255, "n": 200, "m": 255}),
+    )
+    .await;
+    let mouse = json_of(&mut browser).await["params"].clone();
+    let expected = json!({"type": "mousePressed", "x": 400.0, "y": 600.0, "button": "left", "buttons": 31, "clickCount": 3, "modifiers": 15});
+    assert_eq!(mouse, expected);
+    say(&mut client, json!({"t": "key", "k": "down", "key": "ä", "code": "Quote", "text": "ä", "vk": 222})).await;
+    let key = json_of(&mut browser).await["params"].clone();
+    assert_eq!((&key["type"], &key["text"], &key["code"]), (&json!("keyDown"), &json!("ä"), &json!("Quote")));
+    say(&mut client, json!({"t": "key", "k": "down", "key": "a", "code": "KeyA", "vk": 65, "m": 2})).await;
+    let shortcut = json_of(&mut browser).await["params"].clone();
+    assert_eq!((&shortcut["type"], shortcut.get("text")), (&json!("rawKeyDown"), None));
+    say(&mut client, json!({"t": "text", "s": "line\nline"})).await;
+    assert_eq!(json_of(&mut browser).await["params"], json!({"text": "line\nline"}));
+}
+
+#[actix_web::test]
+async fn the_view_ends_with_the_sessions_reason() {
+    let server = Server::start().await;
+    let (mut client, _browser) = pair(&server, "drive").await;
+    json_of(&mut client).await;
+    server.shared.end.end(CloseReason::Released);
+    let close = soon(client.next()).await.unwrap().unwrap();
+    let Message::Close(Some(close)) = close else { panic!("{close:?}") };
+    assert_eq!((u16::from(close.code), close.reason.as_str()), (4003, "released"));
+    eventually("it is over", || server.open() == 0).await;
+}
+
+#[actix_web::test]
+async fn a_viewer_that_goes_leaves_nothing_open() {
+    let server = Server::start().await;
+    let (client, mut browser) = pair(&server, "view").await;
+    assert_eq!(server.open(), 1);
+    drop(client);
+    while soon(browser.next()).await.is_some_and(|message| message.is_ok()) {}
+    eventually("it is over", || server.open() == 0).await;
+}
+
+#[test]
+fn the_page_takes_nothing_from_elsewhere_and_nothing_inline() {
+    let page = live_view::page();
+    let policy = page.headers().get("content-security-policy").unwrap().to_str().unwrap().to_owned();
+    assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    for name in ["live.js", "live.css"] {
+        assert_eq!(live_view::asset(name).unwrap().headers().get("x-content-type-options").unwrap(), "nosniff");
+    }
+    assert!(live_view::asset("../mod.rs").is_none());
+}

@@ -1,0 +1,115 @@
+//! Memory stays bounded, whoever does not read.
+
+use std::time::{Duration, Instant};
+
+use casement_http::relay::Limits;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+use super::support::{Server, close_payload, eventually, frame, frame_header, soon};
+
+const MIB: usize = 1024 * 1024;
+
+/// This process's resident memory, in bytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+/// Writes `block` over and over until nothing is taken for half a second; answers how much was.
+async fn flood(to: &mut TcpStream, block: &[u8], most: usize) -> usize {
+    let mut taken = 0;
+    while taken < most {
+        match timeout(Duration::from_millis(500), to.write(block)).await {
+            Ok(Ok(written)) => taken += written,
+            Ok(Err(_)) | Err(_) => break,
+        }
+    }
+    taken
+}
+
+#[actix_web::test]
+async fn a_client_that_does_not_read_stops_the_reading_of_the_browser() {
+    let server = Server::start().await;
+    let (client, mut upstream, _) = server.pair("/cdp").await;
+    upstream.write_all(&frame_header(true, 2, 1 << 40, false)).await.unwrap();
+    let taken = flood(&mut upstream, &vec![0; 64 * 1024], 256 * MIB).await;
+    // Nearly all of it sits in the kernel's buffers of two loopback connections.
+    assert!(taken < 24 * MIB, "{taken} bytes were taken for a client that reads none");
+    drop(client);
+}
+
+#[actix_web::test]
+async fn a_browser_that_does_not_read_stops_the_reading_of_the_client() {
+    let server = Server::with(Limits { client_message: u64::MAX, ..Limits::default() }).await;
+    let (mut client, upstream, _) = server.pair("/cdp").await;
+    client.write_all(&frame_header(true, 2, 1 << 40, true)).await.unwrap();
+    let taken = flood(&mut client, &vec![0; 64 * 1024], 256 * MIB).await;
+    assert!(taken < 24 * MIB, "{taken} bytes were taken for a browser that reads none");
+    drop(upstream);
+}
+
+#[actix_web::test]
+async fn a_client_that_stalls_too_long_is_a_slow_reader() {
+    let server = Server::with(Limits { stall: Duration::from_millis(300), ..Limits::default() }).await;
+    let (mut client, mut upstream, _) = server.pair("/cdp").await;
+    // One-byte frames of three bytes each: most places in the stream are close to a boundary.
+    let block = frame(true, 2, b"x", None).repeat(20_000);
+    // The flood ends when nothing was taken for half a second, which is above the limit.
+    flood(&mut upstream, &block, 256 * MIB).await;
+    let mut seen = Vec::new();
+    soon(client.read_to_end(&mut seen)).await.unwrap();
+    let close = frame(true, 8, &close_payload(4005, "slow_reader"), None);
+    // A cut inside a frame leaves no place for the close frame, and the connection just ends.
+    let between = (seen.len() - if seen.ends_with(&close) { close.len() } else { 0 }) % 3 == 0;
+    assert_eq!(seen.ends_with(&close), between, "the close frame stands exactly where it may");
+    eventually("the relay is over", || server.open() == 0).await;
+}
+
+/// One message of `length` bytes, streamed from one end to the other; answers the most memory seen meanwhile.
+async fn stream(from: &mut TcpStream, to: &mut TcpStream, length: usize, masked: bool) -> usize {
+    let mut head = frame_header(true, 2, length as u64, masked);
+    head.extend(if masked { &[0; 4][..] } else { &[] });
+    let total = head.len() + length;
+    let block = vec![0xA5; 256 * 1024];
+    let send = async {
+        from.write_all(&head).await.unwrap();
+        let mut left = length;
+        while left > 0 {
+            let part = left.min(block.len());
+            from.write_all(&block[..part]).await.unwrap();
+            left -= part;
+        }
+    };
+    let receive = async {
+        let (mut seen, mut most, mut buffer) = (0, 0, vec![0; 256 * 1024]);
+        while seen < total {
+            let read = to.read(&mut buffer).await.unwrap();
+            assert!(read > 0, "ended after {seen} bytes");
+            let payload = &buffer[head.len().saturating_sub(seen).min(read)..read];
+            assert!(payload.iter().all(|byte| *byte == 0xA5));
+            seen += read;
+            most = most.max(resident());
+        }
+        assert_eq!(seen, total);
+        most
+    };
+    tokio::join!(send, receive).1
+}
+
+#[actix_web::test]
+async fn a_hundred_megabytes_pass_both_ways_in_a_few_of_memory() {
+    let server = Server::start().await;
+    let (mut client, mut upstream, _) = server.pair("/cdp").await;
+    let before = resident();
+    let begun = Instant::now();
+    let up = timeout(Duration::from_secs(120), stream(&mut client, &mut upstream, 100 * MIB, true)).await.unwrap();
+    let down = timeout(Duration::from_secs(120), stream(&mut upstream, &mut client, 256 * MIB, false)).await.unwrap();
+    // Other tests of this process run at the same time; a message held anywhere would be far above this.
+    let growth = up.max(down).saturating_sub(before);
+    assert!(growth < 48 * MIB, "{growth} bytes more after {:?}", begun.elapsed());
+}

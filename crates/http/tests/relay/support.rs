@@ -1,0 +1,327 @@
+//! A server in this process with the relay's routes, and raw WebSocket peers on both sides of it.
+
+use std::{
+    net::{SocketAddr, TcpListener as StdListener},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::ServerHandle, web};
+use async_trait::async_trait;
+use casement_http::{
+    live_view::{Access, LiveView},
+    relay::{Channel, ClientHandshake, Dial, DialError, EndSender, Limits, Relay, end_signal, on_connect},
+    webdriver::{BidiRelay, ClassicRequest, forward},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use url::Url;
+
+/// Nothing in these tests takes this long unless it hangs.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Awaits, but not for ever.
+pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, what).await.expect("this should have happened by now")
+}
+
+/// Polls until `condition` holds.
+pub(super) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Everything that a handler of the test server needs.
+pub(super) struct Shared {
+    pub(super) upstream: SocketAddr,
+    pub(super) end: EndSender,
+    pub(super) limits: Limits,
+    /// Guards alive: relays that count as open.
+    pub(super) open: Arc<AtomicUsize>,
+}
+
+struct Guard(Arc<AtomicUsize>);
+
+impl Guard {
+    fn new(open: &Arc<AtomicUsize>) -> Box<Self> {
+        open.fetch_add(1, Ordering::SeqCst);
+        Box::new(Self(open.clone()))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct To(SocketAddr);
+
+#[async_trait]
+impl Dial for To {
+    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
+        std::net::TcpStream::connect(self.0).map_err(|error| DialError::Unavailable(Box::new(error)))
+    }
+
+    async fn cdp_path(&self) -> Result<String, DialError> {
+        Ok("/devtools/browser/1".to_owned())
+    }
+}
+
+/// The running server and the listener that plays the inside of the session.
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    pub(super) upstream: TcpListener,
+    pub(super) shared: web::Data<Shared>,
+    handle: ServerHandle,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The future of `stop` only waits; the order is given by the call.
+        drop(self.handle.stop(false));
+    }
+}
+
+impl Server {
+    pub(super) async fn start() -> Self {
+        Self::with(Limits::default()).await
+    }
+
+    pub(super) async fn with(limits: Limits) -> Self {
+        let upstream = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let shared = web::Data::new(Shared {
+            upstream: upstream.local_addr().unwrap(),
+            end: end_signal().0,
+            limits,
+            open: Arc::default(),
+        });
+        let data = shared.clone();
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = HttpServer::new(move || {
+            App::new()
+                .app_data(data.clone())
+                .route("/cdp", web::get().to(cdp))
+                .route("/webdriver", web::get().to(bidi))
+                .route("/wd/{tail:.*}", web::route().to(classic))
+                .route("/live/{access}", web::get().to(live))
+        })
+        .workers(1)
+        .h1_allow_half_closed(false)
+        .on_connect(on_connect)
+        .disable_signals()
+        .listen(listener)
+        .unwrap()
+        .run();
+        let handle = server.handle();
+        actix_web::rt::spawn(server);
+        Self { address, upstream, shared, handle }
+    }
+
+    pub(super) fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// A client and the upstream connection of its relay, both after their handshakes, with what the upstream saw.
+    pub(super) async fn pair(&self, path: &str) -> (TcpStream, TcpStream, String) {
+        let (client, upstream) = tokio::join!(connect(self.address, path, ""), accept(&self.upstream));
+        assert!(client.1.starts_with("HTTP/1.1 101"), "{}", client.1);
+        (client.0, upstream.0, upstream.1)
+    }
+}
+
+/// The address that clients of BiDi are told in these tests.
+pub(super) fn public_url() -> Url {
+    "wss://casement.test/vm/S/webdriver?jwt=TOKEN".parse().unwrap()
+}
+
+fn failed(error: impl std::fmt::Display) -> HttpResponse {
+    HttpResponse::BadGateway().body(error.to_string())
+}
+
+async fn cdp(request: HttpRequest, payload: web::Payload, shared: web::Data<Shared>) -> HttpResponse {
+    let handshake = match ClientHandshake::read(&request) {
+        Ok(handshake) => handshake,
+        Err(bad) => return HttpResponse::BadRequest().body(bad.to_string()),
+    };
+    let relay = Relay {
+        channel: Channel::Cdp,
+        path: To(shared.upstream).cdp_path().await.unwrap(),
+        end: shared.end.signal(),
+        limits: shared.limits,
+        guard: Guard::new(&shared.open),
+    };
+    let upstream = To(shared.upstream).dial(Channel::Cdp).await.unwrap();
+    relay.open(&handshake, payload, upstream).await.unwrap_or_else(failed)
+}
+
+async fn bidi(request: HttpRequest, payload: web::Payload, shared: web::Data<Shared>) -> HttpResponse {
+    let relay = BidiRelay {
+        webdriver_url: public_url(),
+        end: shared.end.signal(),
+        limits: shared.limits,
+        guard: Guard::new(&shared.open),
+    };
+    let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();
+    relay.open(&ClientHandshake::read(&request).unwrap(), payload, upstream).await.unwrap_or_else(failed)
+}
+
+async fn classic(request: HttpRequest, body: web::Bytes, shared: web::Data<Shared>) -> HttpResponse {
+    let tail = request.uri().path().strip_prefix("/wd/").unwrap();
+    match ClassicRequest::check(request.method(), tail, body) {
+        Ok(command) => {
+            let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();
+            forward(command, upstream, &public_url()).await.unwrap_or_else(|error| error.response())
+        }
+        Err(error) => error.response(),
+    }
+}
+
+async fn live(
+    request: HttpRequest,
+    payload: web::Payload,
+    access: web::Path<String>,
+    shared: web::Data<Shared>,
+) -> HttpResponse {
+    let view = LiveView {
+        dial: Arc::new(To(shared.upstream)),
+        access: if access.as_str() == "drive" { Access::Drive } else { Access::View },
+        view_url: None,
+        end: shared.end.signal(),
+        guard: Guard::new(&shared.open),
+    };
+    view.open(&request, payload).await.unwrap_or_else(failed)
+}
+
+/// Sends a client's handshake with `extra` header lines; answers the connection and the head of the answer.
+pub(super) async fn connect(address: SocketAddr, path: &str, extra: &str) -> (TcpStream, String) {
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.set_nodelay(true).unwrap();
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: casement.test\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{extra}\r\n"
+    );
+    client.write_all(request.as_bytes()).await.unwrap();
+    let head = soon(read_head(&mut client)).await;
+    (client, head)
+}
+
+/// Accepts the relay's own handshake.
+pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, String) {
+    let (mut upstream, _) = soon(listener.accept()).await.unwrap();
+    upstream.set_nodelay(true).unwrap();
+    let head = soon(read_head(&mut upstream)).await;
+    let key = header(&head, "sec-websocket-key").expect("a key");
+    let answer = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {}\r\n\r\n",
+        derive_accept_key(key.as_bytes())
+    );
+    upstream.write_all(answer.as_bytes()).await.unwrap();
+    (upstream, head)
+}
+
+/// One header of a head.
+pub(super) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(n, _)| n.eq_ignore_ascii_case(name))
+        .map(|(_, v)| v.trim())
+}
+
+/// Up to the empty line, byte by byte, so that nothing behind it is taken.
+pub(super) async fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        assert_eq!(stream.read(&mut byte).await.unwrap(), 1, "the connection ended in its head: {head:?}");
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// A frame; `mask` for those of a client.
+pub(super) fn frame(fin: bool, opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
+    let mut frame = frame_header(fin, opcode, payload.len() as u64, mask.is_some());
+    match mask {
+        Some(mask) => {
+            frame.extend(mask);
+            frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, key)| byte ^ key));
+        }
+        None => frame.extend(payload),
+    }
+    frame
+}
+
+/// The header alone, without the mask's bytes.
+pub(super) fn frame_header(fin: bool, opcode: u8, length: u64, masked: bool) -> Vec<u8> {
+    let mut header = vec![if fin { 0x80 } else { 0 } | opcode];
+    let mask = if masked { 0x80 } else { 0 };
+    match length {
+        0..=125 => header.push(mask | length as u8),
+        126..=0xffff => {
+            header.push(mask | 126);
+            header.extend((length as u16).to_be_bytes());
+        }
+        _ => {
+            header.push(mask | 127);
+            header.extend(length.to_be_bytes());
+        }
+    }
+    header
+}
+
+/// Reads one whole frame: opcode and unmasked payload.
+pub(super) async fn read_frame(stream: &mut TcpStream) -> (u8, Vec<u8>) {
+    let mut head = [0; 2];
+    stream.read_exact(&mut head).await.unwrap();
+    let length = match head[1] & 0x7f {
+        126 => u64::from(stream.read_u16().await.unwrap()),
+        127 => stream.read_u64().await.unwrap(),
+        short => u64::from(short),
+    };
+    let mut mask = [0; 4];
+    if head[1] & 0x80 != 0 {
+        stream.read_exact(&mut mask).await.unwrap();
+    }
+    let mut payload = vec![0; usize::try_from(length).unwrap()];
+    stream.read_exact(&mut payload).await.unwrap();
+    for (byte, key) in payload.iter_mut().zip(mask.iter().cycle()) {
+        *byte ^= key;
+    }
+    (head[0] & 0x0f, payload)
+}
+
+/// The payload of a close frame.
+pub(super) fn close_payload(code: u16, reason: &str) -> Vec<u8> {
+    [&code.to_be_bytes(), reason.as_bytes()].concat()
+}
+
+/// Repeatable chance.
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    pub(super) fn bytes(&mut self, length: u64) -> Vec<u8> {
+        (0..length).map(|_| self.below(256) as u8).collect()
+    }
+}

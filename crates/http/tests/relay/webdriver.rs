@@ -1,0 +1,255 @@
+//! WebDriver, classic and BiDi, against a chromedriver that the tests play.
+
+use actix_web::{http::Method, web::Bytes};
+use casement_http::webdriver::{ClassicError, ClassicRequest, WebDriverSessionId};
+use pretty_assertions::assert_eq;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use super::support::{Server, close_payload, frame, header, read_frame, read_head, soon};
+
+const MASK: Option<[u8; 4]> = Some([5, 6, 7, 8]);
+
+async fn say(to: &mut TcpStream, value: &Value, mask: Option<[u8; 4]>) {
+    to.write_all(&frame(true, 1, value.to_string().as_bytes(), mask)).await.unwrap();
+}
+
+async fn hear(from: &mut TcpStream) -> Value {
+    let (opcode, payload) = soon(read_frame(from)).await;
+    assert_eq!(opcode, 1, "{payload:?}");
+    serde_json::from_slice(&payload).unwrap()
+}
+
+fn hostile_new(id: u64) -> Value {
+    let options = json!({"goog:chromeOptions": {"binary": "/bin/sh", "args": ["--no-sandbox"]}});
+    json!({"id": id, "method": "session.new", "params": {"capabilities": {"alwaysMatch": options}}})
+}
+
+#[actix_web::test]
+async fn b6_session_new_is_bound_until_one_is_accepted() {
+    let server = Server::start().await;
+    let (mut client, mut chromedriver, head) = server.pair("/webdriver").await;
+    assert!(head.starts_with("GET /session HTTP/1.1\r\n"), "{head}");
+    assert_eq!(header(&head, "host"), Some("127.0.0.1:9515"));
+    for (id, accepted) in [(1, false), (2, false), (3, true)] {
+        say(&mut client, &hostile_new(id), MASK).await;
+        // Sent at once behind it: must wait for the answer, or it would pass unread.
+        if !accepted {
+            say(&mut client, &json!({"id": 100 + id, "method": "session.status", "params": {}}), MASK).await;
+        }
+        let seen = hear(&mut chromedriver).await;
+        let always = json!({"goog:chromeOptions": {"debuggerAddress": "127.0.0.1:9222"}, "webSocketUrl": true});
+        let bound = json!({"capabilities": {"alwaysMatch": always, "firstMatch": [{}]}});
+        assert_eq!(seen, json!({"id": id, "method": "session.new", "params": bound}));
+        let answer = if accepted {
+            json!({"type": "success", "id": id, "result": {"sessionId": "abc", "capabilities": {"webSocketUrl": "ws://127.0.0.1:9515/session/abc"}}})
+        } else {
+            json!({"type": "error", "id": id, "error": "invalid argument", "message": ""})
+        };
+        say(&mut chromedriver, &answer, None).await;
+        let got = hear(&mut client).await;
+        assert_eq!(got["id"], id);
+        if accepted {
+            let address = "wss://casement.test/vm/S/webdriver/session/abc?jwt=TOKEN";
+            assert_eq!(got["result"]["capabilities"]["webSocketUrl"], address);
+        } else {
+            assert_eq!(hear(&mut chromedriver).await["id"], 100 + id);
+        }
+    }
+    // Bound: now bytes pass, unread and unchanged.
+    let anything = frame(false, 2, b"not even JSON", MASK);
+    client.write_all(&anything).await.unwrap();
+    let mut seen = vec![0; anything.len()];
+    soon(chromedriver.read_exact(&mut seen)).await.unwrap();
+    assert_eq!(seen, anything);
+}
+
+#[actix_web::test]
+async fn session_new_in_fragments_and_around_pings_is_bound_too() {
+    let server = Server::start().await;
+    let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
+    let text = hostile_new(1).to_string();
+    let (a, b) = text.as_bytes().split_at(text.len() / 2);
+    client.write_all(&frame(false, 1, a, MASK)).await.unwrap();
+    client.write_all(&frame(true, 9, b"hi", MASK)).await.unwrap();
+    assert_eq!(soon(read_frame(&mut client)).await, (10, b"hi".to_vec()));
+    for byte in frame(true, 0, b, MASK) {
+        client.write_all(&[byte]).await.unwrap();
+    }
+    let seen = hear(&mut chromedriver).await.to_string();
+    assert!(!seen.contains("no-sandbox") && seen.contains("127.0.0.1:9222"), "{seen}");
+}
+
+#[actix_web::test]
+async fn what_is_no_command_is_answered_by_us_and_goes_no_further() {
+    let server = Server::start().await;
+    let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
+    for text in [
+        "",
+        "{",
+        "[1]",
+        r#"{"method":"session.new"}"#,
+        r#"{"id":-1,"method":"x"}"#,
+        r#"{"id":1,"method":1}"#,
+        // Comments pass some parsers, so they must not pass ours unseen.
+        r#"{"id":1,/**/"method":"session.new","params":{}}"#,
+        r#"{"id":1,"method":"session.new","params":[]}"#,
+    ] {
+        client.write_all(&frame(true, 1, text.as_bytes(), MASK)).await.unwrap();
+        assert_eq!(hear(&mut client).await["error"], "invalid argument", "{text}");
+    }
+    // The last of two equal keys counts, for us and, as it is written anew, for chromedriver.
+    let twice = r#"{"id":1,"method":"x","method":"session.new","params":{"capabilities":{"alwaysMatch":{"goog:chromeOptions":{"args":["a"]}}}}}"#;
+    client.write_all(&frame(true, 1, twice.as_bytes(), MASK)).await.unwrap();
+    let seen = hear(&mut chromedriver).await;
+    assert_eq!(
+        seen["params"]["capabilities"]["alwaysMatch"]["goog:chromeOptions"],
+        json!({"debuggerAddress": "127.0.0.1:9222"})
+    );
+}
+
+#[actix_web::test]
+async fn before_a_session_messages_are_bounded_and_well_formed() {
+    let unmasked = frame(true, 1, b"{}", None);
+    let mut long = super::support::frame_header(true, 1, 1024 * 1024 + 1, true);
+    long.extend([1; 4]);
+    let binary = frame(true, 2, b"{}", MASK);
+    let stray = frame(true, 0, b"{}", MASK);
+    for (bytes, code, reason) in [
+        (unmasked, 1002, "protocol_error"),
+        (long, 1009, "message_too_big"),
+        (binary, 1002, "protocol_error"),
+        (stray, 1002, "protocol_error"),
+    ] {
+        let server = Server::start().await;
+        let (mut client, _chromedriver, _) = server.pair("/webdriver").await;
+        client.write_all(&bytes).await.unwrap();
+        assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(code, reason)));
+    }
+}
+
+/// Answers one request as chromedriver would; answers what it saw.
+async fn play(server: &Server, answer: &str) -> (String, String) {
+    let (mut stream, _) = soon(server.upstream.accept()).await.unwrap();
+    let head = read_head(&mut stream).await;
+    let length = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.unwrap();
+    let response = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{answer}",
+        answer.len()
+    );
+    stream.write_all(response.as_bytes()).await.unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+async fn call(server: &Server, method: &str, path: &str, body: &str) -> String {
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: casement.test\r\nOrigin: http://attacker.test\r\nAuthorization: Basic c2VjcmV0\r\n\
+         Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    soon(client.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
+#[actix_web::test]
+async fn b6_a_classic_session_is_bound_and_told_the_public_address() {
+    let server = Server::start().await;
+    let given =
+        json!({"capabilities": {"alwaysMatch": {"webSocketUrl": true, "goog:chromeOptions": {"binary": "/bin/sh"}}}});
+    let result =
+        json!({"value": {"sessionId": "abc", "capabilities": {"webSocketUrl": "ws://127.0.0.1:9515/session/abc"}}});
+    let (given, result) = (given.to_string(), result.to_string());
+    let ((head, body), answer) = tokio::join!(play(&server, &result), call(&server, "POST", "/wd/session", &given));
+    assert!(head.starts_with("POST /session HTTP/1.1\r\n"), "{head}");
+    assert_eq!(
+        (header(&head, "host"), header(&head, "origin"), header(&head, "authorization")),
+        (Some("127.0.0.1:9515"), None, None)
+    );
+    let always = json!({"goog:chromeOptions": {"debuggerAddress": "127.0.0.1:9222"}, "webSocketUrl": true});
+    assert_eq!(
+        serde_json::from_str::<Value>(&body).unwrap(),
+        json!({"capabilities": {"alwaysMatch": always, "firstMatch": [{}]}})
+    );
+    assert!(answer.contains("wss://casement.test/vm/S/webdriver/session/abc?jwt=TOKEN"), "{answer}");
+    assert!(!answer.contains("9515"), "{answer}");
+}
+
+#[actix_web::test]
+async fn other_commands_pass_as_they_are() {
+    let server = Server::start().await;
+    let long = format!(r#"{{"value":"{}"}}"#, "x".repeat(3_000_000));
+    let path = "/wd/session/abc/element/f.1.d.2.e.3/attribute/data-x%20y";
+    let ((head, body), answer) = tokio::join!(play(&server, &long), call(&server, "POST", path, r#"{"a":1}"#));
+    assert!(head.starts_with("POST /session/abc/element/f.1.d.2.e.3/attribute/data-x%20y HTTP/1.1\r\n"), "{head}");
+    assert_eq!(body, r#"{"a":1}"#);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.len() > 3_000_000);
+}
+
+#[test]
+fn b6_chromedrivers_own_commands_are_not_for_callers() {
+    for tail in [
+        "",
+        "shutdown",
+        "sessions",
+        "session/",
+        "/session",
+        "session//url",
+        "session/x/../../shutdown",
+        "session/..",
+        "session/%2e%2e",
+        "session/abc/%2E%2e/x",
+        "session/abc/%2fshutdown",
+        "session/abc/.",
+        "session/a b",
+        "SESSION",
+        "status/x",
+        "wd/hub/session",
+        "session/abc/x%00",
+        "session/abc/%252e%252e",
+        "session?x",
+    ] {
+        for method in [Method::GET, Method::POST, Method::DELETE] {
+            let refused = ClassicRequest::check(&method, tail, Bytes::from_static(b"{}"));
+            assert!(matches!(refused, Err(ClassicError::UnknownCommand)), "{method} {tail}");
+        }
+    }
+    assert!(matches!(ClassicRequest::check(&Method::GET, "session", Bytes::new()), Err(ClassicError::UnknownCommand)));
+    assert!(matches!(ClassicRequest::check(&Method::PUT, "status", Bytes::new()), Err(ClassicError::Method)));
+    for body in [&b""[..], b"{", b"{} {}"] {
+        assert!(matches!(
+            ClassicRequest::check(&Method::POST, "session", Bytes::from_static(body)),
+            Err(ClassicError::Body)
+        ));
+    }
+    assert!(ClassicRequest::check(&Method::GET, "status", Bytes::new()).is_ok());
+    assert!(ClassicRequest::check(&Method::POST, "session/abc/goog/cdp/execute", Bytes::new()).is_ok());
+}
+
+#[test]
+fn a_webdriver_session_is_named_by_letters_digits_and_hyphens() {
+    assert_eq!(WebDriverSessionId::parse("0a-Z").unwrap().upstream_path(), "/session/0a-Z");
+    for bad in ["", "..", "a/b", "a%2fb", "ä", &"a".repeat(65)] {
+        assert!(WebDriverSessionId::parse(bad).is_err(), "{bad}");
+    }
+}
+
+#[actix_web::test]
+async fn a_chromedriver_that_breaks_off_is_an_error_a_client_understands() {
+    let server = Server::start().await;
+    let hang_up = async {
+        let (mut stream, _) = server.upstream.accept().await.unwrap();
+        read_head(&mut stream).await;
+    };
+    let ((), answer) = tokio::join!(hang_up, call(&server, "GET", "/wd/session/abc/url", ""));
+    assert!(answer.starts_with("HTTP/1.1 502") && answer.contains(r#""error":"unknown error""#), "{answer}");
+    let answer = call(&server, "POST", "/wd/shutdown", "").await;
+    assert!(answer.starts_with("HTTP/1.1 404") && answer.contains(r#""error":"unknown command""#), "{answer}");
+}
