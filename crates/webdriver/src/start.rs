@@ -5,17 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use casement_agent::client::AgentClient;
+use casement_agent::client::{AgentClient, ClientError};
 use casement_agent::protocol::{AgentConfig, CONFIG_PATH, State, Status, Viewport};
 use casement_domain::browser::{EngineError, EngineFault, Launch, Started};
 use casement_domain::ids::BrowserId;
 use casement_sandbox::{File, Sandbox, Spec};
 use serde::{Deserialize, Serialize};
 
+use crate::egress;
 use crate::engine::Engine;
 use crate::fault::{failed, not_started, not_up};
 use crate::running::{AGENT_SOCKET, Place, Running, Starting};
-use crate::{egress, fault};
 
 /// How long the agent has to bring the page to its first answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -190,13 +190,11 @@ pub(crate) fn viewport(viewport: casement_domain::browser::Viewport) -> Viewport
 }
 
 async fn come_up(id: BrowserId, sandbox: &Sandbox, nonce: &str) -> Result<(AgentClient, Status), EngineError> {
-    let silent = |error| {
+    let silent = |error: ClientError| {
         // What it wrote before it ended tells more than that it did.
         tracing::error!(browser = %id, %error, log = sandbox.log(), "an agent did not come up");
-        match sandbox.is_alive() {
-            true => fault::call(id, true, &error),
-            false => failed(EngineFault::AgentError, "the agent ended before the browser was up"),
-        }
+        let why = if sandbox.is_alive() { "did not answer" } else { "ended" };
+        failed(EngineFault::AgentError, format!("the agent {why} before the browser was up"))
     };
     let agent = AgentClient::connect(sandbox.listener_path(AGENT_SOCKET)).await.map_err(silent)?;
     let status = agent.ready().await.map_err(silent)?;

@@ -1,0 +1,12 @@
+//! The engine over real sandboxes, a real Chromium and a real chromedriver.
+
+mod all {
+    mod cdp;
+    mod endings;
+    mod failed_starts;
+    mod fake_egress;
+    mod headful;
+    mod headless;
+    mod restart;
+    mod support;
+}

@@ -1,0 +1,53 @@
+//! Browsers with a display, two at a time.
+
+use casement_domain::browser::{BrowserEngine, Shape, StartUrl, Viewport};
+use serde_json::json;
+
+use super::cdp::Cdp;
+use super::fake_egress::SITE;
+use super::support::{Place, png_size, sized};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn browsers_with_a_display_have_its_size_and_see_nothing_of_each_other() -> anyhow::Result<()> {
+    let place = Place::new().await?;
+    let kiosk = Shape { kiosk_mode: true, stealth: true, ..sized(1280, 720) };
+    let (kiosk, framed) = tokio::join!(place.start(kiosk), place.start(sized(1024, 768)));
+    let (kiosk, framed) = (kiosk?, framed?);
+    eprintln!(
+        "memory of each: {} and {} MiB",
+        place.engine.pss(kiosk).await? >> 20,
+        place.engine.pss(framed).await? >> 20
+    );
+    let mut in_kiosk = Cdp::attach(&place.engine, kiosk).await?;
+    let mut in_frame = Cdp::attach(&place.engine, framed).await?;
+
+    let size = "[innerWidth, innerHeight, screen.width, screen.height]";
+    assert_eq!(in_kiosk.evaluate(size).await?, json!([1280, 720, 1280, 720]));
+    let seen = in_frame.evaluate(size).await?;
+    assert_eq!((&seen[0], &seen[2], &seen[3]), (&json!(1024), &json!(1024), &json!(768)));
+    assert!(seen[1].as_u64().is_some_and(|height| (500..768).contains(&height)), "the window has a frame: {seen}");
+    assert_eq!(in_kiosk.evaluate("navigator.webdriver").await?, false);
+
+    for id in [kiosk, framed] {
+        place.engine.hand_out(id, Some(StartUrl::parse(SITE).expect("a URL"))).await?;
+    }
+    in_kiosk.until("document.title === 'the site' && document.readyState === 'complete'").await?;
+    in_frame.until("document.title === 'the site' && document.readyState === 'complete'").await?;
+    in_kiosk.evaluate("localStorage.mine = 1; document.cookie = 'mine=1'").await?;
+    assert_eq!(in_frame.evaluate("[localStorage.mine ?? 0, document.cookie]").await?, json!([0, ""]));
+    assert_ne!(place.engine.cdp_path(kiosk).await?, place.engine.cdp_path(framed).await?);
+    let (ours, theirs) = (place.engine.sandbox_pids(kiosk).await?, place.engine.sandbox_pids(framed).await?);
+    assert!(!ours.iter().any(|pid| theirs.contains(pid)), "{ours:?} {theirs:?}");
+
+    assert_eq!(png_size(&place.engine.screenshot(framed, None).await?)?, (1024, 768));
+    place.engine.set_viewport(kiosk, Viewport { width: 800, height: 600, refresh_rate: 25 }).await?;
+    in_kiosk.until("innerWidth === 800 && innerHeight === 600 && screen.width === 800").await?;
+    assert_eq!(png_size(&place.engine.screenshot(kiosk, None).await?)?, (800, 600));
+
+    place.engine.end(kiosk).await?;
+    assert_eq!(place.remains(kiosk), Vec::<String>::new());
+    place.engine.hand_out(framed, None).await?;
+    place.engine.end_all().await?;
+    assert_eq!(place.remains(framed), Vec::<String>::new());
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! A browser without a display, as its caller finds it.
+
+use std::time::{Duration, Instant};
+
+use casement_domain::browser::{
+    BrowserEngine, BrowserPolicy, EngineError, EngineFault, Region, Shape, StartUrl, Viewport,
+};
+use casement_domain::ids::BrowserId;
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::cdp::Cdp;
+use super::fake_egress::{REFUSAL, SITE};
+use super::support::{Place, launch, new_id, png_size, processes, signal, sized};
+
+/// What a page may look at to see whether a person sits in front of it.
+const LOOK: &str = "(async () => JSON.stringify({
+    webdriver: navigator.webdriver, agent: navigator.userAgent,
+    brands: (navigator.userAgentData?.brands ?? []).map(b => b.brand).join(),
+    full: JSON.stringify(await navigator.userAgentData?.getHighEntropyValues(['fullVersionList']) ?? {}) }))()";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_headless_browser_is_what_its_shape_says() -> anyhow::Result<()> {
+    let place = Place::new().await?;
+    let policy = json!({ "URLBlocklist": ["blocked.test"], "BookmarkBarEnabled": true });
+    let policy = BrowserPolicy::parse(policy.as_object().cloned().unwrap_or_default()).expect("allowed");
+    let shape = Shape { headless: true, stealth: true, policy: Some(policy), ..sized(1000, 700) };
+    let launch = launch(shape);
+    let id = launch.id;
+    let started = place.engine.start(&launch).await?;
+    eprintln!("up in {:?}", started.stages);
+    assert!(started.version.starts_with("Chrome/"), "{}", started.version);
+    let names: Vec<&str> = started.stages.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["sandbox", "spawn", "devtools_port", "attach", "evaluated", "answer"]);
+
+    let mut page = Cdp::attach(&place.engine, id).await?;
+    b6_the_command_line_is_ours(&place, id).await?;
+    assert_eq!(page.evaluate("[innerWidth, innerHeight]").await?, json!([1000, 700]));
+    the_start_url_is_opened(&place, id, &mut page).await?;
+    e_stealth_holds_in_pages_frames_and_workers(&mut page).await?;
+    policies_are_in_force(&place, id, &mut page).await?;
+    b4_a_page_reaches_nothing_of_the_host(&place, id, &mut page).await?;
+    pictures_have_the_size_asked_for(&place, id).await?;
+    webdriver_attaches_and_leaves_the_browser(&place, id).await?;
+    drop(page);
+
+    place.engine.set_viewport(id, Viewport { width: 640, height: 480, refresh_rate: 25 }).await?;
+    let mut page = Cdp::attach(&place.engine, id).await?;
+    assert_eq!(page.evaluate("[innerWidth, innerHeight]").await?, json!([640, 480]));
+    assert_eq!(png_size(&place.engine.screenshot(id, None).await?)?, (640, 480));
+    i5_a_stopped_page_is_not_handed_out(&place, id).await?;
+
+    let mut events = place.engine.events();
+    let (first, second) = tokio::join!(place.engine.end(id), place.engine.end(id));
+    assert!(first.is_ok() && second.is_ok(), "whoever ends it at the same time");
+    assert_eq!(place.remains(id), Vec::<String>::new());
+    place.engine.end(id).await?;
+    assert!(events.try_recv().is_err(), "an end that was asked for is no news");
+    assert!(matches!(place.engine.hand_out(id, None).await, Err(EngineError::NotRunning(_))));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_browser_that_is_not_there_is_not_running_and_ends_well() -> anyhow::Result<()> {
+    let place = Place::new().await?;
+    let id = new_id();
+    assert!(matches!(place.engine.hand_out(id, None).await, Err(EngineError::NotRunning(_))));
+    assert!(matches!(place.engine.screenshot(id, None).await, Err(EngineError::NotRunning(_))));
+    assert!(matches!(place.engine.cdp_path(id).await, Err(EngineError::NotRunning(_))));
+    Ok(place.engine.end(id).await?)
+}
+
+async fn b6_the_command_line_is_ours(place: &Place, id: BrowserId) -> anyhow::Result<()> {
+    let argv = place.engine.status(id).await?.chromium_argv;
+    assert_eq!(argv.first().map(String::as_str), Some("/usr/lib/chromium/chromium"));
+    for forbidden in ["--no-sandbox", "--disable-setuid-sandbox", "--enable-automation", "--load-extension", "blocked"]
+    {
+        assert!(!argv.iter().any(|word| word.contains(forbidden)), "{forbidden} in {argv:?}");
+    }
+    for wanted in ["--proxy-bypass-list=<-loopback>", "--proxy-server=http://127.0.0.1:3128"] {
+        assert!(argv.iter().any(|word| word == wanted), "no {wanted} in {argv:?}");
+    }
+    Ok(())
+}
+
+async fn the_start_url_is_opened(place: &Place, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
+    place.engine.hand_out(id, Some(StartUrl::parse(&format!("{SITE}/start")).expect("a URL"))).await?;
+    page.until("document.title === 'the site' && document.readyState === 'complete'").await?;
+    let mut times = Vec::new();
+    for _ in 0..50 {
+        let began = Instant::now();
+        place.engine.hand_out(id, None).await?;
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    eprintln!("hand-out: median {:?}, slowest {:?}", times[25], times[49]);
+    assert!(times[25] < Duration::from_millis(100), "{times:?}");
+    Ok(())
+}
+
+async fn e_stealth_holds_in_pages_frames_and_workers(page: &mut Cdp) -> anyhow::Result<()> {
+    let frame = format!("frames[0].eval({})", json!(LOOK));
+    let worker = format!(
+        "new Promise((done, failed) => {{ const w = new Worker('/worker.js');
+            w.onmessage = e => done(e.data); w.onerror = e => failed(e.message); w.postMessage({}) }})",
+        json!(LOOK)
+    );
+    for (place, look) in [("page", LOOK), ("frame", &frame), ("worker", &worker)] {
+        let seen = page.evaluate(look).await?;
+        let seen: serde_json::Value = serde_json::from_str(seen.as_str().unwrap_or_default())?;
+        assert!(!seen.to_string().contains("Headless"), "{place}: {seen}");
+        // A worker has no such member at all.
+        assert_ne!(seen["webdriver"], true, "{place}: {seen}");
+        assert!(seen["brands"].as_str().is_some_and(|brands| brands.contains("Chromium")), "{place}: {seen}");
+    }
+    Ok(())
+}
+
+async fn policies_are_in_force(place: &Place, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
+    let error = page.open("http://blocked.test/").await?;
+    assert_eq!(error.as_deref(), Some("net::ERR_BLOCKED_BY_ADMINISTRATOR"));
+    let asked = place.egress.asked_by(&id.to_string());
+    assert!(!asked.iter().any(|target| target.contains("blocked.test")), "{asked:?}");
+    Ok(())
+}
+
+async fn b4_a_page_reaches_nothing_of_the_host(place: &Place, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
+    let outside = std::net::TcpListener::bind("127.0.0.1:0")?;
+    outside.set_nonblocking(true)?;
+    let port = outside.local_addr()?.port();
+    let targets = [
+        "127.0.0.1:9222/json/version".to_owned(),
+        "localhost:9222/json/list".to_owned(),
+        "[::1]:9222/json/version".to_owned(),
+        "127.0.0.1:9515/status".to_owned(),
+        "127.0.0.1:3128/".to_owned(),
+        "169.254.169.254/latest/meta-data/".to_owned(),
+        format!("127.0.0.1:{port}/"),
+    ];
+    for target in &targets {
+        page.open(&format!("http://{target}")).await?;
+        let body = page.evaluate("document.body?.innerText ?? ''").await?;
+        assert_eq!(body, REFUSAL, "http://{target}");
+    }
+    page.open(SITE).await?;
+    for target in ["127.0.0.1:9222", "127.0.0.1:9515", &format!("127.0.0.1:{port}")] {
+        let socket = format!(
+            "new Promise(done => {{ const s = new WebSocket('ws://{target}/devtools/browser/x');
+                s.onopen = () => done('open'); s.onerror = () => done('refused') }})"
+        );
+        assert_eq!(page.evaluate(&socket).await?, "refused", "ws://{target}");
+        let fetched = format!("fetch('http://{target}/').then(r => r.text()).catch(() => 'refused')");
+        assert_eq!(page.evaluate(&fetched).await?, "refused", "fetch from {target}");
+    }
+    let asked = place.egress.asked_by(&id.to_string());
+    for target in &targets {
+        let authority = target.split('/').next().unwrap_or_default();
+        assert!(asked.iter().any(|a| a == authority), "{authority} went past the way out: {asked:?}");
+    }
+    assert!(outside.accept().is_err(), "nobody came to the host's own port");
+    Ok(())
+}
+
+async fn pictures_have_the_size_asked_for(place: &Place, id: BrowserId) -> anyhow::Result<()> {
+    assert_eq!(png_size(&place.engine.screenshot(id, None).await?)?, (1000, 700));
+    let region = Region { x: 10, y: 20, width: 123, height: 45 };
+    assert_eq!(png_size(&place.engine.screenshot(id, Some(region)).await?)?, (123, 45));
+    let outside = Region { x: 990, y: 0, width: 11, height: 1 };
+    let refused = place.engine.screenshot(id, Some(outside)).await;
+    assert!(matches!(refused, Err(EngineError::Failed { fault: EngineFault::DisplayError, .. })), "{refused:?}");
+    Ok(())
+}
+
+async fn webdriver_attaches_and_leaves_the_browser(place: &Place, id: BrowserId) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let client = place.engine.webdriver_client(id).await?;
+    eprintln!("WebDriver session after {:?}", began.elapsed());
+    client.goto(&format!("{SITE}/by-webdriver")).await?;
+    assert_eq!(client.title().await?, "the site");
+    client.close().await?;
+    assert_eq!(png_size(&place.engine.page_screenshot(id).await?)?, (1000, 700));
+    let mut page = Cdp::attach(&place.engine, id).await?;
+    assert_eq!(page.evaluate("location.pathname").await?, "/by-webdriver");
+    Ok(())
+}
+
+async fn i5_a_stopped_page_is_not_handed_out(place: &Place, id: BrowserId) -> anyhow::Result<()> {
+    let renderers = processes(&place.engine, id, |line| line.contains("--type=renderer")).await?;
+    assert!(!renderers.is_empty());
+    for pid in &renderers {
+        signal(*pid, Signal::STOP)?;
+    }
+    let began = Instant::now();
+    let refused = place.engine.hand_out(id, None).await;
+    let took = began.elapsed();
+    for pid in &renderers {
+        signal(*pid, Signal::CONT)?;
+    }
+    assert!(matches!(refused, Err(EngineError::Failed { fault: EngineFault::BrowserHung, .. })), "{refused:?}");
+    assert!(took < Duration::from_millis(2500), "{took:?}");
+    Ok(place.engine.hand_out(id, None).await?)
+}
