@@ -98,7 +98,9 @@ fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     file.write_all(bytes).and_then(|()| file.sync_all()).with_context(|| format!("cannot write {}", new.display()))?;
     fs::rename(&new, path).with_context(|| format!("cannot write {}", path.display()))?;
     if let Some(parent) = path.parent() {
-        File::open(parent).and_then(|dir| dir.sync_all()).with_context(|| format!("cannot sync {}", parent.display()))?;
+        File::open(parent)
+            .and_then(|dir| dir.sync_all())
+            .with_context(|| format!("cannot sync {}", parent.display()))?;
     }
     Ok(())
 }

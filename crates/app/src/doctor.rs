@@ -2,11 +2,15 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::bail;
+use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_postgres::cluster::Binaries;
-use casement_webdriver::EngineConfig;
+use casement_sandbox::Check;
+use casement_webdriver::{Engine, EngineConfig};
 
+use crate::egress::WaysOut;
 use crate::settings::DataDir;
 
 /// One thing that was looked at.
@@ -17,6 +21,11 @@ struct Finding {
     remedy: Option<String>,
 }
 
+const PROGRAMS: [(&str, &[&str], &str); 3] = [
+    ("Chromium", &["chromium", "chromium-browser", "google-chrome-stable"], "chromium"),
+    ("chromedriver", &["chromedriver"], "chromium-driver"),
+    ("X server", &["Xvfb"], "xvfb"),
+];
 const LEAST_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 const LEAST_OPEN_FILES: u64 = 8192;
 const LEAST_NODE: u32 = 18;
@@ -39,26 +48,16 @@ pub(crate) async fn run(data_dir: DataDir) -> anyhow::Result<()> {
 }
 
 async fn look(data_dir: &Path) -> anyhow::Result<Vec<Finding>> {
-    let config = EngineConfig::discover(data_dir);
-    let mut findings: Vec<Finding> = match casement_webdriver::host_checks(&config).await {
-        Ok(checks) => checks
-            .into_iter()
-            .map(|check| Finding {
-                name: check.name.to_owned(),
-                ok: check.ok,
-                detail: check.detail,
-                remedy: check.remedy,
-            })
-            .collect(),
-        Err(error) => vec![finding("sandbox", Err(format!("{error:#}")), "see the message")],
-    };
-    let program = |name: &str, path: &Path, package: &str| {
-        let found = if path.is_file() { Ok(path.display().to_string()) } else { Err("not found".into()) };
-        finding(name, found, &format!("install the package {package}"))
-    };
-    findings.push(program("Chromium", &config.chromium, "chromium"));
-    findings.push(program("chromedriver", &config.chromedriver, "chromium-driver"));
-    findings.push(program("X server", &config.xvfb, "xvfb"));
+    let mut findings: Vec<Finding> =
+        PROGRAMS.into_iter().map(|(name, files, package)| program(name, files, package)).collect();
+    match sandbox_checks(data_dir).await {
+        Ok(checks) => findings.extend(checks.into_iter().map(Finding::from)),
+        Err(error) => findings.push(finding(
+            "sandboxes",
+            Err(format!("{error:#}")),
+            "mend what is missing above, then look again",
+        )),
+    }
     findings.push(finding("Node", node().await, "install the package nodejs, version 18 or later"));
     findings.push(finding(
         "PostgreSQL",
@@ -68,7 +67,11 @@ async fn look(data_dir: &Path) -> anyhow::Result<Vec<Finding>> {
         "install the package postgresql, or give --database-url",
     ));
     findings.push(finding("disk", disk(data_dir), "make room, or give another --data-dir"));
-    findings.push(finding("open files", open_files(), "raise the limit: ulimit -n 65536, or LimitNOFILE= of the service"));
+    findings.push(finding(
+        "open files",
+        open_files(),
+        "raise the limit: ulimit -n 65536, or LimitNOFILE= of the service",
+    ));
     Ok(findings)
 }
 
@@ -78,6 +81,28 @@ fn finding(name: &str, found: Result<String, String>, remedy: &str) -> Finding {
         Err(detail) => (false, detail),
     };
     Finding { name: name.to_owned(), ok, detail, remedy: (!ok).then(|| remedy.to_owned()) }
+}
+
+/// A program by any of its names, with the package that Debian has it in.
+fn program(name: &str, files: &[&str], package: &str) -> Finding {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = || std::env::split_paths(&path).chain(["/usr/bin".into()]);
+    let found = files.iter().flat_map(|file| places().map(move |place| place.join(file))).find(|path| path.is_file());
+    let found = found.map(|path| path.display().to_string()).ok_or_else(|| "not found".to_owned());
+    finding(name, found, &format!("install the package {package}"))
+}
+
+async fn sandbox_checks(data_dir: &Path) -> anyhow::Result<Vec<Check>> {
+    let config = EngineConfig::discover(data_dir.to_owned())?;
+    let egress = Egress::new(Rules::default(), Arc::new(SystemResolver::default()), Limits::default());
+    Ok(Engine::new(config, Arc::new(WaysOut::new(egress))).await?.checks().await)
+}
+
+impl From<Check> for Finding {
+    fn from(check: Check) -> Self {
+        let Check { name, ok, detail, remedy } = check;
+        Self { name: name.to_owned(), ok, detail, remedy }
+    }
 }
 
 async fn node() -> Result<String, String> {
@@ -92,8 +117,7 @@ async fn node() -> Result<String, String> {
 }
 
 fn disk(data_dir: &Path) -> Result<String, String> {
-    let existing: PathBuf =
-        data_dir.ancestors().find(|dir| dir.is_dir()).map_or_else(|| "/".into(), Path::to_path_buf);
+    let existing: PathBuf = data_dir.ancestors().find(|dir| dir.is_dir()).map_or_else(|| "/".into(), Path::to_path_buf);
     let stat = rustix::fs::statvfs(&existing).map_err(|error| format!("{}: {error}", existing.display()))?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let text = format!("{} MiB free at {}", free / 1024 / 1024, existing.display());

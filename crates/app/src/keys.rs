@@ -32,8 +32,7 @@ async fn run_on(store: &Store, command: KeysCommand) -> anyhow::Result<()> {
     let organizations = PgOrganizations::new(store.database.clone());
     let projects = PgProjects::new(store.database.clone());
     let system = Arc::new(System);
-    let keys =
-        ApiKeys::new(Arc::new(PgApiKeys::new(store.database.clone())), system.clone(), system.clone(), system);
+    let keys = ApiKeys::new(Arc::new(PgApiKeys::new(store.database.clone())), system.clone(), system.clone(), system);
     let organization =
         organizations.first().await?.context("there is no organization yet: start `casement serve` once")?;
     match command {

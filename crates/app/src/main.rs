@@ -30,9 +30,11 @@ fn main() -> ExitCode {
         return casement_agent::run(config);
     }
     log();
-    let done = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from).and_then(
-        |runtime| runtime.block_on(Box::pin(run(command))),
-    );
+    let done = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(Box::pin(run(command))));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -48,7 +50,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Keys(command) => keys::run(command).await,
         Command::Doctor(data_dir) => doctor::run(data_dir).await,
         Command::Stop(settings) => stop::run(settings).await,
-        Command::Openapi => Ok(writeln!(std::io::stdout(), "{}", casement_http::openapi_json())?),
+        Command::Openapi => Ok(writeln!(std::io::stdout(), "{}", casement_http::openapi())?),
         Command::Agent { .. } => unreachable!("handled before the runtime was made"),
     }
 }

@@ -43,6 +43,15 @@ impl Store {
         Self::open(&settings.data_dir.path()?, settings.database_url.as_deref()).await
     }
 
+    /// Closes it at the end of the server, and stops the private cluster, whoever started it.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        self.database.close();
+        match self.cluster {
+            Some(cluster) => Ok(cluster.stop().await?),
+            None => Ok(()),
+        }
+    }
+
     /// Closes it; stops the private cluster if this process started it.
     pub(crate) async fn close(self) -> anyhow::Result<()> {
         self.database.close();

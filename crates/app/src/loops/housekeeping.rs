@@ -9,7 +9,7 @@ use casement_domain::pool::{PoolRepository, WaitingLine};
 use casement_domain::session::{SessionEvent, Sessions};
 use casement_domain::{Clock, NodeId, StoreError};
 use casement_postgres::{Heard, Notifications};
-use casement_webdriver::{EngineEvent, Ending};
+use casement_webdriver::{EngineEvent, What, Why};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -108,24 +108,27 @@ impl Housekeeping {
         for (pool, length, since) in self.line.lengths().await? {
             let label = pool.to_string();
             metrics::gauge!("casement_pool_waiters", "pool" => label.clone()).set(f64::from(length));
-            metrics::gauge!("casement_pool_longest_wait_seconds", "pool" => label)
-                .set((now - since).as_seconds_f64());
+            metrics::gauge!("casement_pool_longest_wait_seconds", "pool" => label).set((now - since).as_seconds_f64());
         }
         Ok(())
     }
 }
 
 /// Follows the browsers of this node: one that ended by itself ends its session, or leaves its pool or the reserve.
-pub(crate) async fn follow_browsers(mut events: mpsc::Receiver<EngineEvent>, sessions: Sessions, spares: Spares) {
-    while let Some(EngineEvent { browser, ending }) = events.recv().await {
+pub(crate) async fn follow_browsers(
+    mut events: mpsc::UnboundedReceiver<EngineEvent>,
+    sessions: Sessions,
+    spares: Spares,
+) {
+    while let Some(EngineEvent { browser, what: What::Exited(why) }) = events.recv().await {
         if spares.lost(browser) {
-            warn!(%browser, ?ending, "a spare browser ended by itself");
+            warn!(%browser, ?why, "a spare browser ended by itself");
             sessions.bury(browser).await;
             continue;
         }
-        let event = match ending {
-            Ending::Crashed => SessionEvent::Crash,
-            Ending::Oom => SessionEvent::OutOfMemory,
+        let event = match why {
+            Why::Crashed => SessionEvent::Crash,
+            Why::Oom => SessionEvent::OutOfMemory,
         };
         warn!(%browser, reason = event.name(), "a browser ended by itself");
         let sessions = sessions.clone();

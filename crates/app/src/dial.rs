@@ -1,0 +1,58 @@
+//! Ways into sessions and the server's health, for the HTTP side.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use casement_agent::protocol::Channel as AgentChannel;
+use casement_domain::BrowserId;
+use casement_domain::browser::EngineError;
+use casement_http::relay::{Channel, Dial, DialError};
+use casement_http::{Health, SessionDial};
+use casement_postgres::Database;
+use casement_webdriver::Engine;
+
+/// Ways into the browsers of this node.
+pub(crate) struct EngineDial(pub(crate) Engine);
+
+impl SessionDial for EngineDial {
+    fn of(&self, browser: BrowserId) -> Arc<dyn Dial> {
+        Arc::new(BrowserDial { engine: self.0.clone(), browser })
+    }
+}
+
+struct BrowserDial {
+    engine: Engine,
+    browser: BrowserId,
+}
+
+#[async_trait]
+impl Dial for BrowserDial {
+    async fn dial(&self, channel: Channel) -> Result<std::net::TcpStream, DialError> {
+        let channel = match channel {
+            Channel::Cdp => AgentChannel::Cdp,
+            Channel::WebDriver => AgentChannel::WebDriver,
+        };
+        self.engine.dial(self.browser, channel).await.map_err(dial_error)
+    }
+
+    async fn cdp_path(&self) -> Result<String, DialError> {
+        self.engine.cdp_path(self.browser).await.map_err(dial_error)
+    }
+}
+
+fn dial_error(error: EngineError) -> DialError {
+    match error {
+        EngineError::NotRunning(_) => DialError::Ended,
+        other => DialError::Unavailable(Box::new(other)),
+    }
+}
+
+/// Ready while the database answers.
+pub(crate) struct DatabaseHealth(pub(crate) Database);
+
+#[async_trait]
+impl Health for DatabaseHealth {
+    async fn ready(&self) -> Result<(), String> {
+        self.0.ping().await.map_err(|_| "the database does not answer".to_owned())
+    }
+}

@@ -1,0 +1,313 @@
+//! `casement serve`: puts everything together, runs it, and takes it apart in order.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use casement_domain::access::Access;
+use casement_domain::api_key::ApiKeys;
+use casement_domain::browser::{BrowserEngine, BrowserRepository};
+use casement_domain::node::{Node, NodeRepository};
+use casement_domain::pool::{Leases, PoolDeps, PoolFiller, PoolRepository, Pools, WaitingLine};
+use casement_domain::project::ProjectRepository;
+use casement_domain::session::{Activity, EndSessionError, SessionDeps, SessionEvent, SessionRepository, Sessions};
+use casement_domain::{Clock, NodeId};
+use casement_egress::{Egress, Limits, Rules, SystemResolver};
+use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
+use casement_postgres::{
+    Notifications, PgApiKeys, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects, PgSessions, PgWaitingLine,
+    node_channel,
+};
+use casement_webdriver::{Engine, EngineConfig};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use url::Url;
+
+use crate::data_dir::DataDir;
+use crate::dial::{DatabaseHealth, EngineDial};
+use crate::doctor::raise_open_files;
+use crate::egress::WaysOut;
+use crate::first_start;
+use crate::loops::{
+    Housekeeping, PoolBell, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_spares,
+};
+use crate::settings::ServeSettings;
+use crate::stop::{self, StopOrder};
+use crate::store::Store;
+use crate::system::System;
+use crate::turns::WaitingRoom;
+
+const WORKERS: usize = 2;
+/// How often the metrics fold what they gathered.
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
+/// How long ending all sessions may take before the process ends all the same.
+const END_SESSIONS: Duration = Duration::from_secs(60);
+
+/// The repositories, as ports.
+struct Repositories {
+    organizations: Arc<PgOrganizations>,
+    projects: Arc<dyn ProjectRepository>,
+    nodes: Arc<dyn NodeRepository>,
+    sessions: Arc<dyn SessionRepository>,
+    browsers: Arc<dyn BrowserRepository>,
+    pools: Arc<dyn PoolRepository>,
+    line: Arc<dyn WaitingLine>,
+    keys: ApiKeys,
+}
+
+impl Repositories {
+    fn new(store: &Store) -> Self {
+        let database = || store.database.clone();
+        let system = Arc::new(System);
+        Self {
+            organizations: Arc::new(PgOrganizations::new(database())),
+            projects: Arc::new(PgProjects::new(database())),
+            nodes: Arc::new(PgNodes::new(database())),
+            sessions: Arc::new(PgSessions::new(database())),
+            browsers: Arc::new(PgBrowsers::new(database())),
+            pools: Arc::new(PgPools::new(database())),
+            line: Arc::new(PgWaitingLine::new(database())),
+            keys: ApiKeys::new(Arc::new(PgApiKeys::new(database())), system.clone(), system.clone(), system),
+        }
+    }
+}
+
+/// Runs the server until it is told to stop.
+pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
+    raise_open_files();
+    let data_dir = DataDir::take(settings.data_dir.path()?)?;
+    let listener =
+        TcpListener::bind(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let (orders, mut ordered) = mpsc::channel(4);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let store = Store::open(data_dir.path(), settings.database_url.as_deref()).await?;
+    let running = Running::start(&settings, &data_dir, &store, listener).await?;
+    stop::hear(data_dir.path(), orders)?;
+    running.announce(&data_dir)?;
+
+    let order = tokio::select! {
+        Some(order) = ordered.recv() => order,
+        _ = terminate.recv() => StopOrder::KeepSessions,
+        _ = interrupt.recv() => StopOrder::KeepSessions,
+    };
+    info!(?order, "stopping");
+    running.stop(order).await;
+    store.stop().await?;
+    info!("stopped");
+    Ok(())
+}
+
+/// A server at work.
+struct Running {
+    server: Server,
+    engine: Engine,
+    sessions: Sessions,
+    session_rows: Arc<dyn SessionRepository>,
+    spares: Spares,
+    room: WaitingRoom,
+    stop: CancellationToken,
+    node: NodeId,
+    public_url: Url,
+}
+
+impl Running {
+    async fn start(
+        settings: &ServeSettings,
+        data_dir: &DataDir,
+        store: &Store,
+        listener: TcpListener,
+    ) -> anyhow::Result<Self> {
+        let metrics = PrometheusBuilder::new().install_recorder().context("cannot set up the metrics")?;
+        let local = listener.local_addr()?;
+        let public_url = match &settings.public_url {
+            Some(url) => url.clone(),
+            None => Url::parse(&format!("http://{local}"))?,
+        };
+        let node = data_dir.node()?;
+        let repositories = Repositories::new(store);
+        announce_node(&*repositories.nodes, node, local).await?;
+
+        let engine = engine(settings, data_dir).await?;
+        let connections = ConnectionRegistry::new();
+        let spares = Spares::new(settings.spares);
+        let bell = PoolBell::default();
+        let room = WaitingRoom::default();
+        let system = Arc::new(System);
+        let port: Arc<dyn BrowserEngine> = Arc::new(engine.clone());
+        let sessions = Sessions::new(SessionDeps {
+            node,
+            sessions: repositories.sessions.clone(),
+            browsers: repositories.browsers.clone(),
+            engine: port.clone(),
+            spares: Arc::new(spares.clone()),
+            connections: Arc::new(connections.clone()),
+            pools: Arc::new(bell.clone()),
+            activity: Activity::new(system.clone()),
+            clock: system.clone(),
+            ids: system.clone(),
+        });
+        let pool_deps = PoolDeps {
+            node,
+            pools: repositories.pools.clone(),
+            sessions: repositories.sessions.clone(),
+            line: repositories.line.clone(),
+            turns: Arc::new(room.clone()),
+            engine: port.clone(),
+            wake: Arc::new(bell.clone()),
+            clock: system.clone(),
+            ids: system.clone(),
+            max_pools: Pools::DEFAULT_MAX_POOLS,
+        };
+        let pools = Pools::new(pool_deps.clone(), sessions.clone());
+        let events = engine.events();
+        take_up(&engine, &sessions, &*repositories.line, node).await?;
+
+        let began = first_start::begin(data_dir, &*repositories.organizations, &repositories.keys).await?;
+        if began && !settings.no_default_pool {
+            first_start::default_pool(&*repositories.organizations, &*repositories.projects, &pools).await?;
+        }
+
+        let services = Services {
+            api_keys: repositories.keys.clone(),
+            access: Access::new(repositories.projects.clone()),
+            sessions: sessions.clone(),
+            leases: Leases::new(pool_deps.clone(), sessions.clone()),
+            pools,
+            tokens: SessionTokens::new(&data_dir.token_key()?),
+            dial: Arc::new(EngineDial(engine.clone())),
+            connections,
+            health: Arc::new(DatabaseHealth(store.database.clone())),
+            metrics: rendered(metrics.clone()),
+            clock: system.clone(),
+            ids: system,
+            runtime: tokio::runtime::Handle::current(),
+        };
+        let config = Config { public_url: public_url.clone(), extra_hosts: Vec::new(), workers: WORKERS };
+        let server = casement_http::serve(config, services, listener)?;
+
+        let stop = CancellationToken::new();
+        let slots = StartSlots::per_core();
+        let house = Housekeeping {
+            node,
+            nodes: repositories.nodes,
+            browsers: repositories.browsers.clone(),
+            pools: repositories.pools.clone(),
+            line: repositories.line,
+            sessions: sessions.clone(),
+            room: room.clone(),
+        };
+        let notifications = Notifications::listen(&store.config, vec![node_channel(node)]);
+        tokio::spawn(hear(notifications, house.clone()));
+        tokio::spawn(house.run(stop.child_token()));
+        tokio::spawn(follow_browsers(events, sessions.clone(), spares.clone()));
+        let filler = PoolFiller::new(pool_deps, repositories.browsers, sessions.clone());
+        let pool_loop =
+            PoolLoop { filler, pools: repositories.pools, sessions: sessions.clone(), bell, slots: slots.clone() };
+        tokio::spawn(fill_pools(pool_loop, stop.child_token()));
+        tokio::spawn(keep_spares(spares.clone(), port, slots, stop.child_token()));
+        tokio::spawn(upkeep(metrics));
+        Ok(Self { server, engine, sessions, session_rows: repositories.sessions, spares, room, stop, node, public_url })
+    }
+
+    /// Says that the server is ready, for whoever started it: a program reads the first line, a person the rest.
+    fn announce(&self, data_dir: &DataDir) -> anyhow::Result<()> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "casement ready http://{}", self.server.local_addr())?;
+        let url = self.public_url.as_str().trim_end_matches('/');
+        let (key, pool) = (data_dir.key_file(), first_start::DEFAULT_POOL);
+        let key = key.display();
+        writeln!(
+            out,
+            "\n  URL       {url}\n  API key   {key}\n\n  Take a browser from the pool `{pool}` and a picture of it:\n\n    \
+             KEY=$(cat '{key}')\n    \
+             ID=$(curl -sX POST {url}/browser_pools/{pool}/acquire -H \"Authorization: Bearer $KEY\" \\\n      \
+             | sed -E 's/.*\"session_id\": ?\"([^\"]+)\".*/\\1/')\n    \
+             curl -sX POST {url}/browsers/$ID/computer/screenshot -H \"Authorization: Bearer $KEY\" -o screenshot.png\n"
+        )?;
+        Ok(out.flush()?)
+    }
+
+    /// Ends the server in order. Sessions go on unless they are to end, too.
+    async fn stop(self, order: StopOrder) {
+        self.stop.cancel();
+        self.room.close();
+        if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, self.end_sessions()).await.is_err() {
+            warn!("not all sessions could be ended in time; the next start ends what is left");
+        }
+        if let Err(error) = self.server.drain().await {
+            warn!(%error, "the server did not stop as it should");
+        }
+        match order {
+            StopOrder::KeepSessions => {
+                // Spares are this life's alone.
+                for browser in self.spares.clear() {
+                    let _ = BrowserEngine::end(&self.engine, browser).await;
+                }
+                self.engine.detach().await;
+            }
+            StopOrder::EndSessions => {
+                if let Err(error) = self.engine.end_all().await {
+                    warn!(%error, "not all browsers could be ended; the next start ends what is left");
+                }
+            }
+        }
+    }
+
+    async fn end_sessions(&self) {
+        let found = match self.session_rows.of_node(self.node).await {
+            Ok(found) => found,
+            Err(error) => return warn!(%error, "cannot list the sessions"),
+        };
+        for session in found.into_iter().filter(casement_domain::session::Session::is_active) {
+            if let Err(EndSessionError::Store(error)) = self.sessions.end(session.id, SessionEvent::Delete).await {
+                warn!(session = %session.id, %error, "cannot end a session");
+            }
+        }
+    }
+}
+
+async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr) -> anyhow::Result<()> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let now = System.now();
+    Ok(nodes.announce(&Node { id, host, address: local.to_string(), started_at: now, heartbeat_at: now }).await?)
+}
+
+async fn engine(settings: &ServeSettings, data_dir: &DataDir) -> anyhow::Result<Engine> {
+    let egress =
+        Egress::new(Rules::new(settings.egress_allow.clone()), Arc::new(SystemResolver::default()), Limits::default());
+    let mut config = EngineConfig::discover(data_dir.path().to_owned())?;
+    config.memory_bytes = settings.session_memory << 20;
+    Engine::new(config, Arc::new(WaysOut::new(egress)))
+        .await
+        .context("browsers cannot be run here; see casement doctor")
+}
+
+/// Takes up what an earlier life of this node left, and ends what is nobody's.
+async fn take_up(engine: &Engine, sessions: &Sessions, line: &dyn WaitingLine, node: NodeId) -> anyhow::Result<()> {
+    let alive = engine.find_running().await;
+    line.clear(node, System.now()).await?;
+    let kept = sessions.adopt(&alive).await?;
+    let ended = engine.sweep(&kept).await?;
+    if !kept.is_empty() || !ended.is_empty() {
+        info!(browsers = kept.len(), ended = ended.len(), "took up what the last run left");
+    }
+    Ok(())
+}
+
+fn rendered(metrics: PrometheusHandle) -> Arc<dyn Fn() -> String + Send + Sync> {
+    Arc::new(move || metrics.render())
+}
+
+async fn upkeep(metrics: PrometheusHandle) {
+    let mut tick = tokio::time::interval(METRICS_UPKEEP);
+    loop {
+        tick.tick().await;
+        metrics.run_upkeep();
+    }
+}
