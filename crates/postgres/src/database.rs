@@ -14,6 +14,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::{Config, NoTls};
 
 use casement_domain::StoreError;
+use casement_domain::page::Page;
 
 use crate::error::{CallError, Unreachable};
 
@@ -194,21 +195,18 @@ impl Database {
         operation: &'static str,
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
-        self.call(operation, async |connection| {
-            AnsiTransactionManager::begin_transaction(connection).await?;
-            match work(connection).await {
-                Ok(value) => {
-                    AnsiTransactionManager::commit_transaction(connection).await?;
-                    Ok(value)
-                }
-                Err(error) => {
-                    // The error that led here is the one to tell; a rollback that fails breaks the connection.
-                    let _told = AnsiTransactionManager::rollback_transaction(connection).await;
-                    Err(error)
-                }
-            }
-        })
-        .await
+        self.call(operation, async |connection| in_transaction(connection, work).await).await
+    }
+
+    /// As [`transaction`](Self::transaction); a failure that has a meaning (a name that is taken) becomes a value, after
+    /// the rollback.
+    pub(crate) async fn transaction_or<T>(
+        &self,
+        operation: &'static str,
+        work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
+        meaning: impl FnOnce(CallError) -> Result<T, CallError>,
+    ) -> Result<T, StoreError> {
+        self.call(operation, async |connection| in_transaction(connection, work).await.or_else(meaning)).await
     }
 
     /// Whether the database answers.
@@ -227,6 +225,29 @@ impl Database {
     pub fn close(&self) {
         self.pool.close();
     }
+}
+
+async fn in_transaction<T>(
+    connection: &mut AsyncPgConnection,
+    work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
+) -> Result<T, CallError> {
+    AnsiTransactionManager::begin_transaction(connection).await?;
+    match work(connection).await {
+        Ok(value) => {
+            AnsiTransactionManager::commit_transaction(connection).await?;
+            Ok(value)
+        }
+        Err(error) => {
+            // The error that led here is the one to tell; a rollback that fails breaks the connection.
+            let _told = AnsiTransactionManager::rollback_transaction(connection).await;
+            Err(error)
+        }
+    }
+}
+
+/// The rows of a page and one more, which tells whether there is another page.
+pub(crate) fn window(page: Page) -> (i64, i64) {
+    (i64::from(page.limit) + 1, i64::try_from(page.offset).unwrap_or(i64::MAX))
 }
 
 type Pooled = diesel_async::pooled_connection::deadpool::Object<AsyncPgConnection>;

@@ -17,6 +17,12 @@ pub(crate) enum CallError {
     /// A row holds what it must not.
     #[error(transparent)]
     Row(#[from] BadRow),
+    /// The work was undone because browsers are leased; its caller makes an answer of it.
+    #[error("undone, {leased} browsers are leased")]
+    Undone {
+        /// How many.
+        leased: u32,
+    },
 }
 
 /// Why there is no connection.
@@ -60,16 +66,6 @@ impl CallError {
         }
     }
 
-    /// The foreign key that was violated, by our own name for it.
-    pub(crate) fn violated_reference(&self) -> Option<&str> {
-        match self {
-            Self::Database(DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, info)) => {
-                info.constraint_name()
-            }
-            _ => None,
-        }
-    }
-
     pub(crate) fn into_store_error(self, operation: &'static str) -> StoreError {
         let unavailable = self.is_unavailable();
         let source = Box::new(self);
@@ -85,7 +81,7 @@ impl CallError {
         use DatabaseErrorKind::{ClosedConnection, ReadOnlyTransaction, SerializationFailure, UnableToSendCommand};
         match self {
             Self::Unreachable(_) => true,
-            Self::Row(_) => false,
+            Self::Row(_) | Self::Undone { .. } => false,
             Self::Database(DieselError::DatabaseError(kind, info)) => match kind {
                 ClosedConnection | ReadOnlyTransaction | SerializationFailure | UnableToSendCommand => true,
                 // Diesel keeps neither the code nor the kind of the rest, and the server's text is in its own language

@@ -3,15 +3,34 @@
 //! [`Cluster`] runs a PostgreSQL of our own where nobody names one; [`migrate`] brings the schema up to date;
 //! [`Database`] holds the connections, and the repositories stand on it; [`Notifications`] hears what other nodes say.
 
+mod api_key;
+mod browser;
 pub mod cluster;
+mod convert;
 mod database;
 mod error;
+mod line;
 mod migrate;
+mod node;
 mod notify;
+mod organization;
+mod pool;
+mod project;
+mod schema;
+mod session;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod usage;
 
+pub use api_key::PgApiKeys;
+pub use browser::PgBrowsers;
 pub use cluster::{Cluster, ClusterConfig, ClusterError};
 pub use database::{BadDatabaseUrl, Database, DatabaseConfig};
+pub use line::{PgWaitingLine, node_channel};
 pub use migrate::{MigrateError, migrate, revert_all};
+pub use node::PgNodes;
 pub use notify::{Heard, Notifications};
+pub use organization::PgOrganizations;
+pub use pool::PgPools;
+pub use project::PgProjects;
+pub use session::PgSessions;

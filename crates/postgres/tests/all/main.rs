@@ -2,6 +2,11 @@
 
 mod cluster;
 mod database;
+mod line;
 mod migrations;
 mod notify;
+mod pools;
+mod resources;
+mod sessions;
 mod support;
+mod world;

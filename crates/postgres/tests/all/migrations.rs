@@ -80,3 +80,50 @@ async fn every_time_bears_its_zone() -> TestResult {
     assert_eq!(db.rows(without).await?, Vec::<Vec<String>>::new());
     Ok(())
 }
+
+/// What `schema.rs` says in Rust must be what the migrations make, column by column.
+#[tokio::test]
+async fn the_schema_in_rust_is_the_schema_in_the_database() -> TestResult {
+    let db = TestDatabase::fresh().await?;
+    let columns = "
+        SELECT table_name, column_name, udt_name, is_nullable FROM information_schema.columns
+        WHERE table_schema = 'public' AND table_name NOT LIKE '\\_\\_diesel%' ORDER BY table_name, ordinal_position";
+    let mut made: Vec<(String, String, String)> = Vec::new();
+    for row in db.rows(columns).await? {
+        let [table, column, kind, nullable] = &row[..] else { return Err("four columns were asked for".into()) };
+        let kind = match kind.as_str() {
+            "uuid" => "Uuid",
+            "text" => "Text",
+            "int4" => "Int4",
+            "int8" => "Int8",
+            "bool" => "Bool",
+            "bytea" => "Bytea",
+            "json" => "Json",
+            "jsonb" => "Jsonb",
+            "timestamptz" => "Timestamptz",
+            other => return Err(format!("{table}.{column}: no type in Rust for {other}").into()),
+        };
+        let kind = if nullable == "YES" { format!("Nullable<{kind}>") } else { kind.to_owned() };
+        made.push((table.clone(), column.clone(), kind));
+    }
+    let mut said = said(include_str!("../../src/schema.rs"));
+    said.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(said, made);
+    Ok(())
+}
+
+/// The columns of every `table!` in the text, as table, column and type.
+fn said(text: &str) -> Vec<(String, String, String)> {
+    let mut table = String::new();
+    let mut columns = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_suffix(" (id) {") {
+            name.clone_into(&mut table);
+        } else if let Some((column, kind)) =
+            line.trim_end_matches(',').split_once(" -> ").filter(|_| line.ends_with(','))
+        {
+            columns.push((table.clone(), column.to_owned(), kind.to_owned()));
+        }
+    }
+    columns
+}

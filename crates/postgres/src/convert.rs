@@ -1,0 +1,180 @@
+//! Between the domain's values and the columns that hold them.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use casement_domain::browser::{BrowserPolicy, Shape, StartUrl, Viewport};
+use casement_domain::name::{LabelName, SlugName};
+use casement_domain::organization::Caps;
+use casement_domain::session::Tags;
+use diesel::dsl::{AsExprOf, sql};
+use diesel::expression::{SqlLiteral, UncheckedBind};
+use diesel::sql_types::{Bool, Text};
+use serde_json::Value;
+use ulid::Ulid;
+use uuid::Uuid;
+
+use crate::error::BadRow;
+
+/// An identifier as its column holds it.
+pub(crate) fn uuid(ulid: Ulid) -> Uuid {
+    Uuid::from_u128(ulid.0)
+}
+
+/// The identifier in a column.
+pub(crate) fn ulid(uuid: Uuid) -> Ulid {
+    Ulid(uuid.as_u128())
+}
+
+/// The identifier in the text of a notification is written by the domain; this is how SQL says the same.
+pub(crate) fn number(column: &'static str, value: i32) -> Result<u32, BadRow> {
+    u32::try_from(value).map_err(|error| BadRow::new(column, error))
+}
+
+/// A count of the database.
+pub(crate) fn count(value: i64) -> u32 {
+    u32::try_from(value.max(0)).unwrap_or(u32::MAX)
+}
+
+/// What the domain has bounded far below the column's bound.
+pub(crate) fn int(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+pub(crate) fn label(column: &'static str, text: &str) -> Result<LabelName, BadRow> {
+    LabelName::parse(text).map_err(|bad| unreadable(column, &bad))
+}
+
+pub(crate) fn slug(column: &'static str, text: &str) -> Result<SlugName, BadRow> {
+    SlugName::parse(text).map_err(|bad| unreadable(column, &bad))
+}
+
+pub(crate) fn start_url(text: Option<&str>) -> Result<Option<StartUrl>, BadRow> {
+    text.map(|text| StartUrl::parse(text).map_err(|bad| unreadable("start_url", &bad))).transpose()
+}
+
+pub(crate) fn tags(value: Value) -> Result<Tags, BadRow> {
+    let pairs: BTreeMap<String, String> = serde_json::from_value(value).map_err(|error| BadRow::new("tags", error))?;
+    Tags::parse(pairs).map_err(|bad| unreadable("tags", &bad))
+}
+
+pub(crate) fn tags_value(tags: &Tags) -> Value {
+    tags.as_map().iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect()
+}
+
+pub(crate) fn unreadable(column: &'static str, why: &impl std::fmt::Debug) -> BadRow {
+    BadRow::new(column, format!("{why:?}"))
+}
+
+/// The value whose stored text this is.
+pub(crate) fn by_text<T: Copy>(
+    column: &'static str,
+    all: &[T],
+    text_of: impl Fn(T) -> &'static str,
+    text: impl AsRef<str> + Display,
+) -> Result<T, BadRow> {
+    let found = all.iter().copied().find(|value| text_of(*value) == text.as_ref());
+    found.ok_or_else(|| BadRow::new(column, text))
+}
+
+pub(crate) fn caps(sessions: Option<i32>, pooled: Option<i32>, invocations: Option<i32>) -> Result<Caps, BadRow> {
+    let cap = |column, value: Option<i32>| value.map(|value| number(column, value)).transpose();
+    Ok(Caps {
+        concurrent_sessions: cap("max_concurrent_sessions", sessions)?,
+        pooled_sessions: cap("max_pooled_sessions", pooled)?,
+        concurrent_invocations: cap("max_concurrent_invocations", invocations)?,
+    })
+}
+
+/// Whether the column of text holds `query`, whatever the case; where there is no text, nothing is held. The columns'
+/// own collation knows no substrings, so the expression names another one.
+pub(crate) fn contains(column: &'static str, query: &str) -> Contains {
+    let text = format!("strpos(lower(coalesce({column}, '') COLLATE \"und-x-icu\"), lower(");
+    let asked = sql::<Bool>(&text).bind::<Text, _>(query.to_owned());
+    asked.sql(" COLLATE \"und-x-icu\")) > 0")
+}
+
+/// See [`contains`].
+pub(crate) type Contains = SqlLiteral<Bool, UncheckedBind<SqlLiteral<Bool>, AsExprOf<String, Text>>>;
+
+/// The members of a shape, as three tables hold them.
+pub(crate) struct ShapeParts {
+    pub(crate) flags: (bool, bool, bool),
+    pub(crate) viewport: (i32, i32, i32),
+    pub(crate) policy: Option<Value>,
+}
+
+impl ShapeParts {
+    pub(crate) fn of(shape: &Shape) -> Self {
+        let Viewport { width, height, refresh_rate } = shape.viewport;
+        Self {
+            flags: (shape.headless, shape.stealth, shape.kiosk_mode),
+            viewport: (int(width), int(height), int(refresh_rate)),
+            policy: shape.policy.as_ref().map(|policy| Value::Object(policy.as_map().clone())),
+        }
+    }
+
+    pub(crate) fn shape(self) -> Result<Shape, BadRow> {
+        let policy = match self.policy {
+            None => None,
+            Some(Value::Object(map)) => Some(BrowserPolicy::parse(map).map_err(|bad| unreadable("policy", &bad))?),
+            Some(_) => return Err(BadRow::new("policy", "not an object")),
+        };
+        let (headless, stealth, kiosk_mode) = self.flags;
+        let (width, height, refresh_rate) = self.viewport;
+        let viewport = Viewport {
+            width: number("viewport_width", width)?,
+            height: number("viewport_height", height)?,
+            refresh_rate: number("viewport_refresh_rate", refresh_rate)?,
+        };
+        Ok(Shape { headless, stealth, kiosk_mode, viewport, policy })
+    }
+}
+
+/// Declares the columns of a shape for one table.
+macro_rules! shape_columns {
+    ($name:ident, $table:ident) => {
+        #[derive(
+            Debug,
+            diesel::Queryable,
+            diesel::QueryableByName,
+            diesel::Selectable,
+            diesel::Insertable,
+            diesel::AsChangeset,
+        )]
+        #[diesel(table_name = $table, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+        pub(crate) struct $name {
+            headless: bool,
+            stealth: bool,
+            kiosk_mode: bool,
+            viewport_width: i32,
+            viewport_height: i32,
+            viewport_refresh_rate: i32,
+            policy: Option<serde_json::Value>,
+        }
+
+        impl From<&casement_domain::browser::Shape> for $name {
+            fn from(shape: &casement_domain::browser::Shape) -> Self {
+                let parts = $crate::convert::ShapeParts::of(shape);
+                let ((headless, stealth, kiosk_mode), (viewport_width, viewport_height, viewport_refresh_rate)) =
+                    (parts.flags, parts.viewport);
+                let policy = parts.policy;
+                Self { headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy }
+            }
+        }
+
+        impl TryFrom<$name> for casement_domain::browser::Shape {
+            type Error = $crate::error::BadRow;
+
+            fn try_from(row: $name) -> Result<Self, Self::Error> {
+                let parts = $crate::convert::ShapeParts {
+                    flags: (row.headless, row.stealth, row.kiosk_mode),
+                    viewport: (row.viewport_width, row.viewport_height, row.viewport_refresh_rate),
+                    policy: row.policy,
+                };
+                parts.shape()
+            }
+        }
+    };
+}
+pub(crate) use shape_columns;

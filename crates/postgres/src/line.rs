@@ -1,0 +1,334 @@
+//! The waiting line of each pool.
+//!
+//! When nobody waits, [`WaitingLine::take_now`] leases in one statement. Otherwise a caller enters the line and looks
+//! once; from then on whoever makes a browser ready hands it, in the same transaction, to the oldest living ticket, and
+//! the ticket's node is notified when that transaction commits.
+//!
+//! Whoever makes a browser idle holds the pool's line (an advisory lock) from before it does so until it commits, and
+//! whoever has entered the line looks while holding it too. So either the look sees the browser, or the other one sees
+//! the ticket: no browser is left idle beside a caller who waits.
+
+use async_trait::async_trait;
+use casement_domain::node::Node;
+use casement_domain::pool::{Entered, LeaseRequest, Outcome, Place, TakenNow, WaitingLine};
+use casement_domain::session::{Session, SessionEvent};
+use casement_domain::{NodeId, PoolId, StoreError, TicketId};
+use diesel::dsl::exists;
+use diesel::prelude::*;
+use diesel::sql_types;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::convert::{count, tags_value, ulid, uuid};
+use crate::database::Database;
+use crate::error::CallError;
+use crate::schema::{browser_pools, browsers, pool_waiters};
+use crate::session::{self, SessionRow};
+
+/// Leases an idle browser to a session of the caller's if nobody is in line.
+const TAKE_NOW: &str = include_str!("line/take_now.sql");
+/// Gives one idle browser to the first in line.
+const GIVE_ONE: &str = include_str!("line/give_one.sql");
+/// Long past its end a ticket has nobody who could ask for it.
+const FORGET: &str =
+    "DELETE FROM pool_waiters WHERE node_id = $1 AND outcome IS NULL AND expires_at < now() - interval '1 hour'";
+
+/// The channel on which a node hears of its tickets; what is said there is a ticket's id.
+#[must_use]
+pub fn node_channel(node: NodeId) -> String {
+    format!("casement_node_{node}")
+}
+
+/// The waiting line in PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct PgWaitingLine {
+    database: Database,
+}
+
+impl PgWaitingLine {
+    /// On this database.
+    #[must_use]
+    pub fn new(database: Database) -> Self {
+        Self { database }
+    }
+}
+
+impl PgWaitingLine {
+    async fn try_to_take(
+        &self,
+        pool: PoolId,
+        lease: &LeaseRequest,
+        now: OffsetDateTime,
+    ) -> Result<TakenNow, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let name = lease.name.as_ref().map(|name| name.as_str());
+            let start_url = lease.start_url.as_ref().map(|url| url.as_str());
+            let taking = diesel::sql_query(TAKE_NOW).bind::<sql_types::Uuid, _>(uuid(pool.ulid()));
+            let taking = taking.bind::<sql_types::Uuid, _>(uuid(lease.session.ulid()));
+            let taking = taking.bind::<sql_types::Nullable<sql_types::Text>, _>(name);
+            let taking = taking.bind::<sql_types::Nullable<sql_types::Text>, _>(start_url);
+            let taking = taking.bind::<sql_types::Jsonb, _>(tags_value(&lease.tags));
+            let taking = taking.bind::<sql_types::Timestamptz, _>(now);
+            let taking = taking.bind::<sql_types::Timestamptz, _>(now - Node::LOST_AFTER);
+            let taken = taking.get_result::<SessionRow>(connection).await.optional().map_err(CallError::from);
+            match taken {
+                Ok(Some(row)) => Ok(TakenNow::Leased(Box::new(Session::try_from(row)?))),
+                Ok(None) if pool_lives(connection, pool).await? => Ok(TakenNow::Busy),
+                Ok(None) => Ok(TakenNow::PoolGone),
+                Err(error) if error.violated() == Some("sessions_name_key") => Ok(TakenNow::NameTaken),
+                Err(error) => Err(error),
+            }
+        };
+        self.database.call("line.take_now", work).await
+    }
+
+    /// Gives idle browsers to those in line, in a transaction of its own.
+    async fn look(&self, pool: PoolId, now: OffsetDateTime) -> Result<(), StoreError> {
+        let looking = async |connection: &mut AsyncPgConnection| {
+            hold(connection, pool).await?;
+            if pool_lives(connection, pool).await? {
+                hand_over(connection, pool, now).await
+            } else {
+                // Deleted between the question and the ticket.
+                dissolve(connection, pool).await
+            }
+        };
+        self.database.transaction("line.look", looking).await
+    }
+}
+
+/// Holds the pool's line until the transaction ends. To be called before any row is touched.
+pub(crate) async fn hold(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<(), CallError> {
+    let holding = diesel::sql_query("SELECT pg_advisory_xact_lock($1)");
+    holding.bind::<sql_types::BigInt, _>(lock_number(pool)).execute(connection).await?;
+    Ok(())
+}
+
+/// Half of the id, the random one. Two pools with one number would only wait for one another.
+fn lock_number(pool: PoolId) -> i64 {
+    let bytes = pool.ulid().0.to_be_bytes();
+    i64::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]])
+}
+
+pub(crate) async fn pool_lives(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<bool, CallError> {
+    let row = browser_pools::table.find(uuid(pool.ulid())).filter(browser_pools::deleted_at.is_null());
+    Ok(diesel::select(exists(row)).get_result(connection).await?)
+}
+
+#[derive(QueryableByName)]
+struct Given {
+    #[diesel(sql_type = sql_types::Uuid)]
+    ticket: Uuid,
+    #[diesel(sql_type = sql_types::Uuid)]
+    node: Uuid,
+}
+
+/// Gives idle browsers to those in line, the first first, until one of both is used up; the line is held.
+pub(crate) async fn hand_over(
+    connection: &mut AsyncPgConnection,
+    pool: PoolId,
+    at: OffsetDateTime,
+) -> Result<(), CallError> {
+    loop {
+        let giving = diesel::sql_query(GIVE_ONE).bind::<sql_types::Uuid, _>(uuid(pool.ulid()));
+        let giving =
+            giving.bind::<sql_types::Timestamptz, _>(at).bind::<sql_types::Timestamptz, _>(at - Node::LOST_AFTER);
+        match giving.get_result::<Given>(connection).await.optional()? {
+            Some(given) => tell(connection, given.node, given.ticket).await?,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// The pool is deleted: nobody in its line gets anything.
+pub(crate) async fn dissolve(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<(), CallError> {
+    let waiting = pool_waiters::table.filter(pool_waiters::pool_id.eq(uuid(pool.ulid())));
+    let waiting = waiting.filter(pool_waiters::outcome.is_null());
+    let told = diesel::update(waiting).set(pool_waiters::outcome.eq("pool_gone"));
+    let told = told.returning((pool_waiters::node_id, pool_waiters::id));
+    for (node, ticket) in told.get_results::<(Uuid, Uuid)>(connection).await? {
+        tell(connection, node, ticket).await?;
+    }
+    Ok(())
+}
+
+/// Sends the news when the transaction commits.
+async fn tell(connection: &mut AsyncPgConnection, node: Uuid, ticket: Uuid) -> Result<(), CallError> {
+    let channel = node_channel(NodeId::from_ulid(ulid(node)));
+    let telling = diesel::sql_query("SELECT pg_notify($1, $2)").bind::<sql_types::Text, _>(channel);
+    telling.bind::<sql_types::Text, _>(TicketId::from_ulid(ulid(ticket)).to_string()).execute(connection).await?;
+    Ok(())
+}
+
+#[derive(Insertable)]
+#[diesel(table_name = pool_waiters)]
+struct WaiterRow {
+    id: Uuid,
+    pool_id: Uuid,
+    node_id: Uuid,
+    position: Option<i64>,
+    session_id: Uuid,
+    name: Option<String>,
+    start_url: Option<String>,
+    tags: serde_json::Value,
+    created_at: OffsetDateTime,
+    expires_at: OffsetDateTime,
+}
+
+fn waiter_row(place: &Place, at: OffsetDateTime) -> WaiterRow {
+    let lease = &place.lease;
+    WaiterRow {
+        id: uuid(place.ticket.ulid()),
+        pool_id: uuid(place.pool.ulid()),
+        node_id: uuid(place.node.ulid()),
+        position: place.position,
+        session_id: uuid(lease.session.ulid()),
+        name: lease.name.as_ref().map(|name| name.as_str().to_owned()),
+        start_url: lease.start_url.as_ref().map(|url| url.as_str().to_owned()),
+        tags: tags_value(&lease.tags),
+        created_at: at,
+        expires_at: place.expires_at,
+    }
+}
+
+/// What a ticket that has left the table became.
+async fn outcome_of(
+    connection: &mut AsyncPgConnection,
+    outcome: Option<&str>,
+    session_id: Uuid,
+) -> Result<Outcome, CallError> {
+    Ok(match outcome {
+        Some("granted") => match session::find(connection, session_id).await? {
+            Some(session) => Outcome::Granted(Box::new(session)),
+            None => Outcome::Gone,
+        },
+        Some("name_taken") => Outcome::NameTaken,
+        _ => Outcome::Gone,
+    })
+}
+
+/// Ends a granted session whose caller is gone, so that its browser goes to the next.
+async fn take_back(connection: &mut AsyncPgConnection, granted: Session, at: OffsetDateTime) -> Result<(), CallError> {
+    if let Ok(next) = granted.on(SessionEvent::Undelivered, at) {
+        let _moved_on = session::store_end(connection, granted.state, &next).await?;
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl WaitingLine for PgWaitingLine {
+    async fn take_now(&self, pool: PoolId, lease: &LeaseRequest, now: OffsetDateTime) -> Result<TakenNow, StoreError> {
+        let taken = self.try_to_take(pool, lease, now).await;
+        if !matches!(taken, Ok(TakenNow::Leased(_) | TakenNow::Busy)) {
+            // A browser that was held for a moment and then not leased was invisible to whoever looked just then.
+            self.look(pool, now).await?;
+        }
+        taken
+    }
+
+    async fn enter(&self, place: &Place, now: OffsetDateTime) -> Result<Entered, StoreError> {
+        let entering = async |connection: &mut AsyncPgConnection| {
+            if !pool_lives(connection, place.pool).await? {
+                return Ok(None);
+            }
+            let inserting = diesel::insert_into(pool_waiters::table).values(waiter_row(place, now));
+            let position: i64 = inserting.returning(pool_waiters::position).get_result(connection).await?;
+            Ok(Some(position))
+        };
+        let Some(position) = self.database.call("line.enter", entering).await? else { return Ok(Entered::PoolGone) };
+        self.look(place.pool, now).await?;
+        Ok(Entered::Yes(position))
+    }
+
+    async fn outcome(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let id = uuid(ticket.ulid());
+            let decided = pool_waiters::table.find(id).filter(pool_waiters::outcome.is_not_null());
+            let leaving = diesel::delete(decided).returning((pool_waiters::outcome, pool_waiters::session_id));
+            let left: Option<(Option<String>, Uuid)> = leaving.get_result(connection).await.optional()?;
+            if let Some((outcome, session_id)) = left {
+                return outcome_of(connection, outcome.as_deref(), session_id).await;
+            }
+            let there: bool = diesel::select(exists(pool_waiters::table.find(id))).get_result(connection).await?;
+            Ok(if there { Outcome::Waiting } else { Outcome::Gone })
+        };
+        self.database.transaction("line.outcome", work).await
+    }
+
+    async fn leave(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let leaving = diesel::delete(pool_waiters::table.find(uuid(ticket.ulid())));
+            let leaving = leaving.returning((pool_waiters::outcome, pool_waiters::session_id));
+            let left: Option<(Option<String>, Uuid)> = leaving.get_result(connection).await.optional()?;
+            match left {
+                Some((outcome, session_id)) => outcome_of(connection, outcome.as_deref(), session_id).await,
+                None => Ok(Outcome::Gone),
+            }
+        };
+        self.database.transaction("line.leave", work).await
+    }
+
+    async fn decided(&self, node: NodeId) -> Result<Vec<TicketId>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            diesel::sql_query(FORGET).bind::<sql_types::Uuid, _>(uuid(node.ulid())).execute(connection).await?;
+            let rows = pool_waiters::table.filter(pool_waiters::node_id.eq(uuid(node.ulid())));
+            let rows = rows.filter(pool_waiters::outcome.is_not_null()).order(pool_waiters::position);
+            let ids: Vec<Uuid> = rows.select(pool_waiters::id).load(connection).await?;
+            let idle = browsers::table.filter(browsers::pool_id.eq(pool_waiters::pool_id.nullable()));
+            let idle = idle.filter(browsers::state.eq("idle"));
+            let stuck = pool_waiters::table.filter(pool_waiters::node_id.eq(uuid(node.ulid())));
+            let stuck = stuck.filter(pool_waiters::outcome.is_null()).filter(exists(idle));
+            let stuck = stuck
+                .select((pool_waiters::pool_id, diesel::dsl::sql::<sql_types::Timestamptz>("now()")))
+                .distinct_on(pool_waiters::pool_id);
+            let stuck: Vec<(Uuid, OffsetDateTime)> = stuck.load(connection).await?;
+            Ok((ids.into_iter().map(|id| TicketId::from_ulid(ulid(id))).collect::<Vec<_>>(), stuck))
+        };
+        let (decided, stuck) = self.database.call("line.decided", work).await?;
+        // The net under a server that was killed, or cut off, between freeing a browser and giving it on.
+        for (pool, at) in stuck {
+            self.look(PoolId::from_ulid(ulid(pool)), at).await?;
+        }
+        Ok(decided)
+    }
+
+    async fn clear(&self, node: NodeId, now: OffsetDateTime) -> Result<(), StoreError> {
+        let waiting = async |connection: &mut AsyncPgConnection| {
+            let rows = pool_waiters::table.filter(pool_waiters::node_id.eq(uuid(node.ulid())));
+            let undecided = rows.filter(pool_waiters::outcome.is_null());
+            diesel::delete(undecided).execute(connection).await?;
+            let decided: Vec<Uuid> = rows.select(pool_waiters::id).load(connection).await?;
+            Ok(decided)
+        };
+        let decided = self.database.call("line.clear", waiting).await?;
+        for ticket in decided {
+            // One after the other: each holds its pool's line, and two lines are never held at once.
+            let taking_back = async |connection: &mut AsyncPgConnection| {
+                let found = pool_waiters::table.find(ticket).select((pool_waiters::pool_id, pool_waiters::session_id));
+                let found: Option<(Uuid, Uuid)> = found.get_result(connection).await.optional()?;
+                let Some((pool, session_id)) = found else { return Ok(()) };
+                hold(connection, PoolId::from_ulid(ulid(pool))).await?;
+                diesel::delete(pool_waiters::table.find(ticket)).execute(connection).await?;
+                match session::find(connection, session_id).await? {
+                    Some(granted) => take_back(connection, granted, now).await,
+                    None => Ok(()),
+                }
+            };
+            self.database.transaction("line.take_back", taking_back).await?;
+        }
+        Ok(())
+    }
+
+    async fn lengths(&self) -> Result<Vec<(PoolId, u32, OffsetDateTime)>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let waiting = pool_waiters::table.filter(pool_waiters::outcome.is_null()).group_by(pool_waiters::pool_id);
+            let first = diesel::dsl::min(pool_waiters::created_at).assume_not_null();
+            let lengths = waiting.select((pool_waiters::pool_id, diesel::dsl::count_star(), first));
+            let lengths: Vec<(Uuid, i64, OffsetDateTime)> = lengths.load(connection).await?;
+            let line = |(pool, number, since)| (PoolId::from_ulid(ulid(pool)), count(number), since);
+            Ok(lengths.into_iter().map(line).collect())
+        };
+        self.database.call("line.lengths", work).await
+    }
+}

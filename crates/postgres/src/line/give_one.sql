@@ -1,0 +1,30 @@
+-- $1 pool, $2 now, $3 heartbeats before this are too old. The line is held, and the pool lives.
+-- A ticket whose node is silent comes after the others, not never: after an outage every node has been silent.
+-- A ticket whose name is taken meanwhile gets that answer, and its browser stays for the next.
+WITH browser AS (
+    SELECT * FROM browsers WHERE pool_id = $1 AND state = 'idle'
+    ORDER BY created_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
+), ticket AS (
+    SELECT w.* FROM pool_waiters w JOIN nodes n ON n.id = w.node_id
+    WHERE w.pool_id = $1 AND w.outcome IS NULL AND w.expires_at > $2 AND EXISTS (SELECT 1 FROM browser)
+    ORDER BY n.heartbeat_at > $3 DESC, w.position LIMIT 1 FOR UPDATE OF w SKIP LOCKED
+), granted AS (
+    INSERT INTO sessions (
+        id, project_id, node_id, browser_id, pool_id, pool_name,
+        headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy,
+        name, timeout_seconds, start_url, tags, state, created_at, last_active_at
+    )
+    SELECT
+        ticket.session_id, pool.project_id, browser.node_id, browser.id, pool.id, pool.name,
+        browser.headless, browser.stealth, browser.kiosk_mode,
+        browser.viewport_width, browser.viewport_height, browser.viewport_refresh_rate, browser.policy,
+        ticket.name, pool.timeout_seconds, coalesce(ticket.start_url, pool.start_url), ticket.tags, 'active', $2, $2
+    FROM browser, ticket, browser_pools pool WHERE pool.id = $1
+    ON CONFLICT (project_id, name) WHERE state <> 'ended' DO NOTHING
+    RETURNING id, browser_id
+), leased AS (
+    UPDATE browsers b SET state = 'leased', session_id = granted.id FROM granted WHERE b.id = granted.browser_id
+)
+UPDATE pool_waiters w SET outcome = CASE WHEN EXISTS (SELECT 1 FROM granted) THEN 'granted' ELSE 'name_taken' END
+FROM ticket WHERE w.id = ticket.id
+RETURNING w.id AS ticket, w.node_id AS node

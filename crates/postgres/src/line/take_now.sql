@@ -1,0 +1,27 @@
+-- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 heartbeats before this are too old.
+-- A newcomer does not overtake: it takes only if nobody whose node lives is in line.
+WITH pool AS (
+    SELECT id, project_id, name, timeout_seconds, start_url FROM browser_pools WHERE id = $1 AND deleted_at IS NULL
+), picked AS (
+    SELECT id FROM browsers
+    WHERE pool_id = $1 AND state = 'idle' AND EXISTS (SELECT 1 FROM pool)
+        AND NOT EXISTS (
+            SELECT 1 FROM pool_waiters w JOIN nodes n ON n.id = w.node_id
+            WHERE w.pool_id = $1 AND w.outcome IS NULL AND w.expires_at > $6 AND n.heartbeat_at > $7
+        )
+    ORDER BY created_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
+), leased AS (
+    UPDATE browsers b SET state = 'leased', session_id = $2 FROM picked WHERE b.id = picked.id RETURNING b.*
+)
+INSERT INTO sessions (
+    id, project_id, node_id, browser_id, pool_id, pool_name,
+    headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy,
+    name, timeout_seconds, start_url, tags, state, created_at, last_active_at
+)
+SELECT
+    $2, pool.project_id, leased.node_id, leased.id, pool.id, pool.name,
+    leased.headless, leased.stealth, leased.kiosk_mode,
+    leased.viewport_width, leased.viewport_height, leased.viewport_refresh_rate, leased.policy,
+    $3, pool.timeout_seconds, coalesce($4, pool.start_url), $5, 'active', $6, $6
+FROM leased, pool
+RETURNING *

@@ -1,0 +1,411 @@
+//! Browser pools: their wish, their lead, their browsers.
+
+use async_trait::async_trait;
+use casement_domain::browser::Browser;
+use casement_domain::organization::{Ask, Limit, LimitExceeded, admit};
+use casement_domain::page::{Listed, Page};
+use casement_domain::pool::{
+    Fence, Growth, IdleBrowser, Observed, Pool, PoolConfig, PoolCounts, PoolDeleted, PoolFilter, PoolRepository,
+    PoolStored,
+};
+use casement_domain::session::IdOrName;
+use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, Replaced, StoreError};
+use diesel::dsl::now;
+use diesel::prelude::*;
+use diesel::sql_types;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::browser::BrowserRow;
+use crate::convert::{contains, count, int, number, shape_columns, slug, start_url, ulid, uuid};
+use crate::database::{Database, window};
+use crate::error::{BadRow, CallError};
+use crate::schema::{browser_pools, browsers};
+use crate::{line, organization, project, usage};
+
+shape_columns!(PoolShape, browser_pools);
+
+#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+#[diesel(table_name = browser_pools, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+struct PoolRow {
+    id: Uuid,
+    project_id: Uuid,
+    name: Option<String>,
+    size: i32,
+    fill_rate_per_minute: i32,
+    timeout_seconds: i32,
+    #[diesel(embed)]
+    shape: PoolShape,
+    start_url: Option<String>,
+    allowance: i32,
+    growth_since: OffsetDateTime,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+}
+
+impl From<&Pool> for PoolRow {
+    fn from(pool: &Pool) -> Self {
+        let config = &pool.config;
+        Self {
+            id: uuid(pool.id.ulid()),
+            project_id: uuid(pool.project.ulid()),
+            name: pool.name.as_ref().map(|name| name.as_str().to_owned()),
+            size: int(config.size),
+            fill_rate_per_minute: int(config.fill_rate_per_minute),
+            timeout_seconds: int(config.timeout_seconds),
+            shape: (&config.shape).into(),
+            start_url: config.start_url.as_ref().map(|url| url.as_str().to_owned()),
+            allowance: int(pool.growth.allowance),
+            growth_since: pool.growth.since,
+            created_at: pool.created_at,
+            updated_at: pool.updated_at,
+        }
+    }
+}
+
+impl TryFrom<PoolRow> for Pool {
+    type Error = BadRow;
+
+    fn try_from(row: PoolRow) -> Result<Self, BadRow> {
+        let config = PoolConfig {
+            size: number("size", row.size)?,
+            fill_rate_per_minute: number("fill_rate_per_minute", row.fill_rate_per_minute)?,
+            timeout_seconds: number("timeout_seconds", row.timeout_seconds)?,
+            shape: row.shape.try_into()?,
+            start_url: start_url(row.start_url.as_deref())?,
+        };
+        Ok(Self {
+            id: PoolId::from_ulid(ulid(row.id)),
+            project: ProjectId::from_ulid(ulid(row.project_id)),
+            name: row.name.map(|name| slug("browser_pools.name", &name)).transpose()?,
+            config,
+            growth: Growth { allowance: number("allowance", row.allowance)?, since: row.growth_since },
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        })
+    }
+}
+
+/// Pools in PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct PgPools {
+    database: Database,
+}
+
+impl PgPools {
+    /// On this database.
+    #[must_use]
+    pub fn new(database: Database) -> Self {
+        Self { database }
+    }
+}
+
+fn name_taken(error: CallError) -> Result<PoolStored, CallError> {
+    if error.violated() == Some("browser_pools_name_key") { Ok(PoolStored::NameTaken) } else { Err(error) }
+}
+
+/// Whether so many more pooled browsers fit into the limits; holds the organization until the transaction ends.
+async fn reserve(
+    connection: &mut AsyncPgConnection,
+    organization: OrganizationId,
+    id: ProjectId,
+    more: u32,
+) -> Result<PoolStored, CallError> {
+    let Some(held) = organization::hold(connection, organization).await? else { return Ok(PoolStored::Gone) };
+    let Some(owner) = project::living(connection, organization, id).await? else { return Ok(PoolStored::Gone) };
+    let in_project = usage::of_project(connection, owner.id).await?;
+    let in_all = usage::of_organization(connection, organization).await?;
+    let caps = owner.caps_in_force(&held);
+    Ok(match admit((&caps, in_project), (&held.caps, in_all), Ask::Pooled(more)) {
+        Ok(()) => PoolStored::Yes,
+        Err(refused) => PoolStored::LimitExceeded(refused),
+    })
+}
+
+async fn pools_of(connection: &mut AsyncPgConnection, id: ProjectId) -> Result<u32, CallError> {
+    let pools = browser_pools::table.filter(browser_pools::project_id.eq(uuid(id.ulid())));
+    let found: i64 = pools.filter(browser_pools::deleted_at.is_null()).count().get_result(connection).await?;
+    Ok(count(found))
+}
+
+/// Idle and leased browsers of each pool.
+async fn counts_of(
+    connection: &mut AsyncPgConnection,
+    ids: &[Uuid],
+) -> Result<std::collections::HashMap<Uuid, PoolCounts>, CallError> {
+    let rows = browsers::table.filter(browsers::pool_id.eq_any(ids)).filter(browsers::state.eq_any(["idle", "leased"]));
+    let rows = rows.group_by((browsers::pool_id, browsers::state));
+    let rows = rows.select((browsers::pool_id.assume_not_null(), browsers::state, diesel::dsl::count_star()));
+    let rows: Vec<(Uuid, String, i64)> = rows.load(connection).await?;
+    let mut found = std::collections::HashMap::<Uuid, PoolCounts>::new();
+    for (pool, state, number) in rows {
+        let counts = found.entry(pool).or_default();
+        if state == "idle" {
+            counts.available = count(number);
+        } else {
+            counts.acquired = count(number);
+        }
+    }
+    Ok(found)
+}
+
+#[derive(QueryableByName)]
+struct Led {
+    #[diesel(sql_type = sql_types::BigInt)]
+    lease_fence: i64,
+}
+
+#[async_trait]
+impl PoolRepository for PgPools {
+    async fn create(
+        &self,
+        organization: OrganizationId,
+        pool: &Pool,
+        max_pools: u32,
+    ) -> Result<PoolStored, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let reserved = reserve(connection, organization, pool.project, pool.config.size).await?;
+            if reserved != PoolStored::Yes {
+                return Ok(reserved);
+            }
+            let used = pools_of(connection, pool.project).await?;
+            if used >= max_pools {
+                let refused = LimitExceeded { limit: Limit::ProjectPools, value: max_pools, used, asked: 1 };
+                return Ok(PoolStored::LimitExceeded(refused));
+            }
+            let row = (PoolRow::from(pool), browser_pools::lease_fence.eq(0));
+            diesel::insert_into(browser_pools::table).values(row).execute(connection).await?;
+            Ok(PoolStored::Yes)
+        };
+        self.database.transaction_or("pool.create", work, name_taken).await
+    }
+
+    async fn replace(
+        &self,
+        organization: OrganizationId,
+        current: &Pool,
+        next: &Pool,
+    ) -> Result<PoolStored, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let more = next.config.size.saturating_sub(current.config.size);
+            if more > 0 {
+                let reserved = reserve(connection, organization, current.project, more).await?;
+                if reserved != PoolStored::Yes {
+                    return Ok(reserved);
+                }
+            }
+            let row = browser_pools::table.find(uuid(current.id.ulid()));
+            let row = row.filter(browser_pools::updated_at.eq(current.updated_at));
+            // The size was counted on above; a growth that came through meanwhile is only noted again.
+            let row = row.filter(browser_pools::deleted_at.is_null());
+            let changed = diesel::update(row).set(PoolRow::from(next)).execute(connection).await?;
+            Ok(if changed == 1 { PoolStored::Yes } else { PoolStored::Gone })
+        };
+        self.database.transaction_or("pool.replace", work, name_taken).await
+    }
+
+    async fn find(&self, project: ProjectId, which: &IdOrName<PoolId>) -> Result<Option<Pool>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows = browser_pools::table.filter(browser_pools::project_id.eq(uuid(project.ulid())));
+            let rows = rows.filter(browser_pools::deleted_at.is_null());
+            let rows = rows.select(PoolRow::as_select());
+            let row = match which {
+                IdOrName::Id(id) => rows.filter(browser_pools::id.eq(uuid(id.ulid()))).get_result(connection).await,
+                IdOrName::Name(name) => rows.filter(browser_pools::name.eq(name)).get_result(connection).await,
+            };
+            Ok(row.optional()?.map(Pool::try_from).transpose()?)
+        };
+        self.database.call("pool.find", work).await
+    }
+
+    async fn find_by_id(&self, id: PoolId) -> Result<Option<Pool>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = browser_pools::table.find(uuid(id.ulid())).filter(browser_pools::deleted_at.is_null());
+            let row = row.select(PoolRow::as_select()).get_result(connection).await.optional()?;
+            Ok(row.map(Pool::try_from).transpose()?)
+        };
+        self.database.call("pool.find_by_id", work).await
+    }
+
+    async fn list(
+        &self,
+        project: ProjectId,
+        filter: &PoolFilter,
+        page: Page,
+    ) -> Result<Listed<(Pool, PoolCounts)>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let (limit, offset) = window(page);
+            let mut rows = browser_pools::table.filter(browser_pools::project_id.eq(uuid(project.ulid()))).into_boxed();
+            rows = rows.filter(browser_pools::deleted_at.is_null());
+            if let Some(name) = &filter.name {
+                rows = rows.filter(browser_pools::name.eq(name));
+            }
+            if let Some(query) = &filter.query {
+                rows = rows.filter(contains("browser_pools.name", query));
+            }
+            let rows = rows.order((browser_pools::created_at.desc(), browser_pools::id.desc()));
+            let rows = rows.limit(limit).offset(offset).select(PoolRow::as_select()).load(connection).await?;
+            let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+            let counts = counts_of(connection, &ids).await?;
+            let with_counts = |row: PoolRow| {
+                let counts = counts.get(&row.id).copied().unwrap_or_default();
+                Ok((Pool::try_from(row)?, counts))
+            };
+            Ok(page.cut(rows.into_iter().map(with_counts).collect::<Result<Vec<_>, BadRow>>()?))
+        };
+        self.database.call("pool.list", work).await
+    }
+
+    async fn counts(&self, id: PoolId) -> Result<PoolCounts, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let id = uuid(id.ulid());
+            Ok(counts_of(connection, &[id]).await?.get(&id).copied().unwrap_or_default())
+        };
+        self.database.call("pool.counts", work).await
+    }
+
+    async fn all(&self) -> Result<Vec<PoolId>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows = browser_pools::table.filter(browser_pools::deleted_at.is_null()).order(browser_pools::id);
+            let ids: Vec<Uuid> = rows.select(browser_pools::id).load(connection).await?;
+            Ok(ids.into_iter().map(|id| PoolId::from_ulid(ulid(id))).collect())
+        };
+        self.database.call("pool.all", work).await
+    }
+
+    async fn delete(&self, id: PoolId, force: bool) -> Result<PoolDeleted, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            line::hold(connection, id).await?;
+            let row = browser_pools::table.find(uuid(id.ulid())).filter(browser_pools::deleted_at.is_null());
+            let deleted = browser_pools::deleted_at.eq(now);
+            if diesel::update(row).set(deleted).execute(connection).await? == 0 {
+                return Ok(PoolDeleted::NotFound);
+            }
+            let of_pool = browsers::table.filter(browsers::pool_id.eq(uuid(id.ulid())));
+            // First what could still be leased, then what is: a lease in between is seen by the second.
+            let unleased = of_pool.filter(browsers::state.eq_any(["warming", "idle"]));
+            diesel::update(unleased).set(browsers::state.eq("ending")).execute(connection).await?;
+            let leased: i64 = of_pool.filter(browsers::state.eq("leased")).count().get_result(connection).await?;
+            if leased > 0 && !force {
+                return Err(CallError::Undone { leased: count(leased) });
+            }
+            line::dissolve(connection, id).await?;
+            Ok(PoolDeleted::Yes)
+        };
+        let rolled_back = |error| match error {
+            CallError::Undone { leased } => Ok(PoolDeleted::InUse(leased)),
+            other => Err(other),
+        };
+        self.database.transaction_or("pool.delete", work, rolled_back).await
+    }
+
+    async fn flush(&self, id: PoolId, at: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let idle = browsers::table.filter(browsers::pool_id.eq(uuid(id.ulid()))).filter(browsers::state.eq("idle"));
+            let ended = diesel::update(idle).set(browsers::state.eq("ending")).returning(browsers::id);
+            let ended: Vec<Uuid> = ended.get_results(connection).await?;
+            if !ended.is_empty() {
+                let fewer = i32::try_from(ended.len()).unwrap_or(i32::MAX);
+                let lower = diesel::sql_query(
+                    "UPDATE browser_pools SET allowance = greatest(allowance - $2, 0), growth_since = $3 WHERE id = $1",
+                );
+                let lower = lower.bind::<sql_types::Uuid, _>(uuid(id.ulid())).bind::<sql_types::Integer, _>(fewer);
+                lower.bind::<sql_types::Timestamptz, _>(at).execute(connection).await?;
+            }
+            Ok(ended.into_iter().map(|id| BrowserId::from_ulid(ulid(id))).collect())
+        };
+        self.database.transaction("pool.flush", work).await
+    }
+
+    async fn lead(
+        &self,
+        id: PoolId,
+        node: NodeId,
+        at: OffsetDateTime,
+        until: OffsetDateTime,
+    ) -> Result<Option<Fence>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let leading = diesel::sql_query(
+                "UPDATE browser_pools SET lease_node_id = $2, lease_until = $4,
+                     lease_fence = lease_fence + CASE WHEN lease_node_id = $2 THEN 0 ELSE 1 END
+                 WHERE id = $1 AND deleted_at IS NULL
+                     AND (lease_node_id IS NULL OR lease_node_id = $2 OR lease_until <= $3)
+                 RETURNING lease_fence",
+            );
+            let leading = leading.bind::<sql_types::Uuid, _>(uuid(id.ulid()));
+            let leading = leading.bind::<sql_types::Uuid, _>(uuid(node.ulid()));
+            let leading = leading.bind::<sql_types::Timestamptz, _>(at).bind::<sql_types::Timestamptz, _>(until);
+            let led = leading.get_result::<Led>(connection).await.optional()?;
+            Ok(led.map(|led| Fence(led.lease_fence)))
+        };
+        self.database.call("pool.lead", work).await
+    }
+
+    async fn observe(&self, id: PoolId) -> Result<Observed, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows = browsers::table.filter(browsers::pool_id.eq(uuid(id.ulid())));
+            let rows = rows.filter(browsers::state.ne("ending"));
+            let rows = rows.select((browsers::id, browsers::state, browsers::created_at));
+            let rows: Vec<(Uuid, String, OffsetDateTime)> = rows.load(connection).await?;
+            let mut observed = Observed::default();
+            for (id, state, created_at) in rows {
+                match state.as_str() {
+                    "warming" => observed.warming += 1,
+                    "leased" => observed.leased += 1,
+                    _ => observed.idle.push(IdleBrowser { id: BrowserId::from_ulid(ulid(id)), created_at }),
+                }
+            }
+            Ok(observed)
+        };
+        self.database.call("pool.observe", work).await
+    }
+
+    async fn grow(&self, pool: &Pool, fence: Fence, growth: Growth) -> Result<Replaced, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = browser_pools::table.find(uuid(pool.id.ulid())).filter(browser_pools::deleted_at.is_null());
+            let row = row.filter(browser_pools::lease_fence.eq(fence.0));
+            let row = row.filter(browser_pools::updated_at.eq(pool.updated_at));
+            // A flush lowers the allowance without changing the wish.
+            let row = row.filter(browser_pools::allowance.eq(int(pool.growth.allowance)));
+            let row = row.filter(browser_pools::growth_since.eq(pool.growth.since));
+            let grown =
+                (browser_pools::allowance.eq(int(growth.allowance)), browser_pools::growth_since.eq(growth.since));
+            let changed = diesel::update(row).set(grown).execute(connection).await?;
+            Ok(if changed == 1 { Replaced::Yes } else { Replaced::LostRace })
+        };
+        self.database.call("pool.grow", work).await
+    }
+
+    async fn warm(&self, browser: &Browser, fence: Fence) -> Result<Replaced, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let Some(pool) = browser.pool else { return Ok(Replaced::LostRace) };
+            let row = browser_pools::table.find(uuid(pool.ulid())).filter(browser_pools::deleted_at.is_null());
+            let row = row.filter(browser_pools::lease_fence.eq(fence.0)).select(browser_pools::id);
+            // Held, so that the pool can't be deleted in between and leave this browser behind.
+            let led: Option<Uuid> = row.for_share().get_result(connection).await.optional()?;
+            if led.is_none() {
+                return Ok(Replaced::LostRace);
+            }
+            diesel::insert_into(browsers::table).values(BrowserRow::from(browser)).execute(connection).await?;
+            Ok(Replaced::Yes)
+        };
+        self.database.transaction("pool.warm", work).await
+    }
+
+    async fn ready(&self, browser: BrowserId, at: OffsetDateTime) -> Result<Replaced, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = browsers::table.find(uuid(browser.ulid())).filter(browsers::state.eq("warming"));
+            let pool: Option<Option<Uuid>> = row.select(browsers::pool_id).get_result(connection).await.optional()?;
+            let Some(Some(pool)) = pool else { return Ok(Replaced::LostRace) };
+            let pool = PoolId::from_ulid(ulid(pool));
+            line::hold(connection, pool).await?;
+            if diesel::update(row).set(browsers::state.eq("idle")).execute(connection).await? == 0 {
+                return Ok(Replaced::LostRace);
+            }
+            line::hand_over(connection, pool, at).await?;
+            Ok(Replaced::Yes)
+        };
+        self.database.transaction("pool.ready", work).await
+    }
+}

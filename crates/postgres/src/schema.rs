@@ -1,0 +1,167 @@
+//! The tables as the migrations make them; a test compares the two.
+
+diesel::table! {
+    organizations (id) {
+        id -> Uuid,
+        name -> Text,
+        max_concurrent_sessions -> Nullable<Int4>,
+        max_pooled_sessions -> Nullable<Int4>,
+        max_concurrent_invocations -> Nullable<Int4>,
+        default_project_max_concurrent_sessions -> Nullable<Int4>,
+        created_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    users (id) {
+        id -> Uuid,
+        organization_id -> Uuid,
+        email -> Text,
+        name -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    projects (id) {
+        id -> Uuid,
+        organization_id -> Uuid,
+        name -> Text,
+        is_default -> Bool,
+        status -> Text,
+        max_concurrent_sessions -> Nullable<Int4>,
+        max_pooled_sessions -> Nullable<Int4>,
+        max_concurrent_invocations -> Nullable<Int4>,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+        deleted_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    api_keys (id) {
+        id -> Uuid,
+        organization_id -> Uuid,
+        project_id -> Nullable<Uuid>,
+        name -> Text,
+        secret_sha256 -> Bytea,
+        last4 -> Text,
+        created_by -> Uuid,
+        created_at -> Timestamptz,
+        expires_at -> Nullable<Timestamptz>,
+        deleted_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    nodes (id) {
+        id -> Uuid,
+        host -> Text,
+        address -> Text,
+        started_at -> Timestamptz,
+        heartbeat_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    browser_pools (id) {
+        id -> Uuid,
+        project_id -> Uuid,
+        name -> Nullable<Text>,
+        size -> Int4,
+        fill_rate_per_minute -> Int4,
+        timeout_seconds -> Int4,
+        headless -> Bool,
+        stealth -> Bool,
+        kiosk_mode -> Bool,
+        viewport_width -> Int4,
+        viewport_height -> Int4,
+        viewport_refresh_rate -> Int4,
+        policy -> Nullable<Json>,
+        start_url -> Nullable<Text>,
+        allowance -> Int4,
+        growth_since -> Timestamptz,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+        deleted_at -> Nullable<Timestamptz>,
+        lease_node_id -> Nullable<Uuid>,
+        lease_until -> Nullable<Timestamptz>,
+        lease_fence -> Int8,
+    }
+}
+
+diesel::table! {
+    sessions (id) {
+        id -> Uuid,
+        project_id -> Uuid,
+        node_id -> Uuid,
+        browser_id -> Nullable<Uuid>,
+        pool_id -> Nullable<Uuid>,
+        pool_name -> Nullable<Text>,
+        headless -> Bool,
+        stealth -> Bool,
+        kiosk_mode -> Bool,
+        viewport_width -> Int4,
+        viewport_height -> Int4,
+        viewport_refresh_rate -> Int4,
+        policy -> Nullable<Json>,
+        name -> Nullable<Text>,
+        timeout_seconds -> Int4,
+        start_url -> Nullable<Text>,
+        tags -> Jsonb,
+        state -> Text,
+        end_reason -> Nullable<Text>,
+        created_at -> Timestamptz,
+        last_active_at -> Timestamptz,
+        ended_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    browsers (id) {
+        id -> Uuid,
+        node_id -> Uuid,
+        pool_id -> Nullable<Uuid>,
+        headless -> Bool,
+        stealth -> Bool,
+        kiosk_mode -> Bool,
+        viewport_width -> Int4,
+        viewport_height -> Int4,
+        viewport_refresh_rate -> Int4,
+        policy -> Nullable<Json>,
+        state -> Text,
+        session_id -> Nullable<Uuid>,
+        created_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    pool_waiters (id) {
+        id -> Uuid,
+        pool_id -> Uuid,
+        node_id -> Uuid,
+        position -> Int8,
+        session_id -> Uuid,
+        name -> Nullable<Text>,
+        start_url -> Nullable<Text>,
+        tags -> Jsonb,
+        created_at -> Timestamptz,
+        expires_at -> Timestamptz,
+        outcome -> Nullable<Text>,
+    }
+}
+
+diesel::joinable!(api_keys -> projects (project_id));
+diesel::joinable!(projects -> organizations (organization_id));
+diesel::joinable!(sessions -> projects (project_id));
+diesel::joinable!(browser_pools -> projects (project_id));
+diesel::allow_tables_to_appear_in_same_query!(
+    organizations,
+    users,
+    projects,
+    api_keys,
+    nodes,
+    browser_pools,
+    sessions,
+    browsers,
+    pool_waiters
+);

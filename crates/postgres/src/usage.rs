@@ -1,0 +1,36 @@
+//! What is in use, counted while the organization is held.
+
+use casement_domain::organization::Usage;
+use casement_domain::{OrganizationId, ProjectId};
+use diesel::dsl::{not, sum};
+use diesel::prelude::*;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+
+use crate::convert::{count, uuid};
+use crate::error::CallError;
+use crate::schema::{browser_pools, projects, sessions};
+
+/// In one project.
+pub(crate) async fn of_project(connection: &mut AsyncPgConnection, id: ProjectId) -> Result<Usage, CallError> {
+    let living = sessions::table.filter(not(sessions::state.eq("ended"))).filter(sessions::pool_id.is_null());
+    let living = living.filter(sessions::project_id.eq(uuid(id.ulid())));
+    let on_demand: i64 = living.count().get_result(connection).await?;
+    let pools = browser_pools::table.filter(browser_pools::deleted_at.is_null());
+    let pools = pools.filter(browser_pools::project_id.eq(uuid(id.ulid())));
+    let pooled: Option<i64> = pools.select(sum(browser_pools::size)).get_result(connection).await?;
+    Ok(Usage { on_demand: count(on_demand), pooled: count(pooled.unwrap_or(0)) })
+}
+
+/// In all projects of an organization.
+pub(crate) async fn of_organization(
+    connection: &mut AsyncPgConnection,
+    id: OrganizationId,
+) -> Result<Usage, CallError> {
+    let of_it = projects::table.filter(projects::organization_id.eq(uuid(id.ulid()))).select(projects::id);
+    let living = sessions::table.filter(not(sessions::state.eq("ended"))).filter(sessions::pool_id.is_null());
+    let on_demand: i64 = living.filter(sessions::project_id.eq_any(of_it)).count().get_result(connection).await?;
+    let pools = browser_pools::table.filter(browser_pools::deleted_at.is_null());
+    let pools = pools.filter(browser_pools::project_id.eq_any(of_it));
+    let pooled: Option<i64> = pools.select(sum(browser_pools::size)).get_result(connection).await?;
+    Ok(Usage { on_demand: count(on_demand), pooled: count(pooled.unwrap_or(0)) })
+}

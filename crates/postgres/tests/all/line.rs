@@ -1,0 +1,328 @@
+//! The waiting line: first come, first served, over all nodes, and no browser is two callers'.
+
+use std::collections::HashSet;
+
+use casement_domain::browser::BrowserState;
+use casement_domain::node::NodeRepository;
+use casement_domain::pool::{Entered, LeaseRequest, Outcome, Place, PoolRepository, TakenNow, WaitingLine};
+use casement_domain::session::{EndReason, Session, SessionEvent, SessionRepository, SessionState};
+use casement_domain::testing::{self, NOON};
+use casement_domain::{Replaced, StoreError};
+use casement_postgres::{Heard, Notifications, node_channel};
+use futures_util::future::try_join_all;
+use pretty_assertions::assert_eq;
+
+use crate::support::{TestResult, until};
+use crate::world::{Fault, World, label, lease, other_node, place, seconds, session_numbers, ticket_id};
+
+async fn enter(world: &World, place: &Place) -> Result<i64, Fault> {
+    match world.line.enter(place, NOON).await? {
+        Entered::Yes(position) => Ok(position),
+        Entered::PoolGone => Err("the pool is gone".into()),
+    }
+}
+
+async fn granted(world: &World, n: u32) -> Result<Session, Fault> {
+    match world.line.outcome(ticket_id(n)).await? {
+        Outcome::Granted(session) => Ok(*session),
+        other => Err(format!("ticket {n}: {other:?}").into()),
+    }
+}
+
+async fn taken(world: &World, n: u32) -> Result<Session, Fault> {
+    match world.line.take_now(testing::pool_id(1), &lease(n), NOON).await? {
+        TakenNow::Leased(session) => Ok(*session),
+        other => Err(format!("session {n}: {other:?}").into()),
+    }
+}
+
+#[tokio::test]
+async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(1).await?;
+    assert_eq!(world.line.take_now(pool.id, &lease(1), NOON).await?, TakenNow::Busy);
+    world.ready(1, fence).await?;
+    let session = taken(&world, 1).await?;
+    let expected = Session {
+        shape: pool.config.shape.clone(),
+        timeout_seconds: pool.config.timeout_seconds,
+        ..testing::leased_session(1)
+    };
+    assert_eq!(session, expected);
+    assert_eq!(world.sessions.find(session.id).await?, Some(expected));
+    assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Leased));
+    assert_eq!(world.line.take_now(pool.id, &lease(2), NOON).await?, TakenNow::Busy);
+    assert_eq!(world.line.take_now(testing::pool_id(9), &lease(2), NOON).await?, TakenNow::PoolGone);
+    Ok(())
+}
+
+#[tokio::test]
+async fn hundreds_of_acquires_at_once_never_get_one_browser_twice() -> TestResult {
+    const BROWSERS: u32 = 40;
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(BROWSERS).await?;
+    for n in 1..=BROWSERS {
+        world.ready(n, fence).await?;
+    }
+    let acquires = (1..=300).map(|n| {
+        let world = &world;
+        async move {
+            loop {
+                match world.line.take_now(pool.id, &lease(n), NOON).await {
+                    // So many callers for sixteen connections: some are told to come again.
+                    Err(StoreError::Unavailable { .. }) => tokio::task::yield_now().await,
+                    done => return done,
+                }
+            }
+        }
+    });
+    let mut browsers = HashSet::new();
+    let mut leased = 0;
+    for taken in try_join_all(acquires).await? {
+        if let TakenNow::Leased(session) = taken {
+            leased += 1;
+            browsers.extend(session.browser);
+        }
+    }
+    assert_eq!((leased, browsers.len()), (BROWSERS as usize, BROWSERS as usize));
+    Ok(())
+}
+
+#[tokio::test]
+async fn waiters_of_two_nodes_are_served_in_the_order_they_came() -> TestResult {
+    let world = World::new().await?;
+    let (_, fence) = world.pool(6).await?;
+    for n in 1..=6 {
+        let node = if n % 2 == 0 { other_node() } else { testing::node_id() };
+        enter(&world, &place(n, node)).await?;
+    }
+    for n in 1..=6 {
+        assert_eq!(world.line.outcome(ticket_id(n)).await?, Outcome::Waiting);
+        world.ready(n, fence).await?;
+        let session = granted(&world, n).await?;
+        assert_eq!((session.id, session.browser), (testing::session_id(n), Some(testing::browser_id(n))));
+        assert_eq!(world.line.outcome(ticket_id(n)).await?, Outcome::Gone, "the ticket is gone with the answer");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_node_of_the_first_in_line_is_told_and_no_other() -> TestResult {
+    let world = World::new().await?;
+    let (_, fence) = world.pool(1).await?;
+    let channels = vec![node_channel(testing::node_id()), node_channel(other_node())];
+    let mut heard = Notifications::listen(world.db.config(), channels);
+    assert_eq!(heard.next().await, Heard::Listening);
+    enter(&world, &place(1, other_node())).await?;
+    enter(&world, &place(2, testing::node_id())).await?;
+    world.ready(1, fence).await?;
+    let expected = Heard::Notification { channel: node_channel(other_node()), payload: ticket_id(1).to_string() };
+    assert_eq!(heard.next().await, expected);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_newcomer_does_not_overtake_who_waits() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(2).await?;
+    enter(&world, &place(1, testing::node_id())).await?;
+    // Idle beside a waiter, as for a moment after its place was given to it.
+    world.warm(1, fence).await?;
+    world.db.execute("UPDATE browsers SET state = 'idle'").await?;
+    assert_eq!(world.line.take_now(pool.id, &lease(2), NOON).await?, TakenNow::Busy);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_browser_that_became_ready_just_before_is_found_by_the_look() -> TestResult {
+    let world = World::new().await?;
+    let (_, fence) = world.pool(1).await?;
+    world.ready(1, fence).await?;
+    enter(&world, &place(1, testing::node_id())).await?;
+    assert_eq!(granted(&world, 1).await?.browser, Some(testing::browser_id(1)));
+    Ok(())
+}
+
+/// Entering and becoming ready at the same moment, again and again: one of the two must see the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_browser_stays_idle_beside_a_waiter() -> TestResult {
+    const ROUNDS: u32 = 60;
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(ROUNDS.min(50)).await?;
+    for n in 1..=ROUNDS {
+        world.warm(n, fence).await?;
+        let place = place(n, testing::node_id());
+        let (entered, ready) =
+            tokio::join!(world.line.enter(&place, NOON), world.pools.ready(testing::browser_id(n), NOON));
+        assert!(matches!(entered?, Entered::Yes(_)));
+        assert_eq!(ready?, Replaced::Yes);
+        assert_eq!(granted(&world, n).await?.browser, Some(testing::browser_id(n)));
+    }
+    assert_eq!(world.pools.observe(pool.id).await?.idle.len(), 0);
+    Ok(())
+}
+
+/// Every waiter gets one browser, while callers that do not wait take theirs beside them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h1_many_waiters_and_browsers_meet_without_a_lost_or_double_one() -> TestResult {
+    const MANY: u32 = 50;
+    let world = World::new().await?;
+    let (_, fence) = world.pool(MANY).await?;
+    let waiting = (1..=MANY).map(|n| {
+        let world = &world;
+        async move { enter(world, &place(n, if n % 2 == 0 { other_node() } else { testing::node_id() })).await }
+    });
+    let positions = try_join_all(waiting).await?;
+    let mut served = Vec::new();
+    for n in 1..=MANY {
+        world.ready(n, fence).await?;
+        let waiter = (1..=MANY).filter(|n| !served.contains(n)).min_by_key(|n| positions[*n as usize - 1]);
+        let waiter = waiter.ok_or("nobody waits")?;
+        granted(&world, waiter).await?;
+        served.push(waiter);
+    }
+    assert_eq!(world.line.lengths().await?, vec![]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn expired_tickets_are_passed_over() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(2).await?;
+    enter(&world, &Place { expires_at: seconds(10), ..place(1, testing::node_id()) }).await?;
+    enter(&world, &place(2, testing::node_id())).await?;
+    world.warm(1, fence).await?;
+    assert_eq!(world.pools.ready(testing::browser_id(1), seconds(10)).await?, Replaced::Yes);
+    assert_eq!(granted(&world, 2).await?.browser, Some(testing::browser_id(1)));
+    assert_eq!(world.line.leave(ticket_id(1)).await?, Outcome::Gone);
+
+    enter(&world, &Place { expires_at: seconds(10), ..place(3, testing::node_id()) }).await?;
+    world.warm(2, fence).await?;
+    assert_eq!(world.pools.ready(testing::browser_id(2), seconds(11)).await?, Replaced::Yes);
+    let newcomer = world.line.take_now(pool.id, &lease(4), seconds(12)).await?;
+    assert!(matches!(newcomer, TakenNow::Leased(_)), "a dead ticket holds nobody up: {newcomer:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn tickets_of_a_silent_node_come_after_the_others() -> TestResult {
+    let world = World::new().await?;
+    let (_, fence) = world.pool(2).await?;
+    enter(&world, &place(1, other_node())).await?;
+    enter(&world, &place(2, testing::node_id())).await?;
+    world.nodes.heartbeat(testing::node_id(), seconds(100)).await?;
+    for (browser, waiter) in [(1, 2), (2, 1)] {
+        world.warm(browser, fence).await?;
+        assert_eq!(world.pools.ready(testing::browser_id(browser), seconds(100)).await?, Replaced::Yes);
+        assert_eq!(granted(&world, waiter).await?.browser, Some(testing::browser_id(browser)));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_leaves_at_the_moment_of_its_turn_learns_it_and_the_next_gets_the_browser() -> TestResult {
+    let world = World::new().await?;
+    let (_, fence) = world.pool(1).await?;
+    enter(&world, &place(1, testing::node_id())).await?;
+    enter(&world, &place(2, testing::node_id())).await?;
+    world.ready(1, fence).await?;
+    let Outcome::Granted(session) = world.line.leave(ticket_id(1)).await? else { return Err("not granted".into()) };
+    let undelivered = session.on(SessionEvent::Undelivered, seconds(1))?;
+    assert_eq!(world.sessions.end(&session, &undelivered).await?, Replaced::Yes);
+    let next = granted(&world, 2).await?;
+    assert_eq!((next.id, next.browser), (testing::session_id(2), session.browser));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lease_that_was_not_delivered_leaves_its_browser_idle_and_a_released_one_ends_it() -> TestResult {
+    let world = World::new().await?;
+    let (_, fence) = world.pool(1).await?;
+    world.ready(1, fence).await?;
+    let first = taken(&world, 1).await?;
+    let undelivered = first.on(SessionEvent::Undelivered, seconds(1))?;
+    assert_eq!(world.sessions.end(&first, &undelivered).await?, Replaced::Yes);
+    assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Idle));
+    let second = taken(&world, 2).await?;
+    let released = second.on(SessionEvent::Release, seconds(2))?;
+    assert_eq!(world.sessions.end(&second, &released).await?, Replaced::Yes);
+    assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Ending));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_taken_name_costs_nobody_a_browser() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(3).await?;
+    let named = |n| -> Result<LeaseRequest, Fault> { Ok(LeaseRequest { name: Some(label("Same")?), ..lease(n) }) };
+    world.ready(1, fence).await?;
+    assert!(matches!(world.line.take_now(pool.id, &named(1)?, NOON).await?, TakenNow::Leased(_)));
+    world.ready(2, fence).await?;
+    assert_eq!(world.line.take_now(pool.id, &named(2)?, NOON).await?, TakenNow::NameTaken);
+    assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Idle));
+    enter(&world, &Place { lease: named(3)?, ..place(3, testing::node_id()) }).await?;
+    assert_eq!(world.line.outcome(ticket_id(3)).await?, Outcome::NameTaken);
+    enter(&world, &place(4, testing::node_id())).await?;
+    assert_eq!(granted(&world, 4).await?.browser, Some(testing::browser_id(2)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_ticket_that_comes_back_keeps_its_place() -> TestResult {
+    let world = World::new().await?;
+    let (_, fence) = world.pool(3).await?;
+    let position = enter(&world, &place(1, testing::node_id())).await?;
+    enter(&world, &place(2, testing::node_id())).await?;
+    world.ready(1, fence).await?;
+    let dead = granted(&world, 1).await?;
+    assert_eq!(world.sessions.end(&dead, &dead.on(SessionEvent::StartFailed, seconds(1))?).await?, Replaced::Yes);
+    enter(&world, &Place { position: Some(position), lease: lease(3), ..place(1, testing::node_id()) }).await?;
+    world.ready(2, fence).await?;
+    assert_eq!(granted(&world, 1).await?.id, testing::session_id(3));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_tickets_of_a_node_that_starts_anew_are_cleared_and_their_browsers_go_on() -> TestResult {
+    let world = World::new().await?;
+    let (_, fence) = world.pool(2).await?;
+    enter(&world, &place(1, testing::node_id())).await?;
+    enter(&world, &place(2, testing::node_id())).await?;
+    enter(&world, &place(3, other_node())).await?;
+    world.ready(1, fence).await?;
+    assert_eq!(world.line.decided(testing::node_id()).await?, vec![ticket_id(1)]);
+    world.line.clear(testing::node_id(), seconds(1)).await?;
+    assert_eq!(granted(&world, 3).await?.browser, Some(testing::browser_id(1)));
+    let [first, _] = session_numbers(2)[..] else { return Err("two".into()) };
+    let ended = world.sessions.find(first).await?.map(|session| session.state);
+    assert_eq!(ended, Some(SessionState::Ended(EndReason::Undelivered)));
+    assert_eq!(world.line.lengths().await?, vec![]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_net_finds_a_browser_that_stayed_idle_beside_a_waiter() -> TestResult {
+    let world = World::new().await?;
+    let (_, fence) = world.pool(1).await?;
+    enter(&world, &place(1, testing::node_id())).await?;
+    world.warm(1, fence).await?;
+    world.db.execute("UPDATE browsers SET state = 'idle'").await?;
+    world.line.decided(testing::node_id()).await?;
+    granted(&world, 1).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn i2_waiters_keep_their_places_over_a_cut_database() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(1).await?;
+    enter(&world, &place(1, testing::node_id())).await?;
+    world.db.interrupt().await?;
+    let refused = world.line.take_now(pool.id, &lease(2), NOON).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    world.db.restore().await?;
+    until("it answers", async || world.db.database().ping().await.is_ok()).await?;
+    world.ready(1, fence).await?;
+    granted(&world, 1).await?;
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! Pools: limits, lead, filling, deletion.
+
+use casement_domain::browser::BrowserState;
+use casement_domain::organization::{Caps, Limit, Organization};
+use casement_domain::page::Page;
+use casement_domain::pool::{
+    Growth, Outcome, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolStored, TakenNow, WaitingLine,
+};
+use casement_domain::session::IdOrName;
+use casement_domain::testing::{self, NOON};
+use casement_domain::{PoolId, Replaced};
+use pretty_assertions::assert_eq;
+
+use crate::support::TestResult;
+use crate::world::{Fault, World, lease, other_node, place, seconds, ticket_id, warming};
+
+async fn store(world: &World, pool: &Pool) -> Result<PoolStored, Fault> {
+    Ok(world.pools.create(testing::organization_id(), pool, 3).await?)
+}
+
+#[tokio::test]
+async fn a_pool_is_found_by_id_and_by_name_and_listed_with_what_it_has() -> TestResult {
+    let world = World::new().await?;
+    let pool = testing::pool(2).name("Nightly").build();
+    assert_eq!(store(&world, &pool).await?, PoolStored::Yes);
+    let fence = world.pools.lead(pool.id, testing::node_id(), NOON, seconds(9)).await?.ok_or("no lead")?;
+    world.ready(1, fence).await?;
+    world.ready(2, fence).await?;
+    assert!(matches!(world.line.take_now(pool.id, &lease(1), NOON).await?, TakenNow::Leased(_)));
+
+    let project = testing::project_id();
+    assert_eq!(world.pools.find(project, &IdOrName::Id(pool.id)).await?, Some(pool.clone()));
+    assert_eq!(world.pools.find(project, &IdOrName::Name("NIGHTLY".to_owned())).await?, Some(pool.clone()));
+    assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
+    let page = Page { limit: 20, offset: 0 };
+    for (filter, found) in [
+        (PoolFilter::default(), true),
+        (PoolFilter { name: Some("nightly".to_owned()), query: None }, true),
+        (PoolFilter { name: Some("night".to_owned()), query: None }, false),
+        (PoolFilter { name: None, query: Some("IGHT".to_owned()) }, true),
+        (PoolFilter { name: None, query: Some("%".to_owned()) }, false),
+    ] {
+        let listed = world.pools.list(project, &filter, page).await?.items;
+        let expected = if found { vec![(pool.clone(), PoolCounts { available: 1, acquired: 1 })] } else { vec![] };
+        assert_eq!(listed, expected, "{filter:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn sizes_count_against_the_limits_and_names_are_unique() -> TestResult {
+    let caps = Caps { concurrent_sessions: Some(10), pooled_sessions: Some(4), concurrent_invocations: None };
+    let world = World::of(Organization { caps, ..testing::organization() }).await?;
+    let first = testing::pool(3).name("one").build();
+    assert_eq!(store(&world, &first).await?, PoolStored::Yes);
+    let same_name = testing::pool(1).id(testing::pool_id(2)).name("ONE").build();
+    assert_eq!(store(&world, &same_name).await?, PoolStored::NameTaken);
+    let too_large = testing::pool(2).id(testing::pool_id(2)).build();
+    let refused = store(&world, &too_large).await?;
+    assert!(matches!(&refused, PoolStored::LimitExceeded(l) if l.limit == Limit::OrganizationPooled), "{refused:?}");
+
+    let grow = |size| {
+        let mut next = first.clone();
+        next.config.size = size;
+        next.updated_at = seconds(1);
+        next
+    };
+    let replaced = world.pools.replace(testing::organization_id(), &first, &grow(5)).await?;
+    assert!(matches!(replaced, PoolStored::LimitExceeded(_)), "{replaced:?}");
+    assert_eq!(world.pools.replace(testing::organization_id(), &first, &grow(4)).await?, PoolStored::Yes);
+    let stale = world.pools.replace(testing::organization_id(), &first, &grow(3)).await?;
+    assert_eq!(stale, PoolStored::Gone, "it has changed since");
+    assert_eq!(world.pools.find_by_id(first.id).await?, Some(grow(4)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_project_has_no_more_pools_than_it_may() -> TestResult {
+    let world = World::new().await?;
+    for n in 1..=3 {
+        assert_eq!(store(&world, &testing::pool(1).id(testing::pool_id(n)).build()).await?, PoolStored::Yes);
+    }
+    let refused = store(&world, &testing::pool(1).id(testing::pool_id(4)).build()).await?;
+    assert!(matches!(&refused, PoolStored::LimitExceeded(l) if l.limit == Limit::ProjectPools), "{refused:?}");
+    assert_eq!(world.pools.all().await?, (1..=3).map(testing::pool_id).collect::<Vec<PoolId>>());
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_node_leads_and_a_later_leader_fences_off_the_earlier() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(2).await?;
+    assert_eq!(world.pools.lead(pool.id, other_node(), seconds(19), seconds(39)).await?, None);
+    assert_eq!(world.pools.lead(pool.id, testing::node_id(), seconds(10), seconds(20)).await?, Some(fence), "renewed");
+    let next = world.pools.lead(pool.id, other_node(), seconds(20), seconds(40)).await?.ok_or("no lead")?;
+    assert!(next > fence);
+    assert_eq!(world.pools.warm(&warming(1), fence).await?, Replaced::LostRace);
+    let growth = Growth { allowance: 1, since: seconds(1) };
+    assert_eq!(world.pools.grow(&pool, fence, growth).await?, Replaced::LostRace);
+    assert_eq!(world.pools.grow(&pool, next, growth).await?, Replaced::Yes);
+    assert_eq!(world.pools.find_by_id(pool.id).await?.map(|pool| pool.growth), Some(growth));
+    assert_eq!(world.pools.grow(&pool, next, growth).await?, Replaced::LostRace, "read again first");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_flush_ends_the_idle_ones_and_lowers_the_allowance() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(3).await?;
+    for n in 1..=2 {
+        world.ready(n, fence).await?;
+    }
+    world.warm(3, fence).await?;
+    let mut flushed = world.pools.flush(pool.id, seconds(5)).await?;
+    flushed.sort_unstable();
+    assert_eq!(flushed, vec![testing::browser_id(1), testing::browser_id(2)]);
+    let growth = world.pools.find_by_id(pool.id).await?.map(|pool| pool.growth);
+    assert_eq!(growth, Some(Growth { allowance: 1, since: seconds(5) }));
+    let observed = world.pools.observe(pool.id).await?;
+    assert_eq!((observed.warming, observed.idle.len(), observed.leased), (1, 0, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pool_in_use_is_deleted_only_by_force() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(3).await?;
+    world.ready(1, fence).await?;
+    assert!(matches!(world.line.take_now(pool.id, &lease(1), NOON).await?, TakenNow::Leased(_)));
+    world.ready(2, fence).await?;
+    world.warm(3, fence).await?;
+
+    assert_eq!(world.pools.delete(pool.id, false).await?, PoolDeleted::InUse(1));
+    assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Idle), "nothing was changed");
+    assert_eq!(world.pools.delete(pool.id, true).await?, PoolDeleted::Yes);
+    assert_eq!(world.pools.delete(pool.id, true).await?, PoolDeleted::NotFound);
+
+    assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Leased));
+    assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Ending));
+    assert_eq!(world.pools.ready(testing::browser_id(3), NOON).await?, Replaced::LostRace);
+    assert_eq!(world.pools.warm(&warming(4), fence).await?, Replaced::LostRace);
+    assert_eq!(world.line.take_now(pool.id, &lease(2), NOON).await?, TakenNow::PoolGone);
+    assert_eq!(world.pools.find_by_id(pool.id).await?, None);
+    assert_eq!(store(&world, &testing::pool(1).id(testing::pool_id(2)).build()).await?, PoolStored::Yes);
+    Ok(())
+}
+
+#[tokio::test]
+async fn waiters_of_a_deleted_pool_are_told() -> TestResult {
+    let world = World::new().await?;
+    let (pool, _) = world.pool(1).await?;
+    assert!(matches!(
+        world.line.enter(&place(1, testing::node_id()), NOON).await?,
+        casement_domain::pool::Entered::Yes(_)
+    ));
+    assert_eq!(world.pools.delete(pool.id, false).await?, PoolDeleted::Yes);
+    assert_eq!(world.line.decided(testing::node_id()).await?, vec![ticket_id(1)]);
+    assert_eq!(world.line.outcome(ticket_id(1)).await?, Outcome::Gone);
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! An organization with its default project, a key and two nodes, in a database of its own.
+
+use casement_domain::api_key::{ApiKey, SecretHash};
+use casement_domain::browser::{Browser, BrowserState, Shape};
+use casement_domain::name::LabelName;
+use casement_domain::node::{Node, NodeRepository};
+use casement_domain::organization::{FirstStart, Organization, OrganizationRepository, User};
+use casement_domain::pool::{Fence, LeaseRequest, Place, Pool, PoolRepository, PoolStored};
+use casement_domain::session::Tags;
+use casement_domain::testing::{self, NOON};
+use casement_domain::{ApiKeyId, BrowserId, NodeId, PoolId, Replaced, SessionId, TicketId, UserId};
+use casement_postgres::testing::TestDatabase;
+use casement_postgres::{
+    PgApiKeys, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects, PgSessions, PgWaitingLine,
+};
+use time::{Duration, OffsetDateTime};
+use ulid::Ulid;
+
+use crate::support::TestResult;
+
+pub(crate) type Fault = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) struct World {
+    pub(crate) db: TestDatabase,
+    pub(crate) organizations: PgOrganizations,
+    pub(crate) projects: PgProjects,
+    pub(crate) keys: PgApiKeys,
+    pub(crate) nodes: PgNodes,
+    pub(crate) browsers: PgBrowsers,
+    pub(crate) sessions: PgSessions,
+    pub(crate) pools: PgPools,
+    pub(crate) line: PgWaitingLine,
+}
+
+pub(crate) fn other_node() -> NodeId {
+    NodeId::from_ulid(Ulid::from_parts(3, 2))
+}
+
+pub(crate) fn ticket_id(n: u32) -> TicketId {
+    TicketId::from_ulid(Ulid::from_parts(7, u128::from(n)))
+}
+
+pub(crate) fn key_id(n: u32) -> ApiKeyId {
+    ApiKeyId::from_ulid(Ulid::from_parts(8, u128::from(n)))
+}
+
+pub(crate) fn user_id() -> UserId {
+    UserId::from_ulid(Ulid::from_parts(9, 1))
+}
+
+pub(crate) fn seconds(n: i64) -> OffsetDateTime {
+    NOON + Duration::seconds(n)
+}
+
+pub(crate) fn label(text: &str) -> Result<LabelName, Fault> {
+    LabelName::parse(text).map_err(|bad| format!("{bad:?}").into())
+}
+
+pub(crate) fn key(n: u32) -> Result<ApiKey, Fault> {
+    Ok(ApiKey {
+        id: key_id(n),
+        organization: testing::organization_id(),
+        project: None,
+        name: label("first")?,
+        hash: SecretHash([7; 32]),
+        last4: "abcd".to_owned(),
+        created_by: user_id(),
+        created_at: seconds(i64::from(n)),
+        expires_at: None,
+        deleted_at: None,
+    })
+}
+
+pub(crate) fn first_start(organization: Organization) -> Result<FirstStart, Fault> {
+    let owner = User { id: user_id(), organization: organization.id, email: String::new(), name: None };
+    Ok(FirstStart { organization, owner, project: testing::project(), key: key(1)? })
+}
+
+pub(crate) fn node(id: NodeId, heartbeat_at: OffsetDateTime) -> Node {
+    Node { id, host: "host".to_owned(), address: "127.0.0.1:1".to_owned(), started_at: NOON, heartbeat_at }
+}
+
+pub(crate) fn lease(n: u32) -> LeaseRequest {
+    LeaseRequest { session: testing::session_id(n), name: None, start_url: None, tags: Tags::default() }
+}
+
+/// A place in the line for the n-th session.
+pub(crate) fn place(n: u32, node: NodeId) -> Place {
+    Place {
+        pool: testing::pool_id(1),
+        ticket: ticket_id(n),
+        position: None,
+        lease: lease(n),
+        node,
+        expires_at: seconds(600),
+    }
+}
+
+impl World {
+    pub(crate) async fn new() -> Result<Self, Fault> {
+        Self::of(testing::organization()).await
+    }
+
+    pub(crate) async fn of(organization: Organization) -> Result<Self, Fault> {
+        let world = Self::without_anything().await?;
+        world.organizations.begin(&first_start(organization)?).await?;
+        world.nodes.announce(&node(testing::node_id(), NOON)).await?;
+        world.nodes.announce(&node(other_node(), NOON)).await?;
+        Ok(world)
+    }
+
+    pub(crate) async fn without_anything() -> Result<Self, Fault> {
+        let db = TestDatabase::fresh().await?;
+        let database = db.database();
+        Ok(Self {
+            organizations: PgOrganizations::new(database.clone()),
+            projects: PgProjects::new(database.clone()),
+            keys: PgApiKeys::new(database.clone()),
+            nodes: PgNodes::new(database.clone()),
+            browsers: PgBrowsers::new(database.clone()),
+            sessions: PgSessions::new(database.clone()),
+            pools: PgPools::new(database.clone()),
+            line: PgWaitingLine::new(database.clone()),
+            db,
+        })
+    }
+
+    /// Stores the first pool and leads it.
+    pub(crate) async fn pool(&self, size: u32) -> Result<(Pool, Fence), Fault> {
+        let pool = testing::pool(size).build();
+        let stored = self.pools.create(testing::organization_id(), &pool, 100).await?;
+        if stored != PoolStored::Yes {
+            return Err(format!("{stored:?}").into());
+        }
+        let fence = self.pools.lead(pool.id, testing::node_id(), NOON, seconds(20)).await?;
+        Ok((pool, fence.ok_or("no lead")?))
+    }
+
+    /// Stores a warming browser of the first pool.
+    pub(crate) async fn warm(&self, n: u32, fence: Fence) -> TestResult {
+        let warmed = self.pools.warm(&warming(n), fence).await?;
+        if warmed == Replaced::Yes { Ok(()) } else { Err("lost the lead".into()) }
+    }
+
+    /// Stores an idle browser of the first pool, or hands it to whoever waits.
+    pub(crate) async fn ready(&self, n: u32, fence: Fence) -> TestResult {
+        self.warm(n, fence).await?;
+        let ready = self.pools.ready(testing::browser_id(n), NOON).await?;
+        if ready == Replaced::Yes { Ok(()) } else { Err("not warming".into()) }
+    }
+
+    pub(crate) async fn state_of(&self, browser: BrowserId) -> Result<Option<BrowserState>, Fault> {
+        use casement_domain::browser::BrowserRepository;
+        Ok(self.browsers.find(browser).await?.map(|browser| browser.state))
+    }
+}
+
+pub(crate) fn warming(n: u32) -> Browser {
+    Browser {
+        id: testing::browser_id(n),
+        node: testing::node_id(),
+        pool: Some(PoolId::from_ulid(testing::pool_id(1).ulid())),
+        shape: Shape { headless: true, ..Shape::default() },
+        state: BrowserState::Warming,
+        session: None,
+        created_at: seconds(i64::from(n)),
+    }
+}
+
+pub(crate) fn session_numbers(count: u32) -> Vec<SessionId> {
+    (1..=count).map(testing::session_id).collect()
+}
