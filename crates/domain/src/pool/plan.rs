@@ -59,20 +59,25 @@ fn grown(pool: &Pool, now: OffsetDateTime) -> (Growth, Option<OffsetDateTime>) {
     let size = pool.config.size;
     let Growth { allowance, since } = pool.growth;
     if allowance >= size {
-        return (Growth { allowance: size, since: now }, None);
+        return (Growth { allowance: size, since }, None);
     }
-    let per_minute = (f64::from(size) * f64::from(pool.config.fill_rate_per_minute) / 100.0).max(1.0);
-    let one = Duration::seconds_f64(60.0 / per_minute);
-    let earned = ((now - since).max(Duration::ZERO) / one).floor();
-    let missing = size - allowance;
-    if earned >= f64::from(missing) {
-        return (Growth { allowance: size, since: now }, None);
+    let one = time_for_one(pool);
+    // In whole nanoseconds: fractions would round a moment that is just reached to one that is not.
+    let earned = (now - since).whole_nanoseconds().max(0) / one.whole_nanoseconds();
+    match u32::try_from(earned) {
+        Ok(earned) if earned < size - allowance => {
+            let since = since + one * earned;
+            (Growth { allowance: allowance + earned, since }, Some(since + one))
+        }
+        _ => (Growth { allowance: size, since: now }, None),
     }
-    // At least 0 and below `missing`, a u32.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded just above")]
-    let earned = earned as u32;
-    let since = since + one * earned;
-    (Growth { allowance: allowance + earned, since }, Some(since + one))
+}
+
+/// How long a pool takes to earn one more browser; never longer than a minute, so that small pools grow too.
+fn time_for_one(pool: &Pool) -> Duration {
+    let percent_per_minute = u64::from(pool.config.size) * u64::from(pool.config.fill_rate_per_minute);
+    let nanoseconds = 6_000_000_000_000 / percent_per_minute.max(100);
+    Duration::nanoseconds(i64::try_from(nanoseconds).unwrap_or(i64::MAX).max(1))
 }
 
 #[cfg(test)]

@@ -92,7 +92,8 @@ pub trait PoolRepository: Send + Sync {
     /// Deletes the pool; with `force` even if browsers are leased: their sessions go on until somebody ends them.
     async fn delete(&self, id: PoolId, force: bool) -> Result<PoolDeleted, StoreError>;
 
-    /// Marks all idle browsers as ending and lowers the allowance by their number. Returns them.
+    /// Marks all idle browsers as ending and lowers the allowance by their number; the next one is earned from `now` on.
+    /// Returns them.
     async fn flush(&self, id: PoolId, now: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError>;
 
     /// Makes `node` the pool's leader until `until`, if nobody else leads at `now`; the number rises with every change

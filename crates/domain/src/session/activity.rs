@@ -62,12 +62,13 @@ impl Activity {
 
     fn start(&self, session: SessionId, view: bool) -> ActivityGuard {
         let now = self.clock.now();
-        if let Some(entry) = self.entries().get_mut(&session) {
+        let counted = self.entries().get_mut(&session).map(|entry| {
             entry.open += 1;
             entry.viewers += u32::from(view);
             entry.last = now;
-        }
-        ActivityGuard { activity: self.clone(), session, view }
+            session
+        });
+        ActivityGuard { activity: self.clone(), counted, view }
     }
 
     /// Whether a live view of the session is open.
@@ -106,14 +107,16 @@ impl Activity {
 #[must_use]
 pub struct ActivityGuard {
     activity: Activity,
-    session: SessionId,
+    /// `None` if the session was not watched: then nothing was counted that had to be taken back.
+    counted: Option<SessionId>,
     view: bool,
 }
 
 impl Drop for ActivityGuard {
     fn drop(&mut self) {
+        let Some(session) = self.counted else { return };
         let now = self.activity.clock.now();
-        if let Some(entry) = self.activity.entries().get_mut(&self.session) {
+        if let Some(entry) = self.activity.entries().get_mut(&session) {
             entry.open = entry.open.saturating_sub(1);
             entry.viewers = entry.viewers.saturating_sub(u32::from(self.view));
             entry.last = now;

@@ -244,7 +244,7 @@ fn states_page() -> String {
     table(
         &mut page,
         &["expires", "deleted", "status"],
-        KEY_ROWS.map(|(expires, deleted, status)| {
+        KEY_ROWS.map(|(expires, _, deleted, status)| {
             let deleted = if deleted { "yes" } else { "no" };
             vec![expires.to_owned(), deleted.to_owned(), format!("{status:?}").to_lowercase()]
         }),

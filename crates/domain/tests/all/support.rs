@@ -21,31 +21,31 @@ use ulid::Ulid;
 
 /// Mocks of all ports. A port that a test says nothing about may not be called: a call fails the test.
 #[derive(Default)]
-pub struct World {
-    pub sessions: MockSessionRepository,
-    pub browsers: MockBrowserRepository,
-    pub engine: MockBrowserEngine,
-    pub spares: MockSpareBrowsers,
-    pub connections: MockConnections,
-    pub wake: MockPoolWake,
-    pub pools: MockPoolRepository,
-    pub line: MockWaitingLine,
-    pub turns: MockTurns,
-    pub clock: Arc<FixedClock>,
+pub(crate) struct World {
+    pub(crate) sessions: MockSessionRepository,
+    pub(crate) browsers: MockBrowserRepository,
+    pub(crate) engine: MockBrowserEngine,
+    pub(crate) spares: MockSpareBrowsers,
+    pub(crate) connections: MockConnections,
+    pub(crate) wake: MockPoolWake,
+    pub(crate) pools: MockPoolRepository,
+    pub(crate) line: MockWaitingLine,
+    pub(crate) turns: MockTurns,
+    pub(crate) clock: Arc<FixedClock>,
 }
 
 /// The use cases on the mocks of a [`World`].
-pub struct UseCases {
-    pub sessions: Sessions,
-    pub leases: Leases,
-    pub pools: Pools,
-    pub filler: PoolFiller,
-    pub activity: Activity,
-    pub clock: Arc<FixedClock>,
+pub(crate) struct UseCases {
+    pub(crate) sessions: Sessions,
+    pub(crate) leases: Leases,
+    pub(crate) pools: Pools,
+    pub(crate) filler: PoolFiller,
+    pub(crate) activity: Activity,
+    pub(crate) clock: Arc<FixedClock>,
 }
 
 impl World {
-    pub fn build(self) -> UseCases {
+    pub(crate) fn build(self) -> UseCases {
         let clock = self.clock;
         let ids = Arc::new(CountingIds::default());
         let activity = Activity::new(clock.clone());
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// Sessions are kept, and ended by compare-and-set, in a memory that the test can look into.
-    pub fn keep_sessions(&mut self, at_first: impl IntoIterator<Item = Session>) -> Rows {
+    pub(crate) fn keep_sessions(&mut self, at_first: impl IntoIterator<Item = Session>) -> Rows {
         let rows = Rows(Arc::new(Mutex::new(at_first.into_iter().map(|row| (row.id, row)).collect())));
         let of = rows.clone();
         self.sessions.expect_find().returning(move |id| Ok(of.get(id)));
@@ -96,7 +96,7 @@ impl World {
     }
 
     /// As [`keep_sessions`](Self::keep_sessions), and new ones are kept too.
-    pub fn keep_new_sessions(&mut self) -> Rows {
+    pub(crate) fn keep_new_sessions(&mut self) -> Rows {
         let rows = self.keep_sessions([]);
         let of = rows.clone();
         self.sessions.expect_create().returning(move |_, session, _| {
@@ -107,48 +107,52 @@ impl World {
     }
 
     /// The browser is buried, exactly once: nothing of it is left, then its row is forgotten.
-    pub fn buries(&mut self, browser: BrowserId) {
+    pub(crate) fn buries(&mut self, browser: BrowserId) {
         self.engine.expect_end().withf(move |id| *id == browser).times(1).returning(|_| Ok(()));
         self.browsers.expect_forget().withf(move |id| *id == browser).times(1).returning(|_| Ok(()));
     }
 
     /// Exactly one session's connections are closed, exactly once, for that reason.
-    pub fn closes(&mut self, session: SessionId, why: EndReason) {
-        self.connections.expect_close().withf(move |id, reason| (*id, *reason) == (session, why)).times(1).return_const(());
+    pub(crate) fn closes(&mut self, session: SessionId, why: EndReason) {
+        self.connections
+            .expect_close()
+            .withf(move |id, reason| (*id, *reason) == (session, why))
+            .times(1)
+            .return_const(());
     }
 
     /// What fills the first pool is woken so often.
-    pub fn wakes(&mut self, times: usize) {
+    pub(crate) fn wakes(&mut self, times: usize) {
         self.wake.expect_wake().withf(|id| *id == pool_id(1)).times(times).return_const(());
     }
 
     /// The project has this pool, under whatever name.
-    pub fn has_pool(&mut self, pool: Pool) {
+    pub(crate) fn has_pool(&mut self, pool: Pool) {
         self.pools.expect_find().returning(move |_, _| Ok(Some(pool.clone())));
     }
 }
 
 /// Sessions in memory.
 #[derive(Clone)]
-pub struct Rows(Arc<Mutex<HashMap<SessionId, Session>>>);
+pub(crate) struct Rows(Arc<Mutex<HashMap<SessionId, Session>>>);
 
 impl Rows {
-    pub fn get(&self, id: SessionId) -> Option<Session> {
+    pub(crate) fn get(&self, id: SessionId) -> Option<Session> {
         self.0.lock().expect("rows").get(&id).cloned()
     }
 
-    pub fn put(&self, session: Session) {
+    pub(crate) fn put(&self, session: Session) {
         self.0.lock().expect("rows").insert(session.id, session);
     }
 
     /// The states of all sessions, the oldest first.
-    pub fn states(&self) -> Vec<SessionState> {
+    pub(crate) fn states(&self) -> Vec<SessionState> {
         let mut all: Vec<_> = self.0.lock().expect("rows").values().cloned().collect();
         all.sort_by_key(|row| row.id);
         all.into_iter().map(|row| row.state).collect()
     }
 
-    pub fn swap(&self, current: &Session, next: &Session) -> Replaced {
+    pub(crate) fn swap(&self, current: &Session, next: &Session) -> Replaced {
         let mut rows = self.0.lock().expect("rows");
         match rows.get_mut(&current.id).filter(|row| row.state == current.state) {
             Some(row) => {
@@ -161,29 +165,29 @@ impl Rows {
 }
 
 /// What [`CountingIds`] gives as its n-th.
-pub fn nth(n: u128) -> Ulid {
+pub(crate) fn nth(n: u128) -> Ulid {
     Ulid::from_parts(0, n)
 }
 
-pub fn archived() -> Scope {
+pub(crate) fn archived() -> Scope {
     Scope { project: Project { status: ProjectStatus::Archived, ..project() }, ..scope() }
 }
 
-pub fn hung() -> EngineError {
+pub(crate) fn hung() -> EngineError {
     EngineError::Failed { fault: EngineFault::BrowserHung, message: "the page does not answer".to_owned() }
 }
 
-pub fn store_down() -> StoreError {
+pub(crate) fn store_down() -> StoreError {
     StoreError::Unavailable { operation: "test.store", source: "it was switched off".into() }
 }
 
 /// Another node than the one that everything runs on.
-pub fn other_node() -> NodeId {
+pub(crate) fn other_node() -> NodeId {
     NodeId::from_ulid(Ulid::from_parts(3, 2))
 }
 
 /// The n-th browser, of the first pool.
-pub fn pooled_browser(n: u32, state: BrowserState) -> Browser {
+pub(crate) fn pooled_browser(n: u32, state: BrowserState) -> Browser {
     Browser {
         id: browser_id(n),
         node: node_id(),

@@ -1,0 +1,178 @@
+//! Keeping pools full: the lead, the fence, the pauses after failures.
+
+use casement_domain::browser::{BrowserState, EngineError, Launch, Started};
+use casement_domain::pool::{Fence, FillStatus, IdleBrowser, Observed, PoolFiller, Round, WarmError};
+use casement_domain::testing::{NOON, browser_id, node_id, pool, pool_id, project_id};
+use casement_domain::{BrowserId, Replaced};
+use pretty_assertions::assert_eq;
+use time::Duration;
+
+use crate::support::{World, hung, nth, other_node, pooled_browser};
+
+/// This node leads a pool of that size, which has what was `observed`.
+fn leads(size: u32, observed: Observed) -> World {
+    let mut world = World::default();
+    world.pools.expect_lead().returning(|id, node, now, until| {
+        assert_eq!((id, node, until - now), (pool_id(1), node_id(), PoolFiller::LEAD));
+        Ok(Some(Fence(5)))
+    });
+    world.pools.expect_find_by_id().returning(move |_| Ok(Some(pool(size).build())));
+    world.pools.expect_observe().returning(move |_| Ok(observed.clone()));
+    world.pools.expect_grow().returning(|_, _, _| Ok(Replaced::Yes));
+    world
+}
+
+fn launch() -> Launch {
+    Launch { id: browser_id(1), shape: pool(1).build().config.shape, abandoned_after_seconds: 600 }
+}
+
+#[tokio::test]
+async fn a_pool_that_another_node_leads_gives_nothing_to_do() {
+    let mut world = World::default();
+    world.pools.expect_lead().times(1).returning(|_, _, _, _| Ok(None));
+    assert_eq!(world.build().filler.look(pool_id(1)).await.expect("looked"), Round::default());
+}
+
+#[tokio::test]
+async fn a_pool_that_goes_between_lead_and_look_gives_nothing_to_do() {
+    let mut world = World::default();
+    world.pools.expect_lead().times(1).returning(|_, _, _, _| Ok(Some(Fence(1))));
+    world.pools.expect_find_by_id().times(1).returning(|_| Ok(None));
+    assert_eq!(world.build().filler.look(pool_id(1)).await.expect("looked"), Round::default());
+}
+
+#[tokio::test]
+async fn missing_browsers_are_stored_as_warming_before_they_are_started() {
+    let mut world = leads(3, Observed { warming: 1, ..Observed::default() });
+    world
+        .pools
+        .expect_warm()
+        .withf(|browser, fence| {
+            (browser.state, browser.pool, browser.node, *fence)
+                == (BrowserState::Warming, Some(pool_id(1)), node_id(), Fence(5))
+        })
+        .times(2)
+        .returning(|_, _| Ok(Replaced::Yes));
+    let round = world.build().filler.look(pool_id(1)).await.expect("looked");
+    let ids: Vec<_> = round.launches.iter().map(|launch| (launch.id, launch.abandoned_after_seconds)).collect();
+    assert_eq!(ids, [(BrowserId::from_ulid(nth(1)), 600), (BrowserId::from_ulid(nth(2)), 600)]);
+    assert_eq!((round.project, round.discarded, round.again_at), (Some(project_id()), vec![], None));
+}
+
+#[tokio::test]
+async fn who_lost_the_lead_starts_nothing_more() {
+    let mut world = leads(3, Observed::default());
+    let mut answers = vec![Replaced::LostRace, Replaced::Yes];
+    world.pools.expect_warm().times(2).returning(move |_, _| Ok(answers.pop().expect("asked twice")));
+    let round = world.build().filler.look(pool_id(1)).await.expect("looked");
+    assert_eq!(round.launches.len(), 1);
+}
+
+#[tokio::test]
+async fn of_what_is_too_much_only_what_was_still_idle_here_is_buried() {
+    let idle = (1..=4).map(|n| IdleBrowser { id: browser_id(n), created_at: NOON }).collect();
+    let mut world = leads(1, Observed { idle, ..Observed::default() });
+    world.browsers.expect_find().returning(|id| {
+        let row = pooled_browser(1, BrowserState::Idle);
+        let node = if id == browser_id(3) { other_node() } else { row.node };
+        Ok(Some(casement_domain::browser::Browser { id, node, ..row }))
+    });
+    // The second was leased since the pool was observed.
+    world.browsers.expect_discard().times(3).returning(|id| Ok(id != browser_id(2)));
+    let round = world.build().filler.look(pool_id(1)).await.expect("looked");
+    assert_eq!((round.discarded, round.launches), (vec![browser_id(1)], vec![]));
+}
+
+#[tokio::test]
+async fn a_browser_that_answers_goes_into_its_pool() {
+    let mut world = World::default();
+    world
+        .engine
+        .expect_start()
+        .withf(|launch| launch.id == browser_id(1))
+        .times(1)
+        .returning(|_| Ok(Started::default()));
+    world
+        .pools
+        .expect_ready()
+        .withf(|id, now| (*id, *now) == (browser_id(1), NOON))
+        .times(1)
+        .returning(|_, _| Ok(Replaced::Yes));
+    world.build().filler.warm(pool_id(1), &launch()).await.expect("warm");
+}
+
+#[tokio::test]
+async fn a_browser_that_the_pool_does_not_want_any_more_is_ended_without_a_pause() {
+    let mut world = World::default();
+    world.engine.expect_start().times(1).returning(|_| Ok(Started::default()));
+    world.pools.expect_ready().times(1).returning(|_, _| Ok(Replaced::LostRace));
+    world.browsers.expect_discard().times(1).returning(|_| Ok(false));
+    world.buries(browser_id(1));
+    world.wakes(1);
+    let casement = world.build();
+    let error = casement.filler.warm(pool_id(1), &launch()).await.expect_err("not wanted");
+    assert!(matches!(error, WarmError::NotWanted), "{error:?}");
+    assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
+}
+
+/// A world in which every start fails, and what is left of each is cleared.
+fn cannot_start(mut world: World) -> World {
+    world.engine.expect_start().returning(|_| Err(EngineError::NoRoom("no memory".to_owned())));
+    world.engine.expect_end().returning(|_| Ok(()));
+    world.browsers.expect_discard().returning(|_| Ok(true));
+    world.browsers.expect_forget().returning(|_| Ok(()));
+    world.wake.expect_wake().return_const(());
+    world
+}
+
+#[tokio::test]
+async fn pauses_after_failures_double_up_to_five_minutes() {
+    let casement = cannot_start(World::default()).build();
+    let mut pauses = Vec::new();
+    for _ in 0..12 {
+        let error = casement.filler.warm(pool_id(1), &launch()).await.expect_err("cannot start");
+        assert!(matches!(error, WarmError::Engine(_)), "{error:?}");
+        let status = casement.filler.status(pool_id(1));
+        assert_eq!(status.reason.as_deref(), Some("no browser can be started here: no memory"));
+        pauses.push((status.retry_at.expect("a pause") - NOON).whole_seconds());
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
+    assert_eq!(casement.filler.status(pool_id(1)).failures, 12);
+}
+
+#[tokio::test]
+async fn after_a_failure_nothing_is_started_in_the_pause_and_then_one_at_a_time() {
+    let mut world = cannot_start(leads(3, Observed::default()));
+    world.pools.expect_warm().times(1).returning(|_, _| Ok(Replaced::Yes));
+    let casement = world.build();
+    let _ = casement.filler.warm(pool_id(1), &launch()).await;
+
+    let round = casement.filler.look(pool_id(1)).await.expect("looked");
+    assert_eq!((round.launches.len(), round.again_at), (0, Some(NOON + Duration::SECOND)));
+    casement.clock.advance(Duration::SECOND);
+    let round = casement.filler.look(pool_id(1)).await.expect("looked");
+    assert_eq!(round.launches.len(), 1);
+}
+
+#[tokio::test]
+async fn a_success_and_a_lost_lead_clear_the_failures() {
+    let mut world = World::default();
+    let mut starts = vec![Ok(Started::default()), Err(hung())];
+    world.engine.expect_start().times(2).returning(move |_| starts.pop().expect("started twice"));
+    world.pools.expect_ready().returning(|_, _| Ok(Replaced::Yes));
+    world.browsers.expect_discard().returning(|_| Ok(true));
+    world.buries(browser_id(1));
+    world.wakes(1);
+    let casement = world.build();
+    let _ = casement.filler.warm(pool_id(1), &launch()).await;
+    assert_eq!(casement.filler.status(pool_id(1)).failures, 1);
+    casement.filler.warm(pool_id(1), &launch()).await.expect("warm");
+    assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
+
+    let mut world = cannot_start(World::default());
+    world.pools.expect_lead().returning(|_, _, _, _| Ok(None));
+    let casement = world.build();
+    let _ = casement.filler.warm(pool_id(1), &launch()).await;
+    casement.filler.look(pool_id(1)).await.expect("looked");
+    assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
+}

@@ -1,0 +1,378 @@
+//! Acquiring and releasing: at once, in line, and what becomes of callers and browsers that are gone.
+
+use std::sync::{Arc, Mutex};
+
+use casement_domain::pool::{
+    AcquireError, AcquireInput, Acquired, Entered, Growth, MockTurn, Outcome, Place, Pool, ReleaseError, TakenNow,
+    TurnEvent, Waiting,
+};
+use casement_domain::session::{EndReason, PoolRef, Session, SessionState};
+use casement_domain::testing::{NOON, browser_id, leased_session, node_id, pool, pool_id, scope, session, session_id};
+use casement_domain::{SessionId, TicketId, telemetry};
+use pretty_assertions::assert_eq;
+use time::{Duration, OffsetDateTime};
+
+use crate::support::{UseCases, World, hung, nth, store_down};
+
+fn pool_of_four() -> Pool {
+    pool(4).name("warm").build()
+}
+
+fn patient() -> AcquireInput {
+    AcquireInput { acquire_timeout_seconds: Some(30), name: Some("one".to_owned()), ..AcquireInput::default() }
+}
+
+/// A world in which no browser is idle, and the waiter hears `events` one after the other.
+fn busy(events: impl IntoIterator<Item = TurnEvent>) -> (World, Arc<Mutex<Vec<Place>>>) {
+    let mut world = World::default();
+    world.has_pool(pool_of_four());
+    world.line.expect_take_now().times(1).returning(|_, _, _| Ok(TakenNow::Busy));
+    let mut turn = MockTurn::new();
+    let mut events = events.into_iter().collect::<Vec<_>>().into_iter();
+    turn.expect_wait().returning(move |_| events.next().expect("it waits no longer than it must"));
+    let mut turn = Some(turn);
+    world.turns.expect_expect().times(1).returning(move |_| Box::new(turn.take().expect("one waiter")));
+    let places = Arc::new(Mutex::new(Vec::new()));
+    let noted = places.clone();
+    world.line.expect_enter().returning(move |place, _| {
+        noted.lock().expect("places").push(place.clone());
+        Ok(Entered::Yes(17))
+    });
+    (world, places)
+}
+
+async fn in_line(casement: &UseCases) -> Box<Waiting> {
+    match casement.leases.acquire(&scope(), "warm", patient()).await.expect("in line") {
+        Acquired::Waiting(waiting) => waiting,
+        _ => panic!("no browser was idle"),
+    }
+}
+
+fn granted(session: Session) -> Outcome {
+    Outcome::Granted(Box::new(session))
+}
+
+/// What the waiter finds when it looks, one after the other.
+fn finds(world: &mut World, outcomes: impl IntoIterator<Item = Outcome>) {
+    let mut outcomes = outcomes.into_iter().collect::<Vec<_>>().into_iter();
+    world.line.expect_outcome().returning(move |_| Ok(outcomes.next().expect("it looks no oftener than it must")));
+}
+
+#[tokio::test]
+async fn an_idle_browser_is_leased_at_once() {
+    let mut world = World::default();
+    world.has_pool(pool_of_four());
+    world
+        .line
+        .expect_take_now()
+        .withf(|pool, lease, now| {
+            let name = lease.name.as_ref().map(|name| name.as_str());
+            (*pool, name, *now) == (pool_id(1), Some("one"), NOON)
+        })
+        .times(1)
+        .returning(|_, _, _| Ok(TakenNow::Leased(Box::new(leased_session(1)))));
+    world.engine.expect_hand_out().withf(|id, _| *id == browser_id(1)).times(1).returning(|_, _| Ok(()));
+    let casement = world.build();
+    match casement.leases.acquire(&scope(), "warm", patient()).await.expect("leased") {
+        Acquired::Leased(session) => assert_eq!(*session, leased_session(1)),
+        _ => panic!("a browser was idle"),
+    }
+    casement.clock.advance(Duration::HOUR);
+    assert_eq!(casement.activity.idle(), [session_id(1)], "its idle clock runs");
+}
+
+#[tokio::test]
+async fn an_idle_browser_that_does_not_answer_is_ended_and_the_next_is_leased_as_another_session() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([]);
+    let kept = rows.clone();
+    world.has_pool(pool_of_four());
+    let mut browsers = [browser_id(2), browser_id(1)].to_vec();
+    world.line.expect_take_now().times(2).returning(move |_, lease, _| {
+        assert_eq!(kept.get(lease.session), None, "the id of a lease that failed is not used again");
+        let session = Session { id: lease.session, browser: browsers.pop(), ..leased_session(1) };
+        kept.put(session.clone());
+        Ok(TakenNow::Leased(Box::new(session)))
+    });
+    world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
+    world.buries(browser_id(1));
+    world.closes(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
+    world.wakes(1);
+    match world.build().leases.acquire(&scope(), "warm", patient()).await.expect("leased") {
+        Acquired::Leased(session) => assert_eq!(session.browser, Some(browser_id(2))),
+        _ => panic!("a browser was idle"),
+    }
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed), SessionState::Active]);
+}
+
+#[tokio::test]
+async fn without_time_to_wait_a_busy_pool_answers_at_once() {
+    let none = AcquireInput { acquire_timeout_seconds: Some(0), ..AcquireInput::default() };
+    let gone = AcquireInput { patience: Some(-Duration::SECOND), ..AcquireInput::default() };
+    for input in [none, gone] {
+        let mut world = World::default();
+        world.has_pool(pool_of_four());
+        world.line.expect_take_now().times(1).returning(|_, _, _| Ok(TakenNow::Busy));
+        let acquired = world.build().leases.acquire(&scope(), "warm", input).await.expect("no failure");
+        assert!(matches!(acquired, Acquired::TimeUp), "neither in line nor expecting news");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_at_once_is_told() {
+    for (taken, name) in [(TakenNow::NameTaken, true), (TakenNow::PoolGone, false)] {
+        let mut world = World::default();
+        world.has_pool(pool_of_four());
+        world.line.expect_take_now().times(1).returning(move |_, _, _| Ok(taken.clone()));
+        match world.build().leases.acquire(&scope(), "warm", patient()).await.err().expect("refused") {
+            AcquireError::NameTaken(text) => assert!(name && text == "one"),
+            AcquireError::PoolNotFound(text) => assert!(!name && text == "warm"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut world = World::default();
+    world.pools.expect_find().times(1).returning(|_, _| Ok(None));
+    let error = world.build().leases.acquire(&scope(), "cold", patient()).await.err().expect("no such pool");
+    assert!(matches!(error, AcquireError::PoolNotFound(text) if text == "cold"));
+}
+
+#[tokio::test]
+async fn what_is_not_valid_or_not_offered_takes_no_browser_and_no_place() {
+    let on = telemetry::Wish { enabled: Some(true), browser: None };
+    for (input, valid) in [
+        (AcquireInput { acquire_timeout_seconds: Some(3601), ..patient() }, false),
+        (AcquireInput { acquire_timeout_seconds: Some(-1), ..patient() }, false),
+        (AcquireInput { name: Some("a/b".to_owned()), ..patient() }, false),
+        (AcquireInput { start_url: Some("nowhere".to_owned()), ..patient() }, false),
+        (AcquireInput { telemetry: Some(on), ..patient() }, true),
+    ] {
+        let mut world = World::default();
+        world.has_pool(pool_of_four());
+        match world.build().leases.acquire(&scope(), "warm", input).await.err().expect("refused") {
+            AcquireError::Invalid(_) => assert!(!valid),
+            AcquireError::NotSupported(it) => assert!(valid && it.field == "telemetry"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_caller_in_line_gets_the_browser_of_its_turn() {
+    let (mut world, places) = busy([TurnEvent::Look]);
+    finds(&mut world, [Outcome::Waiting, granted(leased_session(1))]);
+    world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
+    let casement = world.build();
+    let mut waiting = in_line(&casement).await;
+    match casement.leases.wait(&mut waiting).await.expect("leased") {
+        Acquired::Leased(session) => assert_eq!(*session, leased_session(1)),
+        _ => panic!("it was its turn"),
+    }
+    let places = places.lock().expect("places");
+    let [place] = places.as_slice() else { panic!("{places:?}") };
+    assert_eq!((place.pool, place.ticket, place.position, place.node), (pool_id(1), waiting.ticket, None, node_id()));
+    assert!(place.expires_at > NOON + Duration::seconds(30), "the waiter leaves before its ticket expires");
+}
+
+#[tokio::test]
+async fn news_are_expected_before_the_ticket_enters_the_line() {
+    let mut world = World::default();
+    world.has_pool(pool_of_four());
+    world.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
+    let expected = Arc::new(Mutex::new(None));
+    let noted = expected.clone();
+    world.turns.expect_expect().returning(move |ticket| {
+        *noted.lock().expect("ticket") = Some(ticket);
+        Box::new(MockTurn::new())
+    });
+    world.line.expect_enter().returning(move |place, _| {
+        assert_eq!(*expected.lock().expect("ticket"), Some(place.ticket));
+        Ok(Entered::Yes(1))
+    });
+    in_line(&world.build()).await;
+}
+
+#[tokio::test]
+async fn a_wait_ends_without_a_browser_when_time_is_up_or_the_server_stops() {
+    for event in [TurnEvent::TimeUp, TurnEvent::Stopping] {
+        let (mut world, _) = busy([event]);
+        finds(&mut world, [Outcome::Waiting]);
+        world.line.expect_leave().times(1).returning(|_| Ok(Outcome::Gone));
+        let casement = world.build();
+        let mut waiting = in_line(&casement).await;
+        assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::TimeUp)), "{event:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_browser_granted_at_the_last_moment_is_the_callers() {
+    let (mut world, _) = busy([TurnEvent::TimeUp]);
+    finds(&mut world, [Outcome::Waiting]);
+    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
+    world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
+    let casement = world.build();
+    let mut waiting = in_line(&casement).await;
+    assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::Leased(_))));
+}
+
+#[tokio::test]
+async fn a_granted_browser_that_does_not_answer_costs_no_place_in_the_line() {
+    let (mut world, places) = busy([]);
+    let rows = world.keep_sessions([leased_session(1)]);
+    finds(&mut world, [granted(leased_session(1)), granted(leased_session(2))]);
+    world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
+    world.buries(browser_id(1));
+    world.closes(session_id(1), EndReason::StartFailed);
+    world.wakes(1);
+    let casement = world.build();
+    let mut waiting = in_line(&casement).await;
+    match casement.leases.wait(&mut waiting).await.expect("leased") {
+        Acquired::Leased(session) => assert_eq!(session.id, session_id(2)),
+        _ => panic!("it was its turn again"),
+    }
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
+    let places = places.lock().expect("places");
+    let [first, again] = places.as_slice() else { panic!("{places:?}") };
+    assert_eq!((first.position, again.position), (None, Some(17)));
+    assert_eq!(first.ticket, again.ticket);
+    assert_ne!(first.lease.session, again.lease.session, "the id of a lease that failed is not used again");
+}
+
+#[tokio::test]
+async fn a_browser_granted_at_the_last_moment_that_does_not_answer_ends_the_wait() {
+    let (mut world, places) = busy([TurnEvent::TimeUp]);
+    world.keep_sessions([leased_session(1)]);
+    finds(&mut world, [Outcome::Waiting]);
+    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
+    world.engine.expect_hand_out().times(1).returning(|_, _| Err(hung()));
+    world.buries(browser_id(1));
+    world.closes(session_id(1), EndReason::StartFailed);
+    world.wakes(1);
+    let casement = world.build();
+    let mut waiting = in_line(&casement).await;
+    assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::TimeUp)));
+    assert_eq!(places.lock().expect("places").len(), 1, "it is not in line any more");
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_the_pool_goes_or_the_name_is_taken() {
+    for (outcome, name) in [(Outcome::Gone, false), (Outcome::NameTaken, true)] {
+        let (mut world, _) = busy([TurnEvent::Look]);
+        finds(&mut world, [Outcome::Waiting, outcome]);
+        let casement = world.build();
+        let mut waiting = in_line(&casement).await;
+        match casement.leases.wait(&mut waiting).await.err().expect("refused") {
+            AcquireError::PoolNotFound(text) => assert!(!name && text == "warm"),
+            AcquireError::NameTaken(text) => assert!(name && text == "one"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_is_gone_leaves_the_line() {
+    let mut world = World::default();
+    world.line.expect_leave().times(1).returning(|_| Ok(Outcome::Gone));
+    world.build().leases.abandon(TicketId::from_ulid(nth(1))).await.expect("left");
+}
+
+#[tokio::test]
+async fn a_browser_granted_to_a_caller_that_is_gone_goes_to_the_next() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([leased_session(1)]);
+    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
+    world.closes(session_id(1), EndReason::Undelivered);
+    world.wakes(1);
+    world.build().leases.abandon(TicketId::from_ulid(nth(1))).await.expect("left");
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::Undelivered)]);
+}
+
+#[tokio::test]
+async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_patience() {
+    for (asked, patience, rate, seconds) in [
+        (Some(30), None, 25, 30),
+        (Some(30), Some(10), 25, 10),
+        (Some(30), Some(60), 25, 30),
+        (None, None, 25, 240),
+        (None, None, 100, 60),
+        (None, None, 1, 3600),
+        (None, Some(5), 25, 5),
+    ] {
+        let mut world = World::default();
+        let mut filled = pool_of_four();
+        filled.config.fill_rate_per_minute = rate;
+        world.has_pool(filled);
+        world.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
+        world.line.expect_enter().returning(|_, _| Ok(Entered::Yes(1)));
+        world.line.expect_outcome().returning(|_| Ok(Outcome::Waiting));
+        world.line.expect_leave().returning(|_| Ok(Outcome::Gone));
+        let waited_until = Arc::new(Mutex::new(OffsetDateTime::UNIX_EPOCH));
+        let noted = waited_until.clone();
+        world.turns.expect_expect().returning(move |_| {
+            let noted = noted.clone();
+            let mut turn = MockTurn::new();
+            turn.expect_wait().returning(move |until| {
+                *noted.lock().expect("until") = until;
+                TurnEvent::TimeUp
+            });
+            Box::new(turn)
+        });
+        let casement = world.build();
+        let input = AcquireInput {
+            acquire_timeout_seconds: asked,
+            patience: patience.map(Duration::seconds),
+            ..AcquireInput::default()
+        };
+        let Acquired::Waiting(mut waiting) = casement.leases.acquire(&scope(), "warm", input).await.expect("in line")
+        else {
+            panic!("no browser was idle")
+        };
+        assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::TimeUp)));
+        assert_eq!(*waited_until.lock().expect("until"), NOON + Duration::seconds(seconds));
+    }
+}
+
+#[tokio::test]
+async fn a_release_ends_the_whole_sandbox_and_wakes_the_pool() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([leased_session(1)]);
+    world.has_pool(pool_of_four());
+    world.closes(session_id(1), EndReason::Released);
+    world.buries(browser_id(1));
+    world.wakes(1);
+    world.build().leases.release(&scope(), "warm", &session_id(1).to_string()).await.expect("released");
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::Released)]);
+}
+
+#[tokio::test]
+async fn only_a_session_that_is_leased_from_this_pool_can_be_released() {
+    let elsewhere = Session { pool: Some(PoolRef { id: pool_id(2), name: None }), ..session(2) };
+    let over = Session { state: SessionState::Ended(EndReason::Released), ..leased_session(3) };
+    let all = [session(1), elsewhere, over];
+    for which in [session_id(1), session_id(2), session_id(3), session_id(4)].map(|id| id.to_string()) {
+        let mut world = World::default();
+        let rows = world.keep_sessions(all.clone());
+        let before = rows.states();
+        world.has_pool(pool_of_four());
+        let error = world.build().leases.release(&scope(), "warm", &which).await.expect_err("not leased");
+        assert!(matches!(error, ReleaseError::NotLeased(text) if text == which));
+        assert_eq!(rows.states(), before);
+    }
+    let mut world = World::default();
+    world.has_pool(pool_of_four());
+    let error = world.build().leases.release(&scope(), "warm", "a name").await.expect_err("not an identifier");
+    assert!(matches!(error, ReleaseError::NotLeased(_)));
+}
+
+#[tokio::test]
+async fn a_release_into_a_pool_that_is_not_there_and_a_store_that_fails_are_told_apart() {
+    let mut world = World::default();
+    world.pools.expect_find().times(1).returning(|_, _| Ok(None));
+    let error = world.build().leases.release(&scope(), "warm", "x").await.expect_err("no pool");
+    assert!(matches!(error, ReleaseError::PoolNotFound(_)));
+    let mut world = World::default();
+    world.has_pool(Pool { growth: Growth { allowance: 0, since: NOON }, ..pool_of_four() });
+    world.sessions.expect_find().times(1).returning(|_| Err(store_down()));
+    let which = session_id(1).to_string();
+    let error = world.build().leases.release(&scope(), "warm", &which).await.expect_err("the store is down");
+    assert!(matches!(error, ReleaseError::Store(_)));
+}

@@ -1,0 +1,232 @@
+//! Creating a session: from a spare, after spares that do not answer, and afresh.
+
+use std::collections::BTreeMap;
+
+use casement_domain::browser::{BrowserState, Shape, Started};
+use casement_domain::field::FieldCode;
+use casement_domain::organization::{Limit, LimitExceeded};
+use casement_domain::session::{CreateSession, CreateSessionError, Created, EndReason, Session, SessionState};
+use casement_domain::telemetry;
+use casement_domain::testing::{NOON, browser_id, node_id, scope};
+use casement_domain::{BrowserId, Replaced, SessionId};
+use pretty_assertions::assert_eq;
+
+use crate::support::{World, archived, hung, nth, store_down};
+
+fn wish() -> CreateSession {
+    CreateSession { headless: Some(true), name: Some("checkout".to_owned()), ..CreateSession::default() }
+}
+
+const FULL: LimitExceeded = LimitExceeded { limit: Limit::ProjectSessions, value: 1, used: 1, asked: 1 };
+
+#[tokio::test]
+async fn a_spare_browser_is_handed_out_and_none_is_started() {
+    let mut world = World::default();
+    let headless = Shape { headless: true, ..Shape::default() };
+    world.spares.expect_take().withf(move |shape| *shape == headless).times(1).return_const(Some(browser_id(1)));
+    world
+        .sessions
+        .expect_create()
+        .withf(|_, session, browser| {
+            let browser = browser.as_ref().expect("stored with its browser");
+            (browser.state, browser.session, browser.pool) == (BrowserState::Leased, Some(session.id), None)
+        })
+        .times(1)
+        .returning(|_, _, _| Ok(Created::Yes));
+    world
+        .engine
+        .expect_hand_out()
+        .withf(|id, url| *id == browser_id(1) && url.is_none())
+        .times(1)
+        .returning(|_, _| Ok(()));
+    let casement = world.build();
+
+    let session = casement.sessions.create(&scope(), wish()).await.expect("created");
+
+    assert_eq!((session.state, session.browser, session.node), (SessionState::Active, Some(browser_id(1)), node_id()));
+    assert_eq!((session.timeout_seconds, session.created_at, session.last_active_at), (60, NOON, NOON));
+    casement.clock.advance(time::Duration::seconds(60));
+    assert_eq!(casement.activity.idle(), [session.id], "its idle clock runs");
+}
+
+#[tokio::test]
+async fn a_spare_that_does_not_answer_is_ended_and_the_next_one_is_used() {
+    let mut world = World::default();
+    let rows = world.keep_new_sessions();
+    let mut spares = [browser_id(2), browser_id(1)].to_vec();
+    world.spares.expect_take().times(2).returning(move |_| spares.pop());
+    world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
+    world.buries(browser_id(1));
+    world.closes(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
+
+    let session = world.build().sessions.create(&scope(), wish()).await.expect("created");
+
+    assert_eq!(session.browser, Some(browser_id(2)));
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed), SessionState::Active]);
+}
+
+#[tokio::test]
+async fn after_two_spares_that_do_not_answer_a_browser_is_started() {
+    let mut world = World::default();
+    let rows = world.keep_new_sessions();
+    let mut spares = [browser_id(3), browser_id(2), browser_id(1)].to_vec();
+    world.spares.expect_take().times(2).returning(move |_| spares.pop());
+    world.engine.expect_hand_out().times(2).returning(|_, _| Err(hung()));
+    world.buries(browser_id(1));
+    world.buries(browser_id(2));
+    world.connections.expect_close().times(2).return_const(());
+    world.engine.expect_start().times(1).returning(|_| Ok(Started::default()));
+    let kept = rows.clone();
+    world.sessions.expect_activate().times(1).returning(move |current, next, _| Ok(kept.swap(current, next)));
+
+    let session = world.build().sessions.create(&scope(), wish()).await.expect("created");
+
+    assert!(session.is_active());
+    let failed = SessionState::Ended(EndReason::StartFailed);
+    assert_eq!(rows.states(), [failed, failed, SessionState::Active]);
+}
+
+#[tokio::test]
+async fn a_spare_goes_back_untouched_when_the_store_refuses() {
+    for refusal in [Ok(Created::NameTaken), Ok(Created::LimitExceeded(FULL)), Ok(Created::ProjectGone), Err(())] {
+        let mut world = World::default();
+        world.spares.expect_take().times(1).return_const(Some(browser_id(1)));
+        world.spares.expect_put_back().withf(|_, id| *id == browser_id(1)).times(1).return_const(());
+        let answer = refusal.clone();
+        world.sessions.expect_create().times(1).returning(move |_, _, _| answer.clone().map_err(|()| store_down()));
+
+        let error = world.build().sessions.create(&scope(), wish()).await.expect_err("refused");
+
+        let fits = match refusal {
+            Ok(Created::NameTaken) => {
+                matches!(&error, CreateSessionError::NameTaken(name) if name.as_str() == "checkout")
+            }
+            Ok(Created::LimitExceeded(_)) => matches!(error, CreateSessionError::Limit(limit) if limit == FULL),
+            Ok(Created::ProjectGone) => matches!(error, CreateSessionError::ProjectGone),
+            _ => matches!(error, CreateSessionError::Store(_)),
+        };
+        assert!(fits, "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_spare_the_place_is_reserved_before_the_browser_starts() {
+    let mut world = World::default();
+    world.spares.expect_take().times(1).return_const(None);
+    let rows = world.keep_new_sessions();
+    let kept = rows.clone();
+    world.engine.expect_start().times(1).returning(move |launch| {
+        assert_eq!(kept.states(), [SessionState::Starting]);
+        assert_eq!(launch.abandoned_after_seconds, 90);
+        Ok(Started::default())
+    });
+    world
+        .engine
+        .expect_hand_out()
+        .withf(|_, url| url.as_ref().is_some_and(|url| url.as_str() == "https://example.com/"))
+        .times(1)
+        .returning(|_, _| Ok(()));
+    let kept = rows.clone();
+    world
+        .sessions
+        .expect_activate()
+        .withf(|_, next, browser| next.browser == Some(browser.id) && browser.session == Some(next.id))
+        .times(1)
+        .returning(move |current, next, _| Ok(kept.swap(current, next)));
+
+    let wish =
+        CreateSession { timeout_seconds: Some(90), start_url: Some("https://example.com/".to_owned()), ..wish() };
+    let session = world.build().sessions.create(&scope(), wish).await.expect("created");
+
+    assert_eq!(rows.get(session.id), Some(session));
+}
+
+#[tokio::test]
+async fn a_start_that_fails_ends_the_reservation_and_the_sandbox() {
+    let mut world = World::default();
+    world.spares.expect_take().times(1).return_const(None);
+    let rows = world.keep_new_sessions();
+    world.engine.expect_start().times(1).returning(|_| Err(hung()));
+    world.engine.expect_end().times(1).returning(|_| Ok(()));
+    world.closes(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
+
+    let error = world.build().sessions.create(&scope(), wish()).await.expect_err("the start failed");
+
+    assert!(matches!(error, CreateSessionError::Engine(_)), "{error:?}");
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
+}
+
+#[tokio::test]
+async fn a_reservation_that_ended_during_the_start_gives_no_session_and_leaves_no_browser() {
+    let mut world = World::default();
+    world.spares.expect_take().times(1).return_const(None);
+    let rows = world.keep_new_sessions();
+    let kept = rows.clone();
+    world.engine.expect_start().times(1).returning(move |_| {
+        let session = kept.get(SessionId::from_ulid(nth(1))).expect("reserved");
+        kept.put(Session { state: SessionState::Ended(EndReason::NodeLost), ..session });
+        Ok(Started::default())
+    });
+    world.sessions.expect_activate().times(1).returning(|_, _, _| Ok(Replaced::LostRace));
+    let started = BrowserId::from_ulid(nth(2));
+    world.engine.expect_end().withf(move |id| *id == started).times(1).returning(|_| Ok(()));
+
+    let error = world.build().sessions.create(&scope(), wish()).await.expect_err("ended meanwhile");
+
+    assert!(matches!(error, CreateSessionError::Engine(_)), "{error:?}");
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::NodeLost)], "nothing else ends it again");
+}
+
+#[tokio::test]
+async fn an_archived_project_refuses_before_anything_is_touched() {
+    let nonsense = CreateSession { timeout_seconds: Some(-1), ..wish() };
+    let error = World::default().build().sessions.create(&archived(), nonsense).await.expect_err("archived");
+    assert!(matches!(error, CreateSessionError::Archived(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_this_installation_cannot_do_is_refused_and_never_ignored() {
+    let on = telemetry::Wish { enabled: Some(true), browser: None };
+    for (field, wish) in [
+        ("gpu", CreateSession { gpu: Some(true), ..wish() }),
+        ("profile", CreateSession { profile: true, ..wish() }),
+        ("proxy_id", CreateSession { proxy: true, ..wish() }),
+        ("extensions", CreateSession { extensions: true, ..wish() }),
+        ("invocation_id", CreateSession { invocation: true, ..wish() }),
+        ("telemetry", CreateSession { telemetry: Some(on), ..wish() }),
+    ] {
+        // `gpu` beside `headless` contradicts itself, which is told first.
+        let wish = CreateSession { headless: Some(false), ..wish };
+        let error = World::default().build().sessions.create(&scope(), wish).await.expect_err(field);
+        match error {
+            CreateSessionError::NotSupported(unsupported) => assert_eq!(unsupported.field, field),
+            other => panic!("{field}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_bad_field_is_named_at_once() {
+    let wish = CreateSession {
+        gpu: Some(true),
+        headless: Some(true),
+        name: Some("a/b".to_owned()),
+        timeout_seconds: Some(9),
+        start_url: Some("javascript:alert(1)".to_owned()),
+        tags: Some(BTreeMap::from([(String::new(), String::new())])),
+        ..CreateSession::default()
+    };
+    let error = World::default().build().sessions.create(&scope(), wish).await.expect_err("not valid");
+    let CreateSessionError::Invalid(invalid) = error else { panic!("{error:?}") };
+    let fields: Vec<_> = invalid.fields().iter().map(|error| (error.field.as_str(), error.code)).collect();
+    assert_eq!(
+        fields,
+        [
+            ("gpu", FieldCode::MutuallyExclusive),
+            ("name", FieldCode::InvalidFormat),
+            ("timeout_seconds", FieldCode::OutOfRange),
+            ("start_url", FieldCode::InvalidFormat),
+            ("tags", FieldCode::TooShort),
+        ]
+    );
+}

@@ -1,0 +1,247 @@
+//! Ending sessions: at their caller's wish, by their browser's death, by the idle clock.
+
+use casement_domain::Replaced;
+use casement_domain::browser::BrowserState;
+use casement_domain::session::{Activity, EndReason, EndSessionError, IdOrName, Session, SessionEvent, SessionState};
+use casement_domain::testing::{FixedClock, NOON, browser_id, leased_session, pool_id, scope, session, session_id};
+use pretty_assertions::assert_eq;
+use std::sync::Arc;
+use time::Duration;
+
+use crate::support::{World, hung, other_node, pooled_browser, store_down};
+
+fn ended(why: EndReason) -> SessionState {
+    SessionState::Ended(why)
+}
+
+#[tokio::test]
+async fn a_delete_ends_the_connections_and_the_browser_and_a_second_one_finds_nothing() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([session(1)]);
+    let kept = rows.clone();
+    world.sessions.expect_find_in_project().returning(move |_, which, include_ended| {
+        assert!(!include_ended);
+        let IdOrName::Id(id) = which else { return Ok(None) };
+        Ok(kept.get(*id).filter(Session::is_active))
+    });
+    world.closes(session_id(1), EndReason::Deleted);
+    world.buries(browser_id(1));
+    let casement = world.build();
+    casement.activity.watch(&session(1));
+    casement.clock.advance(Duration::seconds(90));
+    let which = session_id(1).to_string();
+
+    casement.sessions.delete(&scope(), &which).await.expect("deleted");
+
+    assert_eq!(
+        rows.get(session_id(1)),
+        Some(Session { state: ended(EndReason::Deleted), ended_at: Some(NOON + Duration::seconds(90)), ..session(1) })
+    );
+    assert_eq!(casement.activity.idle(), [], "its idle clock is gone");
+    let error = casement.sessions.delete(&scope(), &which).await.expect_err("it is gone");
+    assert!(matches!(error, EndSessionError::NotFound(text) if text == which));
+}
+
+#[tokio::test]
+async fn of_two_deletes_at_once_one_ends_the_session_and_the_other_finds_none() {
+    let mut world = World::default();
+    world.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    let mut reads = vec![Session { state: ended(EndReason::Deleted), ..session(1) }, session(1)];
+    world.sessions.expect_find().times(2).returning(move |_| Ok(reads.pop()));
+    world.sessions.expect_end().times(1).returning(|_, _| Ok(Replaced::LostRace));
+    let error = world.build().sessions.delete(&scope(), "one").await.expect_err("the other was first");
+    assert!(matches!(error, EndSessionError::NotFound(text) if text == "one"));
+}
+
+#[tokio::test]
+async fn a_browser_that_cannot_be_ended_keeps_its_row_for_the_housekeeping() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([session(1)]);
+    world.closes(session_id(1), EndReason::Deleted);
+    world.engine.expect_end().times(1).returning(|_| Err(hung()));
+    world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended all the same");
+    assert_eq!(rows.states(), [ended(EndReason::Deleted)]);
+}
+
+#[tokio::test]
+async fn a_browser_of_another_node_is_left_to_that_node() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([Session { node: other_node(), ..session(1) }]);
+    world.closes(session_id(1), EndReason::Deleted);
+    world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
+    assert_eq!(rows.states(), [ended(EndReason::Deleted)]);
+}
+
+#[tokio::test]
+async fn a_session_that_is_refused_its_end_stays_as_it_is() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([session(1)]);
+    let casement = world.build();
+    let error = casement.sessions.end(session_id(1), SessionEvent::Release).await.expect_err("not from a pool");
+    assert!(matches!(error, EndSessionError::Refused(_)), "{error:?}");
+    assert_eq!(rows.get(session_id(1)), Some(session(1)));
+}
+
+#[tokio::test]
+async fn the_loss_of_a_leased_browser_ends_its_session_and_wakes_its_pool() {
+    for (event, why) in [(SessionEvent::Crash, EndReason::Crashed), (SessionEvent::OutOfMemory, EndReason::Oom)] {
+        let mut world = World::default();
+        let rows = world.keep_sessions([leased_session(1)]);
+        world.browsers.expect_find().returning(|_| Ok(Some(pooled_browser(1, BrowserState::Leased))));
+        world.browsers.expect_discard().returning(|_| Ok(false));
+        world.sessions.expect_of_browser().returning(|_| Ok(Some(leased_session(1))));
+        world.closes(session_id(1), why);
+        world.buries(browser_id(1));
+        world.wakes(1);
+        world.build().sessions.browser_lost(browser_id(1), event).await.expect("noted");
+        assert_eq!(rows.states(), [ended(why)]);
+    }
+}
+
+#[tokio::test]
+async fn the_loss_of_an_idle_browser_ends_no_session_and_wakes_its_pool() {
+    let mut world = World::default();
+    world.browsers.expect_find().returning(|_| Ok(Some(pooled_browser(1, BrowserState::Idle))));
+    world.browsers.expect_discard().withf(|id| *id == browser_id(1)).times(1).returning(|_| Ok(true));
+    world.buries(browser_id(1));
+    world.wakes(1);
+    world.build().sessions.browser_lost(browser_id(1), SessionEvent::Crash).await.expect("noted");
+}
+
+#[tokio::test]
+async fn the_loss_of_a_browser_that_no_store_knows_clears_its_sandbox() {
+    let mut world = World::default();
+    world.browsers.expect_find().returning(|_| Ok(None));
+    world.browsers.expect_discard().returning(|_| Ok(false));
+    world.sessions.expect_of_browser().returning(|_| Ok(None));
+    world.buries(browser_id(1));
+    world.build().sessions.browser_lost(browser_id(1), SessionEvent::Crash).await.expect("noted");
+}
+
+#[tokio::test]
+async fn a_loss_that_cannot_be_stored_is_told() {
+    let mut world = World::default();
+    world.browsers.expect_find().returning(|_| Err(store_down()));
+    assert!(world.build().sessions.browser_lost(browser_id(1), SessionEvent::Crash).await.is_err());
+}
+
+#[tokio::test]
+async fn an_idle_session_ends_when_its_timeout_has_passed_and_not_before() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([session(1), session(2)]);
+    world.sessions.expect_note_activity().returning(|_| Ok(()));
+    world.closes(session_id(1), EndReason::IdleTimeout);
+    world.buries(browser_id(1));
+    let casement = world.build();
+    casement.activity.watch(&session(1));
+    casement.activity.watch(&session(2));
+    let connection = casement.activity.begin(session_id(2));
+
+    casement.clock.advance(Duration::seconds(59));
+    casement.sessions.sweep_idle().await.expect("swept");
+    assert_eq!(rows.states(), [SessionState::Active, SessionState::Active]);
+    casement.clock.advance(Duration::SECOND);
+    casement.sessions.sweep_idle().await.expect("swept");
+    assert_eq!(rows.states(), [ended(EndReason::IdleTimeout), SessionState::Active]);
+    casement.clock.advance(Duration::DAY);
+    casement.sessions.sweep_idle().await.expect("swept");
+    assert_eq!(rows.states(), [ended(EndReason::IdleTimeout), SessionState::Active], "an open connection is use");
+    drop(connection);
+}
+
+#[tokio::test]
+async fn the_idle_clock_begins_anew_when_the_last_connection_closes() {
+    let clock = Arc::new(FixedClock::default());
+    let activity = Activity::new(clock.clone());
+    activity.watch(&session(1));
+    let (first, second) = (activity.begin(session_id(1)), activity.begin_view(session_id(1)));
+    clock.advance(Duration::HOUR);
+    drop(first);
+    clock.advance(Duration::HOUR);
+    assert_eq!(activity.idle(), [], "the other is open");
+    assert!(activity.is_watched(session_id(1)));
+    drop(second);
+    assert!(!activity.is_watched(session_id(1)));
+    clock.advance(Duration::seconds(59));
+    assert_eq!(activity.idle(), []);
+    clock.advance(Duration::SECOND);
+    assert_eq!(activity.idle(), [session_id(1)]);
+}
+
+#[tokio::test]
+async fn news_of_use_are_told_once_and_never_go_backwards() {
+    let clock = Arc::new(FixedClock::default());
+    let activity = Activity::new(clock.clone());
+    activity.watch(&session(1));
+    assert_eq!(activity.news(), [], "nothing happened yet");
+    clock.advance(Duration::SECOND);
+    drop(activity.begin(session_id(1)));
+    assert_eq!(activity.news(), [(session_id(1), NOON + Duration::SECOND)]);
+    assert_eq!(activity.news(), [], "told already");
+    let open = activity.begin(session_id(1));
+    clock.advance(Duration::SECOND);
+    assert_eq!(activity.news(), [(session_id(1), NOON + Duration::seconds(2))], "open is in use");
+    clock.advance(-Duration::MINUTE);
+    assert_eq!(activity.news(), [], "the machine's clock was set back");
+    drop(open);
+    assert_eq!(activity.news(), []);
+}
+
+#[tokio::test]
+async fn watching_again_keeps_the_clock_and_unwatched_sessions_have_none() {
+    let clock = Arc::new(FixedClock::default());
+    let activity = Activity::new(clock.clone());
+    let too_early = activity.begin(session_id(1));
+    activity.watch(&session(1));
+    let open = activity.begin(session_id(1));
+    drop(too_early);
+    activity.watch(&session(1));
+    clock.advance(Duration::HOUR);
+    assert_eq!(activity.idle(), [], "still open after it was watched again");
+    activity.forget(session_id(1));
+    drop(open);
+    assert_eq!((activity.idle(), activity.news()), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn what_cannot_be_noted_is_told_and_ends_nothing() {
+    let mut world = World::default();
+    world.sessions.expect_note_activity().times(1).returning(|_| Err(store_down()));
+    let casement = world.build();
+    casement.activity.watch(&session(1));
+    casement.activity.watch(&Session { last_active_at: NOON - Duration::HOUR, ..session(2) });
+    casement.clock.advance(Duration::SECOND);
+    drop(casement.activity.begin(session_id(1)));
+    assert!(casement.sessions.sweep_idle().await.is_err());
+}
+
+#[tokio::test]
+async fn a_session_that_somebody_else_ended_is_swept_from_the_idle_clocks_only() {
+    let mut world = World::default();
+    world.keep_sessions([Session { state: ended(EndReason::Deleted), ..session(1) }]);
+    let casement = world.build();
+    casement.activity.watch(&session(1));
+    casement.clock.advance(Duration::HOUR);
+    casement.sessions.sweep_idle().await.expect("swept");
+    assert_eq!(casement.activity.idle(), []);
+}
+
+#[tokio::test]
+async fn an_undelivered_lease_leaves_its_browser_to_the_pool() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([leased_session(1)]);
+    world.closes(session_id(1), EndReason::Undelivered);
+    world.wake.expect_wake().withf(|id| *id == pool_id(1)).times(1).return_const(());
+    world.build().leases.undelivered(session_id(1)).await.expect("given back");
+    assert_eq!(rows.states(), [ended(EndReason::Undelivered)]);
+}
+
+#[tokio::test]
+async fn an_undelivered_session_on_demand_loses_its_browser() {
+    let mut world = World::default();
+    world.keep_sessions([session(1)]);
+    world.closes(session_id(1), EndReason::Undelivered);
+    world.buries(browser_id(1));
+    let casement = world.build();
+    casement.sessions.end(session_id(1), SessionEvent::Undelivered).await.expect("ended");
+}

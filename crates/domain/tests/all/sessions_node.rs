@@ -1,0 +1,90 @@
+//! What a node does with what an earlier life of it left, with what other nodes marked, and with lost nodes.
+
+use casement_domain::browser::BrowserState;
+use casement_domain::session::{EndReason, Session, SessionState};
+use casement_domain::testing::{browser_id, node_id, session, session_id};
+use pretty_assertions::assert_eq;
+use time::Duration;
+
+use crate::support::{World, other_node, pooled_browser, store_down};
+
+#[tokio::test]
+async fn after_a_restart_what_lives_goes_on_and_what_is_dead_is_cleared() {
+    let starting = Session { state: SessionState::Starting, browser: None, ..session(3) };
+    let all = [session(1), session(2), starting.clone()];
+    let mut world = World::default();
+    let rows = world.keep_sessions(all.clone());
+    world.sessions.expect_of_node().withf(|node| *node == node_id()).times(1).returning(move |_| Ok(all.to_vec()));
+    let kept = [(1, BrowserState::Leased), (4, BrowserState::Idle)];
+    let dead =
+        [(5, BrowserState::Idle), (6, BrowserState::Warming), (7, BrowserState::Ending), (8, BrowserState::Leased)];
+    world
+        .browsers
+        .expect_of_node()
+        .times(1)
+        .returning(move |_| Ok(kept.iter().chain(&dead).map(|(n, state)| pooled_browser(*n, *state)).collect()));
+    world.closes(session_id(2), EndReason::Crashed);
+    world.closes(session_id(3), EndReason::StartFailed);
+    for n in [2, 5, 6, 7, 8] {
+        world.buries(browser_id(n));
+    }
+    let casement = world.build();
+
+    // 5 died, 6 was being started by a server that is gone, 7 was being ended, and nobody's session has 8.
+    let alive = [1, 3, 4, 6, 7, 8].map(browser_id);
+    let living = casement.sessions.adopt(&alive).await.expect("adopted");
+
+    assert_eq!(living, [browser_id(1), browser_id(4)]);
+    assert_eq!(
+        rows.states(),
+        [SessionState::Active, SessionState::Ended(EndReason::Crashed), SessionState::Ended(EndReason::StartFailed)]
+    );
+    casement.clock.advance(Duration::seconds(60));
+    assert_eq!(casement.activity.idle(), [session_id(1)], "its idle clock goes on");
+}
+
+#[tokio::test]
+async fn an_idle_clock_counts_the_time_that_the_server_was_away() {
+    let mut world = World::default();
+    world.sessions.expect_of_node().returning(|_| Ok(vec![session(1)]));
+    world.browsers.expect_of_node().returning(|_| Ok(vec![]));
+    let casement = world.build();
+    casement.clock.advance(Duration::HOUR);
+    casement.sessions.adopt(&[browser_id(1)]).await.expect("adopted");
+    assert_eq!(casement.activity.idle(), [session_id(1)]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_told_and_nothing_is_cleared() {
+    let mut world = World::default();
+    world.sessions.expect_of_node().returning(|_| Err(store_down()));
+    assert!(world.build().sessions.adopt(&[]).await.is_err());
+}
+
+#[tokio::test]
+async fn the_sessions_of_a_lost_node_end_and_its_rows_go_without_touching_a_browser() {
+    let gone = Session { node: other_node(), ..session(1) };
+    let mut world = World::default();
+    let rows = world.keep_sessions([gone.clone()]);
+    world.sessions.expect_of_node().withf(|node| *node == other_node()).returning(move |_| Ok(vec![gone.clone()]));
+    world
+        .browsers
+        .expect_of_node()
+        .returning(|_| Ok(vec![pooled_browser(1, BrowserState::Ending), pooled_browser(2, BrowserState::Idle)]));
+    world.closes(session_id(1), EndReason::NodeLost);
+    world.browsers.expect_forget().times(2).returning(|_| Ok(()));
+    world.build().sessions.mourn(other_node()).await.expect("mourned");
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::NodeLost)]);
+}
+
+#[tokio::test]
+async fn housekeeping_buries_what_is_marked_as_ending_and_nothing_else() {
+    let mut world = World::default();
+    world
+        .browsers
+        .expect_of_node()
+        .withf(|node| *node == node_id())
+        .returning(|_| Ok(BrowserState::ALL.into_iter().zip(1..).map(|(state, n)| pooled_browser(n, state)).collect()));
+    world.buries(browser_id(4));
+    world.build().sessions.clear_remains().await.expect("cleared");
+}

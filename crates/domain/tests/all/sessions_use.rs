@@ -1,0 +1,227 @@
+//! Finding, listing, changing and looking at sessions.
+
+use casement_domain::browser::{Region, Viewport};
+use casement_domain::field::{Bad, FieldCode};
+use casement_domain::page::{Listed, Page};
+use casement_domain::session::{
+    Created, EndReason, IdOrName, Session, SessionFilter, SessionState, Tags, UpdateSession, UpdateSessionError,
+    UseSessionError, ViewportInput,
+};
+use casement_domain::telemetry;
+use casement_domain::testing::{browser_id, project_id, scope, session, session_id};
+use pretty_assertions::assert_eq;
+
+use crate::support::{World, hung};
+
+fn found() -> World {
+    let mut world = World::default();
+    world.sessions.expect_find_in_project().returning(|project, which, _| {
+        assert_eq!(project, project_id(), "never outside the project");
+        Ok((*which == IdOrName::Id(session_id(1)) || *which == IdOrName::Name("one".into())).then(|| session(1)))
+    });
+    world
+}
+
+#[tokio::test]
+async fn a_session_is_found_by_identifier_or_name_in_its_project() {
+    let casement = found().build();
+    let id = session_id(1).to_string();
+    for which in [id.as_str(), &id.to_uppercase(), "one"] {
+        assert_eq!(casement.sessions.get(&scope(), which, false).await.expect(which), session(1));
+    }
+    let error = casement.sessions.get(&scope(), "two", true).await.expect_err("there is none");
+    assert!(matches!(error, UseSessionError::NotFound(text) if text == "two"));
+}
+
+#[tokio::test]
+async fn the_holder_of_a_token_reaches_active_sessions_only() {
+    let mut world = World::default();
+    world.keep_sessions([
+        session(1),
+        Session { state: SessionState::Starting, ..session(2) },
+        Session { state: SessionState::Ended(EndReason::Deleted), ..session(3) },
+    ]);
+    let casement = world.build();
+    assert_eq!(casement.sessions.active(session_id(1)).await.expect("active"), session(1));
+    for n in [2, 3, 4] {
+        let error = casement.sessions.active(session_id(n)).await.expect_err("not active");
+        assert!(matches!(error, UseSessionError::NotFound(_)), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_the_projects_own() {
+    let mut world = World::default();
+    let filter = SessionFilter { query: Some("one".to_owned()), ..SessionFilter::default() };
+    let page = Page { limit: 1, offset: 3 };
+    let asked = filter.clone();
+    world
+        .sessions
+        .expect_list()
+        .withf(move |project, filter, at| *project == project_id() && *filter == asked && *at == page)
+        .times(1)
+        .returning(|_, _, page| Ok(page.cut(vec![session(1), session(2)])));
+    let listed = world.build().sessions.list(&scope(), &filter, page).await.expect("listed");
+    assert_eq!(listed, Listed { items: vec![session(1)], next_offset: Some(4) });
+}
+
+#[tokio::test]
+async fn an_empty_name_and_null_clear_the_name_and_absence_keeps_it() {
+    for (name, expected) in [(None, None), (Some(None), Some(None)), (Some(Some(String::new())), Some(None))] {
+        let mut world = found();
+        world
+            .sessions
+            .expect_change()
+            .withf(move |id, changes| *id == session_id(1) && changes.name == expected)
+            .times(1)
+            .returning(|_, _| Ok(Some(Created::Yes)));
+        let update = UpdateSession { name, ..UpdateSession::default() };
+        world.build().sessions.update(&scope(), "one", update).await.expect("changed");
+    }
+}
+
+#[tokio::test]
+async fn tags_are_replaced_as_a_whole() {
+    let tags = std::collections::BTreeMap::from([("team".to_owned(), "qa".to_owned())]);
+    let mut world = found();
+    let parsed = Tags::parse(tags.clone()).expect("tags");
+    world
+        .sessions
+        .expect_change()
+        .withf(move |_, changes| changes.tags.as_ref() == Some(&parsed) && changes.name.is_none())
+        .times(1)
+        .returning(|_, _| Ok(Some(Created::Yes)));
+    let update = UpdateSession { tags: Some(tags), ..UpdateSession::default() };
+    world.build().sessions.update(&scope(), "one", update).await.expect("changed");
+}
+
+#[tokio::test]
+async fn a_change_that_the_store_refuses_touches_no_browser() {
+    for (answer, taken) in [(Some(Created::NameTaken), true), (None, false)] {
+        let mut world = found();
+        world.sessions.expect_change().times(1).returning(move |_, _| Ok(answer.clone()));
+        let update = UpdateSession {
+            name: Some(Some("two".to_owned())),
+            viewport: Some(ViewportInput { width: Some(800), height: Some(600), refresh_rate: None }),
+            ..UpdateSession::default()
+        };
+        let error = world.build().sessions.update(&scope(), "one", update).await.expect_err("refused");
+        match error {
+            UpdateSessionError::NameTaken(name) => assert!(taken && name.as_str() == "two"),
+            UpdateSessionError::Use(UseSessionError::NotFound(_)) => assert!(!taken),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn resize(force_viewport: bool) -> UpdateSession {
+    let viewport = Some(ViewportInput { width: Some(800), height: Some(600), refresh_rate: None });
+    UpdateSession { viewport, force_viewport, ..UpdateSession::default() }
+}
+
+fn resizes(times: usize) -> World {
+    const SMALL: Viewport = Viewport { width: 800, height: 600, refresh_rate: 60 };
+    let mut world = found();
+    world.sessions.expect_change().times(times).returning(|_, _| Ok(Some(Created::Yes)));
+    world
+        .engine
+        .expect_set_viewport()
+        .withf(|id, size| (*id, *size) == (browser_id(1), SMALL))
+        .times(times)
+        .returning(|_, _| Ok(()));
+    world
+        .sessions
+        .expect_set_viewport()
+        .withf(|id, size| (*id, *size) == (session_id(1), SMALL))
+        .times(times)
+        .returning(|_, _| Ok(()));
+    world
+}
+
+#[tokio::test]
+async fn a_watched_display_keeps_its_size_unless_forced() {
+    let casement = resizes(0).build();
+    casement.activity.watch(&session(1));
+    let viewer = casement.activity.begin_view(session_id(1));
+    let error = casement.sessions.update(&scope(), "one", resize(false)).await.expect_err("watched");
+    assert!(matches!(error, UpdateSessionError::Watched(id) if id == session_id(1)), "{error:?}");
+    drop(viewer);
+
+    let casement = resizes(2).build();
+    casement.activity.watch(&session(1));
+    let viewer = casement.activity.begin_view(session_id(1));
+    casement.sessions.update(&scope(), "one", resize(true)).await.expect("forced");
+    drop(viewer);
+    casement.sessions.update(&scope(), "one", resize(false)).await.expect("nobody watches any more");
+}
+
+#[tokio::test]
+async fn the_size_that_it_has_already_is_no_change_even_if_watched() {
+    let mut world = found();
+    world.sessions.expect_change().times(1).returning(|_, _| Ok(Some(Created::Yes)));
+    let casement = world.build();
+    casement.activity.watch(&session(1));
+    let _viewer = casement.activity.begin_view(session_id(1));
+    let Viewport { width, height, .. } = Viewport::default();
+    let same = ViewportInput { width: Some(width.into()), height: Some(height.into()), refresh_rate: None };
+    let update = UpdateSession { viewport: Some(same), ..UpdateSession::default() };
+    casement.sessions.update(&scope(), "one", update).await.expect("changed");
+}
+
+#[tokio::test]
+async fn a_size_that_the_display_refused_is_not_noted() {
+    let mut world = found();
+    world.sessions.expect_change().times(1).returning(|_, _| Ok(Some(Created::Yes)));
+    world.engine.expect_set_viewport().times(1).returning(|_, _| Err(hung()));
+    let error = world.build().sessions.update(&scope(), "one", resize(false)).await.expect_err("refused");
+    assert!(matches!(error, UpdateSessionError::Use(UseSessionError::Engine(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_update_that_cannot_be_done_here_touches_nothing() {
+    let on = telemetry::Wish { enabled: Some(true), browser: None };
+    for (field, update) in [
+        ("profile", UpdateSession { profile: true, ..UpdateSession::default() }),
+        ("proxy_id", UpdateSession { proxy: true, ..UpdateSession::default() }),
+        ("telemetry", UpdateSession { telemetry: Some(on), ..UpdateSession::default() }),
+    ] {
+        let error = World::default().build().sessions.update(&scope(), "one", update).await.expect_err(field);
+        assert!(matches!(&error, UpdateSessionError::NotSupported(it) if it.field == field), "{error:?}");
+    }
+    let update = UpdateSession { name: Some(Some("a/b".to_owned())), ..UpdateSession::default() };
+    let error = World::default().build().sessions.update(&scope(), "one", update).await.expect_err("name");
+    assert!(matches!(error, UpdateSessionError::Use(UseSessionError::Invalid(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_screenshot_counts_as_use_while_it_is_taken() {
+    let mut world = World::default();
+    world
+        .engine
+        .expect_screenshot()
+        .withf(|id, region| *id == browser_id(1) && *region == Some(Region { x: 0, y: 0, width: 10, height: 10 }))
+        .times(1)
+        .returning(|_, _| Ok(vec![0x89, b'P', b'N', b'G']));
+    let casement = world.build();
+    casement.activity.watch(&session(1));
+    casement.clock.advance(time::Duration::seconds(59));
+    let png = casement
+        .sessions
+        .screenshot(&session(1), |size| Region::parse(size, Some(0), Some(0), Some(10), Some(10)).map(Some))
+        .await
+        .expect("a picture");
+    assert_eq!(png, [0x89, b'P', b'N', b'G']);
+    casement.clock.advance(time::Duration::seconds(59));
+    assert_eq!(casement.activity.idle(), []);
+}
+
+#[tokio::test]
+async fn a_region_that_leaves_the_display_is_refused_before_the_engine_is_asked() {
+    let outside =
+        |size: Viewport| Region::parse(size, Some(0), Some(0), Some(i64::from(size.width) + 1), Some(1)).map(Some);
+    let error = World::default().build().sessions.screenshot(&session(1), outside).await.expect_err("outside");
+    let UseSessionError::Invalid(invalid) = error else { panic!("{error:?}") };
+    assert_eq!(invalid.fields()[0].field, "region.width");
+    let required = |_| Err(Bad::new(FieldCode::Required, "is required"));
+    assert!(World::default().build().sessions.screenshot(&session(1), required).await.is_err());
+}
