@@ -4,6 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod all {
+    mod examples;
+    mod live_view;
+    mod playwright;
+    mod puppeteer;
+    mod python_client;
+    mod selenium;
     mod server;
     mod support;
 }

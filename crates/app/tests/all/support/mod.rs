@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 
 pub(crate) use self::cdp::Cdp;
-pub(crate) use self::clients::{Clients, Script};
+pub(crate) use self::clients::{Clients, repository};
 pub(crate) use self::leftovers::{Process, processes_of, remains_of};
 pub(crate) use self::pages::Pages;
 pub(crate) use self::server::{Options, Server, Session};
@@ -41,4 +41,10 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Op
         }
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Width and height of a PNG image, as its header says; `None` if it is none.
+pub(crate) fn png_size(bytes: &[u8]) -> Option<(u32, u32)> {
+    let number = |from: usize| Some(u32::from_be_bytes(bytes.get(from..from + 4)?.try_into().ok()?));
+    bytes.starts_with(b"\x89PNG\r\n\x1a\n").then(|| Some((number(16)?, number(20)?)))?
 }

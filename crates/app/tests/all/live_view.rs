@@ -1,0 +1,43 @@
+//! A person at `browser_live_view_url`, in a browser of the person's own.
+
+use serde_json::{Value, json};
+
+use super::support::{Clients, Session, Shared};
+
+fn at_the_live_view(session: &Session) -> anyhow::Result<Value> {
+    let Shared { server, pages } = Shared::get();
+    let arguments = [session.text("browser_live_view_url"), session.text("cdp_ws_url"), &pages.url("")];
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/live_view.mjs", &arguments)?;
+    // To be looked at: the folder that cargo gives tests for such things.
+    let kept = format!("{}/live-{}.png", env!("CARGO_TARGET_TMPDIR"), session.0["headless"]);
+    std::fs::write(kept, run.file("live.png")?)?;
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    run.json()
+}
+
+fn saw() -> Value {
+    json!({
+        "green": true,
+        "said": "Hello, Grüße 4 – aus der Ablage",
+        "seen": ["click"],
+        "title": "Pressed · Live view",
+        // What a viewer without the right to drive tried has done nothing.
+        "after": [["click"], "Grüße 4 – aus der Ablage"],
+    })
+}
+
+#[test]
+fn a_person_sees_clicks_types_and_pastes_into_a_headless_browser() -> anyhow::Result<()> {
+    let session = Shared::get().server.headless()?;
+
+    assert_eq!(at_the_live_view(&session)?, saw());
+    Ok(())
+}
+
+#[test]
+fn a_person_sees_clicks_types_and_pastes_into_a_headful_browser() -> anyhow::Result<()> {
+    let session = Shared::get().server.create(&json!({ "timeout_seconds": 600 }))?;
+
+    assert_eq!(at_the_live_view(&session)?, saw());
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! Playwright over `cdp_ws_url`.
+
+use serde_json::json;
+
+use super::support::{Cdp, Clients, Shared};
+
+#[test]
+fn playwright_drives_the_page_that_is_open_and_leaves_the_browser() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let session = server.headless()?;
+
+    let arguments = [session.text("cdp_ws_url"), &pages.url("")];
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/playwright_drive.mjs", &arguments)?;
+
+    let saw = json!({
+        "open": [["about:blank"]],
+        "said": "Hello, Ada",
+        "computed": { "product": 42, "title": "Pressed", "seen": ["click"] },
+        "picture": [1920, 1080],
+        "cookies": "",
+        "small": [640, 480],
+    });
+    assert_eq!(run.json()?, saw);
+    let mut later = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = later.page()?;
+    assert_eq!(later.evaluate(&page, "document.title")?, "Pressed", "the page is as the client left it");
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    Ok(())
+}
+
+#[test]
+fn two_playwright_clients_share_one_browser() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let session = server.headless()?;
+
+    let arguments = [session.text("cdp_ws_url"), &pages.url("")];
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/playwright_two.mjs", &arguments)?;
+
+    assert_eq!(run.json()?, json!({ "loaded": ["Green", "A page"], "after": "A page" }));
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Puppeteer over `cdp_ws_url`, and over `webdriver_ws_url` with WebDriver BiDi.
+
+use serde_json::{Value, json};
+
+use super::support::{Cdp, Clients, Server, Session, Shared};
+
+const SCRIPT: &str = "crates/app/tests/scripts/puppeteer_drive.mjs";
+
+fn saw() -> Value {
+    json!({
+        "said": "Hello, Ada",
+        "computed": { "product": 42, "title": "Pressed", "seen": ["click"] },
+        "picture": [1920, 1080],
+        "title": "Green",
+    })
+}
+
+/// The client has gone; another one finds the browser and the page as they were left.
+fn still_there(server: &Server, session: &Session) -> anyhow::Result<()> {
+    let mut later = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = later.page()?;
+    assert_eq!(later.evaluate(&page, "document.title")?, "Pressed");
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
+}
+
+#[test]
+fn puppeteer_drives_the_page_that_is_open_over_cdp() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let session = server.headless()?;
+
+    let arguments = [session.text("cdp_ws_url"), "cdp", &pages.url("")];
+    let run = Clients::find()?.run(server, SCRIPT, &arguments)?;
+
+    assert_eq!(run.json()?, saw());
+    still_there(server, &session)
+}
+
+#[test]
+fn puppeteer_drives_the_page_that_is_open_over_webdriver_bidi() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let session = server.headless()?;
+
+    let arguments = [session.text("webdriver_ws_url"), "webDriverBiDi", &pages.url("")];
+    let run = Clients::find()?.run(server, SCRIPT, &arguments)?;
+
+    assert_eq!(run.json()?, saw());
+    still_there(server, &session)
+}
+
+#[test]
+fn b6_capabilities_over_bidi_choose_neither_program_nor_arguments() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let session = server.headless()?;
+    let evil = json!({
+        "goog:chromeOptions": {
+            "binary": "/tmp/casement-evil",
+            "args": ["--no-sandbox", "--user-data-dir=/tmp/casement-evil", "--load-extension=/tmp/casement-evil"],
+            "debuggerAddress": "127.0.0.1:1",
+        },
+    });
+
+    let arguments = [session.text("webdriver_ws_url"), "webDriverBiDi", &pages.url(""), &evil.to_string()];
+    let run = Clients::find()?.run(server, SCRIPT, &arguments)?;
+
+    assert_eq!(run.json()?, saw(), "the client drives the session's own browser");
+    super::selenium::assert_nothing_evil_runs(server, &session)?;
+    still_there(server, &session)
+}

@@ -1,0 +1,40 @@
+//! The public Python client, unmodified but for its base URL.
+
+use serde_json::json;
+
+use super::support::{Clients, Shared};
+
+#[test]
+fn every_call_of_the_python_client_for_sessions_and_pools_works() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/kernel_calls.py", &[&pages.url("")])?;
+
+    let saw = json!({
+        "pools": {
+            "screenshot": [800, 600],
+            "region": [300, 200],
+            "in use": ["ConflictError", "resource_in_use"],
+            "released": ["NotFoundError", "not_found"],
+            "async": 300,
+            "deleted": ["NotFoundError", "not_found"],
+        },
+        "browsers": {
+            "viewport": [640, 480],
+            "screenshot": [640, 480],
+            "deleted": ["NotFoundError", "not_found"],
+        },
+        "refusals": {
+            "key": ["AuthenticationError", "unauthorized"],
+            "unknown": ["NotFoundError", "not_found"],
+            "gpu": ["BadRequestError", "not_supported"],
+            "telemetry": ["BadRequestError", "not_supported"],
+            "profile": ["BadRequestError", "not_supported"],
+            "viewport": ["BadRequestError", "invalid_input", "out_of_range"],
+            "policy": ["BadRequestError", "invalid_input", "blocked"],
+            "later": ["NotFoundError", "route_not_found"],
+        },
+    });
+    assert_eq!(run.json()?, saw);
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Selenium over `{base_url}/wd`: classic WebDriver, and BiDi at the address that the new session names.
+
+use serde_json::json;
+
+use super::support::{Cdp, Clients, Server, Session, Shared};
+
+fn address(session: &Session) -> String {
+    format!("{}/wd", session.text("base_url"))
+}
+
+#[test]
+fn selenium_drives_the_running_browser_classic_and_bidi() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let session = server.headless()?;
+
+    let arguments = [address(&session), session.token().to_owned(), pages.url("")];
+    let arguments = arguments.each_ref().map(String::as_str);
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/selenium_drive.py", &arguments)?;
+
+    let saw = json!({
+        "websocket": session.text("webdriver_ws_url").split('?').next(),
+        "said": "Hello, Ada",
+        "seen": ["click"],
+        "picture": [1920, 1080],
+        "console": "heard over BiDi",
+        "tree": [pages.url("/form")],
+        "title": "Green",
+    });
+    assert_eq!(run.json()?, saw);
+    let mut later = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = later.page()?;
+    assert_eq!(later.evaluate(&page, "document.title")?, "Green", "quit() leaves the browser and its page");
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    Ok(())
+}
+
+#[test]
+fn b6_capabilities_of_webdriver_choose_neither_program_nor_arguments() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let session = server.headless()?;
+    let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = client.page()?;
+    client.open(&page, &pages.url("/green"))?;
+    let before = client.command_line()?;
+
+    let arguments = [address(&session), session.token().to_owned()];
+    let arguments = arguments.each_ref().map(String::as_str);
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/hostile_selenium.py", &arguments)?;
+
+    // Each got a session of the browser that runs already: its page stands where this test put it.
+    let bound = json!({ "status": 200, "title": "Green" });
+    let came_of_it = json!({
+        "selenium": bound,
+        "alwaysMatch": bound,
+        "firstMatch": bound,
+        "desiredCapabilities": bound,
+        "other names": bound,
+        "shutdown": 404,
+        "sessions": 404,
+    });
+    assert_eq!(run.json()?, came_of_it);
+    assert_eq!(client.command_line()?, before);
+    assert_nothing_evil_runs(server, &session)?;
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    Ok(())
+}
+
+/// Looks at the command lines of everything that the server and its sandboxes run, from the host, and at the browser's
+/// own answer.
+pub(super) fn assert_nothing_evil_runs(server: &Server, session: &Session) -> anyhow::Result<()> {
+    let evil = ["casement-evil", "--no-sandbox", "--remote-debugging-port=9999", "127.0.0.1:1 "];
+    let lines: Vec<String> = server.processes().iter().map(|process| format!("{} ", process.argv.join(" "))).collect();
+    assert!(lines.iter().any(|line| line.contains("/chromium ")), "no browser was found at all: {lines:#?}");
+    let own = Cdp::connect(session.text("cdp_ws_url"))?.command_line()?;
+    for line in lines.iter().chain([&own]) {
+        assert!(!evil.iter().any(|word| line.contains(word)), "{line}");
+    }
+    Ok(())
+}

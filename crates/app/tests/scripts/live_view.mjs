@@ -1,0 +1,81 @@
+// node live_view.mjs LIVE_URL CDP_WS_URL PAGES_URL: a person at the live view, in a browser of the person's own, and a
+// program on the session at the same time. It leaves live.png, what the person saw last.
+import assert from 'node:assert/strict';
+import { chromium } from 'playwright-core';
+
+const [live, endpoint, pages] = process.argv.slice(2);
+const program = await chromium.connectOverCDP(endpoint);
+const page = program.contexts()[0].pages()[0];
+// The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
+const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+const context = await own.newContext({ viewport: { width: 1280, height: 800 } });
+await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(live).origin });
+const saw = {};
+
+// Whether the middle of the picture has about this colour: a picture is a JPEG.
+const middle = (person, colour) =>
+  person.waitForFunction((wanted) => {
+    const canvas = document.getElementById('screen');
+    const found = canvas.getContext('2d').getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data;
+    return wanted.every((value, index) => Math.abs(value - found[index]) <= 8);
+  }, colour, { timeout: 30000, polling: 50 });
+
+// Presses where a point of the session's page is seen.
+async function click(person, x, y) {
+  const seen = await page.evaluate(() => [innerWidth, innerHeight]);
+  const box = await person.locator('#screen').boundingBox();
+  await person.mouse.click(box.x + (x / seen[0]) * box.width, box.y + (y / seen[1]) * box.height);
+}
+const value = (wanted) =>
+  page.waitForFunction((text) => document.getElementById('name').value === text, wanted, { timeout: 20000 });
+
+try {
+  const person = await context.newPage();
+  await page.goto(`${pages}/green`);
+  await person.goto(live);
+  await person.waitForFunction(() => document.getElementById('status').textContent === 'Live', null, { timeout: 30000 });
+  await middle(person, [0, 160, 80]);
+  saw.green = true;
+
+  await page.goto(`${pages}/form`);
+  await middle(person, [255, 255, 255]);
+  await click(person, 240, 70);
+  await person.keyboard.type('Grüße 42');
+  await value('Grüße 42');
+  await person.keyboard.press('Backspace');
+  await value('Grüße 4');
+  await person.evaluate(() => navigator.clipboard.writeText(' – aus der Ablage'));
+  await person.keyboard.press('Control+V');
+  await value('Grüße 4 – aus der Ablage');
+  await click(person, 240, 180);
+  await page.waitForFunction(() => document.title === 'Pressed', null, { timeout: 20000 });
+  saw.said = await page.textContent('#said');
+  saw.seen = await page.evaluate(() => window.seen);
+  await person.waitForFunction(() => document.title.startsWith('Pressed'), null, { timeout: 20000 });
+  saw.title = await person.title();
+
+  // The link for handing on shows, and takes no input, not even from a page that lies.
+  await person.click('#share');
+  const view = await person.evaluate(() => navigator.clipboard.readText());
+  assert.notEqual(view, live);
+  const viewer = await context.newPage();
+  await viewer.goto(view);
+  await viewer.waitForFunction(() => document.getElementById('status').textContent === 'Live, view only', null, { timeout: 30000 });
+  await click(viewer, 240, 180);
+  await viewer.evaluate(() => {
+    for (const k of ['down', 'up']) {
+      socket.send(JSON.stringify({ t: 'mouse', k, x: 240 / 1920, y: 180 / 1080, b: 'left', held: k === 'down' ? 1 : 0, n: 1, m: 0 }));
+    }
+    socket.send(JSON.stringify({ t: 'text', s: 'not from a viewer' }));
+  });
+  // Pictures come after the input was heard, so a new colour says that it had its chance.
+  await page.evaluate(() => { document.body.style.background = 'rgb(200, 40, 40)'; });
+  await middle(viewer, [200, 40, 40]).catch((error) => { saw.viewer = String(error); });
+  saw.after = await page.evaluate(() => [window.seen, document.getElementById('name').value]);
+  await middle(person, [200, 40, 40]);
+  await person.screenshot({ path: 'live.png' });
+} finally {
+  await own.close();
+  await program.close();
+}
+console.log(JSON.stringify(saw));

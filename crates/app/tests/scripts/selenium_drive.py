@@ -1,0 +1,45 @@
+"""selenium_drive.py ADDRESS TOKEN PAGES_URL: what a program does with one browser, classic and BiDi, and what it saw."""
+import json
+import queue
+import struct
+import sys
+import warnings
+from urllib.parse import urlsplit
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
+
+address, token, pages = sys.argv[1:]
+# The short form, which Selenium calls insecure: the password stands in the address.
+warnings.simplefilter("ignore")
+parts = urlsplit(address)
+remote = parts._replace(netloc=f"x:{token}@{parts.netloc}").geturl()
+
+options = webdriver.ChromeOptions()
+options.enable_bidi = True
+driver = webdriver.Remote(remote, options=options)
+saw = {}
+try:
+    saw["websocket"] = driver.capabilities["webSocketUrl"].split("?")[0]
+    driver.get(pages + "/form")
+    driver.find_element(By.ID, "name").send_keys("Ada")
+    driver.find_element(By.ID, "press").click()
+    saw["said"] = driver.find_element(By.ID, "said").text
+    saw["seen"] = driver.execute_script("return window.seen")
+    saw["picture"] = struct.unpack(">II", driver.get_screenshot_as_png()[16:24])
+
+    # BiDi, over the address that the answer named.
+    lines = queue.Queue()
+    handler = driver.script.add_console_message_handler(lambda entry: lines.put(entry.text))
+    driver.execute_script("console.log('heard over BiDi')")
+    saw["console"] = lines.get(timeout=20)
+    driver.script.remove_console_message_handler(handler)
+    tree = driver.browsing_context.get_tree()
+    saw["tree"] = [context.url for context in tree]
+    driver.browsing_context.navigate(context=tree[0].context, url=pages + "/green", wait="complete")
+    WebDriverWait(driver, 20).until(lambda d: d.title == "Green")
+    saw["title"] = driver.title
+finally:
+    driver.quit()
+print(json.dumps(saw))
