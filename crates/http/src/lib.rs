@@ -4,18 +4,29 @@
 //! id, `Host`, log line), then its route (`routes`), then the extractor that its handler names (`caller`): without one
 //! a handler reaches no data. A handler extracts, calls one use case, maps; errors become [`ApiError`] in `refusals`.
 
+mod answer;
+mod body;
+mod caller;
+mod computer;
 mod connections;
 mod error;
+mod fresh;
 mod host;
+mod json;
 pub mod live_view;
 mod middleware;
 mod openapi;
+mod operational;
+mod pool;
+mod query;
 mod refusals;
 pub mod relay;
 mod routes;
 mod server;
+mod session;
 mod state;
 mod token;
+mod vm;
 pub mod webdriver;
 
 pub use self::{

@@ -9,7 +9,11 @@ use actix_web::{
     web::{self, ServiceConfig},
 };
 
-use crate::error::{ApiError, Code};
+use crate::{
+    computer,
+    error::{ApiError, Code},
+    operational, pool, session, vm,
+};
 
 /// A path with its methods; other methods are answered here.
 struct Path {
@@ -35,6 +39,18 @@ impl Path {
         }
         self.resource = self.resource.route(Route::new().method(method.clone()).to(handler));
         self.allow.push(method);
+        self
+    }
+
+    /// A GET that becomes a WebSocket, so there is no HEAD of it.
+    fn socket<F, Args>(mut self, handler: F) -> Self
+    where
+        F: actix_web::Handler<Args>,
+        Args: actix_web::FromRequest + 'static,
+        F::Output: actix_web::Responder + 'static,
+    {
+        self.resource = self.resource.route(web::get().to(handler));
+        self.allow.push(Method::GET);
         self
     }
 
@@ -65,5 +81,38 @@ pub(crate) async fn unknown() -> Result<HttpResponse, ApiError> {
 
 /// All routes.
 pub(crate) fn all(config: &mut ServiceConfig) {
-    path("/healthz").on(Method::GET, || async { HttpResponse::Ok().finish() }).done(config);
+    path("/browsers").on(Method::GET, session::list_browsers).on(Method::POST, session::create_browser).done(config);
+    path("/browsers/{id_or_name}")
+        .on(Method::GET, session::get_browser)
+        .on(Method::PATCH, session::update_browser)
+        .on(Method::DELETE, session::delete_browser)
+        .done(config);
+    path("/browsers/{id}/computer/screenshot").on(Method::POST, computer::capture_screenshot).done(config);
+    path("/browser_pools").on(Method::GET, pool::list_pools).on(Method::POST, pool::create_pool).done(config);
+    path("/browser_pools/{id_or_name}")
+        .on(Method::GET, pool::get_pool)
+        .on(Method::PATCH, pool::update_pool)
+        .on(Method::DELETE, pool::delete_pool)
+        .done(config);
+    path("/browser_pools/{id_or_name}/acquire").on(Method::POST, pool::acquire_browser).done(config);
+    path("/browser_pools/{id_or_name}/flush").on(Method::POST, pool::flush_pool).done(config);
+    path("/browser_pools/{id_or_name}/release").on(Method::POST, pool::release_browser).done(config);
+    direct(config);
+    path("/healthz").on(Method::GET, operational::healthz).done(config);
+    path("/readyz").on(Method::GET, operational::readyz).done(config);
+    path("/metrics").on(Method::GET, operational::metrics).done(config);
+    path("/openapi.json").on(Method::GET, operational::description).done(config);
+}
+
+/// Into a session, with its token.
+fn direct(config: &mut ServiceConfig) {
+    path("/vm/{session_id}/computer/screenshot").on(Method::POST, computer::direct_screenshot).done(config);
+    path("/vm/{session_id}/cdp").socket(vm::cdp).done(config);
+    path("/vm/{session_id}/webdriver").socket(vm::bidi).done(config);
+    path("/vm/{session_id}/webdriver/session/{webdriver_id}").socket(vm::bidi_of_session).done(config);
+    // Which methods there are is WebDriver's own to say.
+    config.service(web::resource("/vm/{session_id}/wd/{tail:.*}").to(vm::classic));
+    path("/live/assets/{name}").on(Method::GET, vm::live_asset).done(config);
+    path("/live/{session_id}").on(Method::GET, vm::live_page).done(config);
+    path("/live/{session_id}/socket").socket(vm::live_socket).done(config);
 }

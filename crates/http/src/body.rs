@@ -1,0 +1,100 @@
+//! Bodies of requests, bounded in size and time.
+
+use std::time::Duration;
+
+use actix_web::{
+    HttpRequest,
+    http::header::{self, HeaderValue},
+    web::{Bytes, BytesMut, Payload},
+};
+use futures_util::StreamExt as _;
+
+use crate::error::{ApiError, Code};
+
+/// The longest body, in bytes: room for the longest policy and what stands beside it.
+pub(crate) const LONGEST: usize = 8 * 1024 * 1024;
+/// How long a body may stop coming.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The bytes of a JSON body; none for no body.
+///
+/// # Errors
+/// `payload_too_large`, `unsupported_media_type`, and as [`read`].
+pub(crate) async fn json(request: &HttpRequest, payload: &mut Payload) -> Result<Bytes, ApiError> {
+    let headers = request.headers();
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > LONGEST as u64) {
+        return Err(too_large(LONGEST));
+    }
+    if headers.get_all(header::CONTENT_TYPE).any(|value| !is_json(value)) {
+        return Err(ApiError::new(Code::UnsupportedMediaType, "the body must be JSON in UTF-8"));
+    }
+    if headers.contains_key(header::CONTENT_ENCODING) {
+        return Err(ApiError::new(Code::UnsupportedMediaType, "the body must not be encoded"));
+    }
+    read(payload, LONGEST).await
+}
+
+/// The whole body.
+///
+/// # Errors
+/// `payload_too_large`; `request_timeout` after 60 s of silence; `bad_request` if it broke off.
+pub(crate) async fn read(payload: &mut Payload, longest: usize) -> Result<Bytes, ApiError> {
+    let mut body = BytesMut::new();
+    loop {
+        let silence = |_| ApiError::new(Code::RequestTimeout, "the body stopped coming");
+        let Some(chunk) = tokio::time::timeout(PATIENCE, payload.next()).await.map_err(silence)? else { break };
+        let chunk = chunk.map_err(|error| {
+            ApiError::new(Code::BadRequest, "the body broke off or cannot be read").caused_by(error.to_string())
+        })?;
+        if body.len() + chunk.len() > longest {
+            return Err(too_large(longest));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.freeze())
+}
+
+fn too_large(longest: usize) -> ApiError {
+    ApiError::new(Code::PayloadTooLarge, format!("the body must be at most {longest} bytes"))
+}
+
+/// `application/json` or `application/…+json`, in UTF-8 if it says which.
+fn is_json(value: &HeaderValue) -> bool {
+    let Ok(text) = value.to_str() else { return false };
+    let text = text.to_ascii_lowercase();
+    let mut parts = text.split(';').map(str::trim);
+    let kind = parts.next().and_then(|kind| kind.strip_prefix("application/")).unwrap_or_default();
+    let json = kind == "json" || kind.strip_suffix("+json").is_some_and(|kind| !kind.is_empty());
+    json && parts.all(|part| match part.split_once('=') {
+        Some(("charset", charset)) => matches!(charset.trim_matches('"'), "utf-8" | "utf8"),
+        _ => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_json_in_utf_8() {
+        for good in [
+            "application/json",
+            "Application/JSON; charset=UTF-8",
+            "application/merge-patch+json",
+            "application/json; charset=\"utf-8\"; x=y",
+        ] {
+            assert!(is_json(&HeaderValue::from_static(good)), "{good}");
+        }
+        for bad in [
+            "",
+            "text/plain",
+            "text/json",
+            "application/json; charset=latin1",
+            "application/+json",
+            "application/jsonx",
+        ] {
+            assert!(!is_json(&HeaderValue::from_static(bad)), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Who calls and what they may touch. A handler reaches the use cases only through what stands here, so none can be
+//! written that forgets to ask.
+
+use actix_web::{
+    FromRequest, HttpRequest, dev,
+    http::header::{self, HeaderMap},
+    web::{Data, Payload},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use casement_domain::{SessionId, access::Scope, api_key::Caller, session::Session};
+use futures_util::{FutureExt as _, future::LocalBoxFuture};
+use serde::de::DeserializeOwned;
+use tracing::Instrument as _;
+
+use crate::{
+    body,
+    error::{ApiError, Code},
+    json,
+    query::{Query, decoded},
+    relay::EndSignal,
+    state::{Api, Services},
+    token::Permission,
+};
+
+const PROJECT: &str = "x-kernel-project-id";
+
+/// A caller with an API key, in its project.
+pub(crate) struct Authorized {
+    scope: Scope,
+    call: Call,
+}
+
+/// A caller with the organization's own key.
+pub(crate) struct OrganizationWide(Call);
+
+/// A request with its body, not read yet.
+struct Call {
+    api: Data<Api>,
+    request: HttpRequest,
+    payload: Payload,
+}
+
+impl Call {
+    fn take(request: &HttpRequest, payload: &mut dev::Payload) -> Result<Self, ApiError> {
+        let api = request.app_data::<Data<Api>>().cloned();
+        let api = api.ok_or_else(|| ApiError::internal("the server was put together without its state"))?;
+        let payload = Payload::from_request(request, payload).now_or_never().and_then(Result::ok);
+        let payload = payload.ok_or_else(|| ApiError::internal("the body was taken before"))?;
+        Ok(Self { api, request: request.clone(), payload })
+    }
+}
+
+/// The key's text.
+///
+/// # Errors
+/// `unauthorized`, one answer for everything that is no bearer credential.
+fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
+    let mut given = headers.get_all(header::AUTHORIZATION);
+    let (Some(value), None) = (given.next(), given.next()) else {
+        return Err(ApiError::unauthorized(headers.contains_key(header::AUTHORIZATION)));
+    };
+    let refused = || ApiError::unauthorized(true);
+    let (scheme, key) = value.to_str().map_err(|_| refused())?.split_once(' ').ok_or_else(refused)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(key.trim()) } else { Err(refused()) }
+}
+
+async fn authenticate(services: &Services, headers: &HeaderMap) -> Result<Caller, ApiError> {
+    Ok(services.api_keys.authenticate(bearer(headers)?).await?)
+}
+
+async fn scope(services: &Services, headers: &HeaderMap) -> Result<Scope, ApiError> {
+    let caller = authenticate(services, headers).await?;
+    let mut named = headers.get_all(PROJECT);
+    let project = match (named.next().map(|value| value.to_str()), named.next()) {
+        (None, _) => None,
+        (Some(Ok(text)), None) => Some(text),
+        _ => return Err(casement_domain::access::AccessError::BadProject.into()),
+    };
+    Ok(services.access.resolve(&caller, project).await?)
+}
+
+impl FromRequest for Authorized {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let call = Call::take(request, payload);
+        Box::pin(async move {
+            let call = call?;
+            let scope = scope(&call.api.services, call.request.headers()).await?;
+            Ok(Self { scope, call })
+        })
+    }
+}
+
+impl FromRequest for OrganizationWide {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let call = Call::take(request, payload);
+        Box::pin(async move {
+            let call = call?;
+            let caller = authenticate(&call.api.services, call.request.headers()).await?;
+            if caller.project.is_some() {
+                return Err(ApiError::new(Code::Forbidden, "this needs a key of the whole organization"));
+            }
+            Ok(Self(call))
+        })
+    }
+}
+
+impl OrganizationWide {
+    pub(crate) fn services(&self) -> &Services {
+        &self.0.api.services
+    }
+}
+
+impl Authorized {
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    pub(crate) fn services(&self) -> &Services {
+        &self.call.api.services
+    }
+
+    pub(crate) fn api(&self) -> &Api {
+        &self.call.api
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.call.request.headers()
+    }
+
+    /// A segment of the path, decoded.
+    ///
+    /// # Errors
+    /// `bad_request`.
+    pub(crate) fn path(&self, name: &str) -> Result<String, ApiError> {
+        segment(&self.call.request, name)
+    }
+
+    /// # Errors
+    /// `bad_request`.
+    pub(crate) fn query(&self) -> Result<Query, ApiError> {
+        Query::parse(self.call.request.query_string())
+    }
+
+    /// The body.
+    ///
+    /// # Errors
+    /// See [`body::read`] and [`json::read`].
+    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
+        json::read(&body::json(&self.call.request, &mut self.call.payload).await?)
+    }
+
+    /// Does `work` to its end, whether or not the caller still listens: a change that is dropped midway leaves what
+    /// somebody else has to clear away.
+    ///
+    /// # Errors
+    /// What `work` answers.
+    pub(crate) async fn finish<F, W, T, E>(&self, work: F) -> Result<T, ApiError>
+    where
+        F: FnOnce(Services, Scope) -> W,
+        W: Future<Output = Result<T, E>> + Send + 'static,
+        T: Send + 'static,
+        E: Into<ApiError> + Send + 'static,
+    {
+        let work = work(self.services().clone(), self.scope.clone()).in_current_span();
+        self.services().runtime.spawn(work).await.map_err(ApiError::internal)?.map_err(Into::into)
+    }
+}
+
+fn segment(request: &HttpRequest, name: &str) -> Result<String, ApiError> {
+    decoded(request.match_info().get(name).unwrap_or_default())
+}
+
+/// The identifier in the path, or `not_found`: what has no identifier's shape names nothing.
+///
+/// # Errors
+/// `not_found`.
+pub(crate) fn session_id(text: &str) -> Result<SessionId, ApiError> {
+    text.parse().map_err(|_| no_session(text))
+}
+
+pub(crate) fn no_session(text: &str) -> ApiError {
+    ApiError::new(Code::NotFound, format!("browser session {text} not found"))
+}
+
+/// A caller who may use one active session directly: with the session's token, or with a key of its project.
+pub(crate) struct Holder {
+    pub(crate) session: Session,
+    pub(crate) permission: Permission,
+    pub(crate) request: HttpRequest,
+    pub(crate) payload: Payload,
+    pub(crate) end: EndSignal,
+    pub(crate) registered: crate::connections::Registered,
+    api: Data<Api>,
+}
+
+/// Which credentials a direct route takes besides the token in its query.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Also {
+    Nothing,
+    Key,
+    KeyOrPassword,
+}
+
+impl Holder {
+    async fn admit(call: Call, also: Also) -> Result<Self, ApiError> {
+        let Call { api, request, payload } = call;
+        let text = segment(&request, "session_id")?;
+        let (id, permission) = Self::credential(&api.services, &request, &text, also).await?;
+        // First registered, then looked up: an end in between is told by the signal.
+        let (end, registered) = api.services.connections.register(id);
+        let session = api.services.sessions.active(id).await?;
+        Ok(Self { session, permission, request, payload, end, registered, api })
+    }
+
+    /// Which session the credential opens, and how far.
+    async fn credential(
+        services: &Services,
+        request: &HttpRequest,
+        text: &str,
+        also: Also,
+    ) -> Result<(SessionId, Permission), ApiError> {
+        let query = Query::parse(request.query_string())?;
+        let headers = request.headers();
+        let token = match query.text("jwt")? {
+            Some(token) => Some(token.to_owned()),
+            None if also == Also::KeyOrPassword => password(headers),
+            None => None,
+        };
+        if let Some(token) = token {
+            let (session, permission) = services.tokens.verify(&token).map_err(|_| ApiError::unauthorized(true))?;
+            // The token of another session is as bad as none: it must not tell whether this one exists.
+            return match text.parse::<SessionId>() {
+                Ok(id) if id == session => Ok((session, permission)),
+                _ => Err(ApiError::unauthorized(true)),
+            };
+        }
+        if also == Also::Nothing {
+            return Err(ApiError::unauthorized(headers.contains_key(header::AUTHORIZATION)));
+        }
+        let scope = scope(services, headers).await?;
+        let session = services.sessions.get(&scope, &session_id(text)?.to_string(), false).await?;
+        Ok((session.id, Permission::Drive))
+    }
+
+    pub(crate) fn services(&self) -> &Services {
+        &self.api.services
+    }
+
+    pub(crate) fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// # Errors
+    /// `forbidden` for a token that only lets watch.
+    fn driving(self) -> Result<Self, ApiError> {
+        match self.permission {
+            Permission::Drive => Ok(self),
+            Permission::View => Err(ApiError::new(Code::Forbidden, "the token only lets watch the live view")),
+        }
+    }
+
+    /// The body.
+    ///
+    /// # Errors
+    /// See [`body::read`] and [`json::read`].
+    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
+        json::read(&body::json(&self.request, &mut self.payload).await?)
+    }
+}
+
+/// The password of basic credentials; the user's name means nothing.
+fn password(headers: &HeaderMap) -> Option<String> {
+    let (scheme, encoded) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
+    pair.split_once(':').map(|(_, password)| password.to_owned())
+}
+
+macro_rules! holder {
+    ($(#[$doc:meta])* $name:ident, $also:expr, $check:expr) => {
+        $(#[$doc])*
+        pub(crate) struct $name(pub(crate) Holder);
+
+        impl FromRequest for $name {
+            type Error = ApiError;
+            type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+            fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+                let call = Call::take(request, payload);
+                Box::pin(async move { $check(Holder::admit(call?, $also).await?).map(Self) })
+            }
+        }
+    };
+}
+
+holder!(
+    /// Of a direct route: the token, or a key of the project.
+    Driver, Also::Key, Holder::driving
+);
+holder!(
+    /// Of classic WebDriver: as a [`Driver`], or the token as a password.
+    WebDriverUser, Also::KeyOrPassword, Holder::driving
+);
+holder!(
+    /// Of the live view: a token, of either kind.
+    Viewer, Also::Nothing, Ok
+);

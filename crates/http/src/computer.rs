@@ -1,0 +1,62 @@
+//! `…/computer`: what is done with the display of a session.
+
+use actix_web::HttpResponse;
+use casement_domain::{browser::Region, session::Session};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::{
+    answer::Answer,
+    caller::{Authorized, Driver, session_id},
+    error::ErrorBody,
+    state::Services,
+};
+
+/// What to show.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct Screenshot {
+    /// A part of the display; absent: all of it.
+    region: Option<RegionInput>,
+}
+
+/// A part of the display, in pixels from its upper left corner. All four are required.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct RegionInput {
+    x: Option<i64>,
+    y: Option<i64>,
+    width: Option<i64>,
+    height: Option<i64>,
+}
+
+/// Takes a picture of a session's display.
+#[utoipa::path(
+    post, path = "/browsers/{id}/computer/screenshot", tag = "Browsers",
+    request_body = inline(Option<Screenshot>),
+    params(("id" = String, Path)),
+    responses(
+        (status = 200, description = "Exactly of the region's size", body = Vec<u8>, content_type = "image/png"),
+        (status = 400, description = "A field breaks a rule", body = ErrorBody),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = "5XX", description = "The browser does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn capture_screenshot(mut caller: Authorized) -> Answer {
+    let text = caller.path("id")?;
+    let wanted = caller.json::<Screenshot>().await?;
+    let id = session_id(&text)?.to_string();
+    let session = caller.services().sessions.get(caller.scope(), &id, false).await?;
+    picture(caller.services(), &session, wanted).await
+}
+
+/// The same, directly.
+pub(crate) async fn direct_screenshot(Driver(mut holder): Driver) -> Answer {
+    let wanted = holder.json::<Screenshot>().await?;
+    picture(holder.services(), &holder.session, wanted).await
+}
+
+async fn picture(services: &Services, session: &Session, wanted: Screenshot) -> Answer {
+    let region =
+        |display| wanted.region.map(|part| Region::parse(display, part.x, part.y, part.width, part.height)).transpose();
+    let png = services.sessions.screenshot(session, region).await?;
+    Ok(HttpResponse::Ok().content_type("image/png").body(png))
+}

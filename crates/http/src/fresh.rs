@@ -1,0 +1,60 @@
+//! A session whose caller does not have it yet.
+
+use actix_web::HttpResponse;
+use actix_web::body::MessageBody as _;
+use casement_domain::{
+    SessionId,
+    session::{EndSessionError, Session, SessionEvent, Sessions},
+};
+use tokio::runtime::Handle;
+use tracing::Instrument as _;
+
+use crate::{relay::Delivered, state::Services};
+
+/// A session on its way to its caller: dropped on the way, it is given back.
+pub(crate) struct Fresh {
+    session: Session,
+    give_back: Option<(Sessions, Handle)>,
+}
+
+impl Fresh {
+    pub(crate) fn new(session: Session, services: &Services) -> Self {
+        Self { session, give_back: Some((services.sessions.clone(), services.runtime.clone())) }
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The answer with it; a connection that ends before the answer is written gives it back, too.
+    pub(crate) fn deliver(mut self, response: HttpResponse) -> HttpResponse {
+        let id = self.session.id;
+        let Some((sessions, runtime)) = self.give_back.take() else { return response };
+        response
+            .map_body(|_, body| {
+                let bytes = body.try_into_bytes().unwrap_or_default();
+                Delivered::new(bytes, move || give_back(id, sessions, &runtime))
+            })
+            .map_into_boxed_body()
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        if let Some((sessions, runtime)) = self.give_back.take() {
+            give_back(self.session.id, sessions, &runtime);
+        }
+    }
+}
+
+fn give_back(session: SessionId, sessions: Sessions, runtime: &Handle) {
+    let ending = async move {
+        match sessions.end(session, SessionEvent::Undelivered).await {
+            Ok(_) => tracing::info!(%session, "given back: its caller was gone"),
+            Err(EndSessionError::Store(error)) => tracing::warn!(%session, %error, "could not be given back"),
+            // It ended by itself meanwhile.
+            Err(_) => {}
+        }
+    };
+    runtime.spawn(ending.in_current_span());
+}

@@ -1,0 +1,360 @@
+//! JSON as it is taken from callers: no key twice, no bottomless nesting, and no type that is nearly right.
+
+use std::{borrow::Cow, fmt};
+
+use casement_domain::field::FieldCode;
+use serde::{
+    Deserializer,
+    de::{
+        DeserializeOwned, DeserializeSeed, EnumAccess, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess,
+        Unexpected, Visitor,
+        value::{MapDeserializer, SeqDeserializer},
+    },
+    forward_to_deserialize_any,
+};
+use serde_json::{Map, Number, Value};
+
+use crate::error::{ApiError, Code};
+
+/// Nesting of arrays and objects in a body.
+const DEEPEST: usize = 64;
+
+/// The type `T` that the body holds.
+///
+/// # Errors
+/// `bad_request` for what is no JSON, or has a key twice; `invalid_input` with the field for another type.
+pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    let value = if body.is_empty() { Value::Object(Map::new()) } else { parse(body)? };
+    if !value.is_object() {
+        return Err(ApiError::field("body", FieldCode::InvalidType, "must be an object"));
+    }
+    serde_path_to_error::deserialize(Strict(value)).map_err(|error| {
+        let path = match error.path().to_string() {
+            root if root == "." => "body".to_owned(),
+            path => path,
+        };
+        match error.into_inner() {
+            Wrong { field: Some(field), code, message } if path == "body" => ApiError::field(field, code, message),
+            Wrong { field: Some(field), code, message } => ApiError::field(&format!("{path}.{field}"), code, message),
+            Wrong { field: None, code, message } => ApiError::field(&path, code, message),
+        }
+    })
+}
+
+fn parse(body: &[u8]) -> Result<Value, ApiError> {
+    let refused = |error: serde_json::Error| ApiError::new(Code::BadRequest, format!("the body is not JSON: {error}"));
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let value = Unique { depth: 0 }.deserialize(&mut reader).map_err(refused)?;
+    reader.end().map_err(refused)?;
+    Ok(value)
+}
+
+/// Reads any value, as long as no object has a key twice.
+struct Unique {
+    depth: usize,
+}
+
+impl Unique {
+    fn below<E: serde::de::Error>(&self) -> Result<Self, E> {
+        if self.depth == DEEPEST {
+            return Err(E::custom(format_args!("nested deeper than {DEEPEST}")));
+        }
+        Ok(Self { depth: self.depth + 1 })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Unique {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Unique {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(self.below()?)? {
+            list.push(item);
+        }
+        Ok(list.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if map.contains_key(&key) {
+                let shown: String = key.chars().take(64).collect();
+                return Err(A::Error::custom(format_args!("the key {shown:?} stands twice in one object")));
+            }
+            let value = entries.next_value_seed(self.below()?)?;
+            map.insert(key, value);
+        }
+        Ok(map.into())
+    }
+}
+
+/// A field has another type than it must have.
+#[derive(Debug)]
+struct Wrong {
+    /// Of a field that is absent: its name, for the path ends above it.
+    field: Option<&'static str>,
+    code: FieldCode,
+    message: String,
+}
+
+impl Wrong {
+    fn new(code: FieldCode, message: impl Into<String>) -> Self {
+        Self { field: None, code, message: message.into() }
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+impl serde::de::Error for Wrong {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(FieldCode::InvalidFormat, message.to_string())
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let wanted: Cow<'_, str> = match expected.to_string().as_str() {
+            "i64" | "u64" | "u32" | "i32" | "u16" => "an integer".into(),
+            "a boolean" => "true or false".into(),
+            "a string" => "a string".into(),
+            "a sequence" => "an array".into(),
+            text if text == "a map" || text.starts_with("struct ") => "an object".into(),
+            other => other.to_owned().into(),
+        };
+        Self::new(FieldCode::InvalidType, format!("must be {wanted}"))
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        match expected.to_string().as_str() {
+            "i64" => Self::new(FieldCode::OutOfRange, "must fit into 64 bits"),
+            other => Self::new(FieldCode::InvalidFormat, format!("must be {other}")),
+        }
+    }
+
+    fn unknown_variant(_: &str, variants: &'static [&'static str]) -> Self {
+        Self::new(FieldCode::NotAllowed, format!("must be one of {}", variants.join(", ")))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self { field: Some(field), ..Self::new(FieldCode::Required, "is required") }
+    }
+}
+
+/// A value that gives itself only as what it is. `serde_json`'s own would also read a list as a structure.
+struct Strict(Value);
+
+impl Strict {
+    fn refuse<T>(&self, expected: &dyn Expected) -> Result<T, Wrong> {
+        Err(Wrong::invalid_type(Unexpected::Other("another type"), expected))
+    }
+}
+
+impl<'de> IntoDeserializer<'de, Wrong> for Strict {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for Strict {
+    type Error = Wrong;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        match self.0 {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(value),
+            Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
+                (Some(value), _, _) => visitor.visit_u64(value),
+                (None, Some(value), _) => visitor.visit_i64(value),
+                (None, None, value) => visitor.visit_f64(value.unwrap_or(f64::NAN)),
+            },
+            Value::String(text) => visitor.visit_string(text),
+            Value::Array(items) => visitor.visit_seq(SeqDeserializer::new(items.into_iter().map(Strict))),
+            Value::Object(map) => {
+                visitor.visit_map(MapDeserializer::new(map.into_iter().map(|(key, value)| (key, Strict(value)))))
+            }
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Wrong> {
+        if self.0.is_object() { self.deserialize_any(visitor) } else { self.refuse(&"a map") }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Wrong> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Wrong> {
+        match self.0 {
+            Value::String(text) => visitor.visit_enum(Variant(text)),
+            _ => self.refuse(&"a string"),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map identifier ignored_any
+    }
+}
+
+/// An enumeration's value: a bare name.
+struct Variant(String);
+
+impl<'de> EnumAccess<'de> for Variant {
+    type Error = Wrong;
+    type Variant = Bare;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Bare), Wrong> {
+        Ok((seed.deserialize(self.0.into_deserializer())?, Bare))
+    }
+}
+
+struct Bare;
+
+impl<'de> serde::de::VariantAccess<'de> for Bare {
+    type Error = Wrong;
+
+    fn unit_variant(self) -> Result<(), Wrong> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, _: S) -> Result<S::Value, Wrong> {
+        Err(Wrong::custom("must be a name"))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, Wrong> {
+        Err(Wrong::custom("must be a name"))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, Wrong> {
+        Err(Wrong::custom("must be a name"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default)]
+    struct Size {
+        width: Option<i64>,
+    }
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default)]
+    struct Body {
+        size: Option<Size>,
+        on: Option<bool>,
+        name: Option<String>,
+        any: Option<Map<String, Value>>,
+    }
+
+    fn refusal(body: &str) -> String {
+        read::<Body>(body.as_bytes()).map(|body| format!("{body:?}")).unwrap_err().chain()
+    }
+
+    #[test]
+    fn absent_null_and_unknown_fields_are_fine() {
+        for body in ["", "{}", " {\"size\": null, \"on\": null}", r#"{"new": [1, {"a": 2}]}"#] {
+            assert_eq!(read::<Body>(body.as_bytes()).expect(body), Body::default());
+        }
+        let nested = read::<Body>(br#"{"any": {"a": [1, 2.5, {"b": null}]}, "size": {"width": 3}}"#).expect("fine");
+        assert_eq!(nested.size, Some(Size { width: Some(3) }));
+        assert_eq!(Value::Object(nested.any.expect("given")).to_string(), r#"{"a":[1,2.5,{"b":null}]}"#);
+    }
+
+    #[test]
+    fn another_type_is_refused_with_the_path_of_the_field() {
+        for (body, said) in [
+            (r#"{"size": {"width": "1"}}"#, "size.width: must be an integer"),
+            (r#"{"size": {"width": 1.0}}"#, "size.width: must be an integer"),
+            (r#"{"size": {"width": 18446744073709551615}}"#, "size.width: must fit into 64 bits"),
+            (r#"{"size": {"width": 1e99}}"#, "size.width: must be an integer"),
+            (r#"{"size": [1]}"#, "size: must be an object"),
+            (r#"{"on": "true"}"#, "on: must be true or false"),
+            (r#"{"name": 5}"#, "name: must be a string"),
+            (r#"{"any": []}"#, "any: must be an object"),
+            ("[true]", "body: must be an object"),
+            ("null", "body: must be an object"),
+        ] {
+            assert_eq!(refusal(body), said, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_or_has_a_key_twice_cannot_be_read() {
+        for body in [r#"{"on": tr"#, r#"{"on": true"#, "{} {}", r#"{"on": true, "on": true}"#, "{'on': true}", "\u{0}"]
+        {
+            assert_eq!(read::<Body>(body.as_bytes()).expect_err(body).code(), Code::BadRequest, "{body}");
+        }
+        let deep_twice = r#"{"any": {"a": [{"b": 1, "b": 1}]}}"#;
+        assert!(refusal(deep_twice).contains("the key \"b\" stands twice"));
+        assert_eq!(read::<Body>(b"{\"name\": \"\xff\"}").expect_err("UTF-8").code(), Code::BadRequest);
+    }
+
+    #[test]
+    fn nesting_has_a_floor() {
+        let nested = |depth: usize| format!("{{\"new\": {}{}}}", "[".repeat(depth), "]".repeat(depth));
+        assert!(read::<Body>(nested(DEEPEST - 1).as_bytes()).is_ok());
+        assert_eq!(read::<Body>(nested(DEEPEST + 1).as_bytes()).expect_err("deep").code(), Code::BadRequest);
+        assert_eq!(read::<Body>(nested(100_000).as_bytes()).expect_err("deeper").code(), Code::BadRequest);
+    }
+}

@@ -1,0 +1,142 @@
+//! Acquire: a browser at once, or a place in the line.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use actix_web::http::{StatusCode, header::HeaderMap};
+use casement_domain::{
+    access::Scope,
+    pool::{AcquireError, AcquireInput, Acquired, Waiting},
+    session::Session,
+};
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+
+use crate::{
+    answer::{self, Answer},
+    caller::Authorized,
+    error::ApiError,
+    fresh::Fresh,
+    session::{SessionBody, Telemetry, wish},
+    state::Services,
+};
+
+/// The caller's own read timeout, in seconds.
+const READ_TIMEOUT: &str = "x-stainless-read-timeout";
+/// How long a caller that hung up at the very moment of its turn is still listened for.
+const LAST_WORD: Duration = Duration::from_secs(15);
+
+/// What to acquire; everything holds for this lease only.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct AcquireBrowser {
+    /// How long to wait, 0 to 3600; 0: not at all. Default: as long as the pool needs to fill from empty.
+    acquire_timeout_seconds: Option<i64>,
+    /// 1 to 255 characters, unique among the project's active sessions.
+    name: Option<String>,
+    /// An absolute URL to open first, instead of the pool's.
+    start_url: Option<String>,
+    /// At most 50 pairs.
+    tags: Option<BTreeMap<String, String>>,
+    /// What is captured, on top of the pool's.
+    telemetry: Option<Telemetry>,
+}
+
+/// Takes a browser from a pool: a ready one at once, else in order of arrival.
+#[utoipa::path(
+    post, path = "/browser_pools/{id_or_name}/acquire", tag = "Browser pools",
+    request_body = inline(Option<AcquireBrowser>),
+    params(("id_or_name" = String, Path)),
+    responses((status = 200, body = SessionBody), (status = 204, description = "The wait is over without a browser"))
+)]
+pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
+    let which = caller.path("id_or_name")?;
+    let body = caller.json::<AcquireBrowser>().await?;
+    let input = AcquireInput {
+        acquire_timeout_seconds: body.acquire_timeout_seconds,
+        name: body.name,
+        start_url: body.start_url,
+        tags: body.tags,
+        telemetry: wish(body.telemetry)?,
+        patience: patience(caller.headers()),
+    };
+    // Dropped with this handler, when the caller hangs up.
+    let gone = CancellationToken::new();
+    let _hang_up = gone.clone().drop_guard();
+    let acquired = caller.finish(|services, scope| async move { acquire(services, scope, which, input, gone).await });
+    let Some(fresh) = acquired.await? else { return Ok(answer::nothing()) };
+    let body = caller.api().session(fresh.session().clone());
+    Ok(fresh.deliver(answer::record(StatusCode::OK, &body)))
+}
+
+/// A caller that gives up first would call again and wait anew, so the answer comes a little earlier.
+fn patience(headers: &HeaderMap) -> Option<time::Duration> {
+    let seconds: f64 = headers.get(READ_TIMEOUT)?.to_str().ok()?.trim().parse().ok()?;
+    let sensible = seconds.is_finite() && (0.0..=86_400.0).contains(&seconds);
+    sensible.then(|| time::Duration::seconds_f64((seconds - 2.0).max(seconds / 2.0)))
+}
+
+async fn acquire(
+    services: Services,
+    scope: Scope,
+    which: String,
+    input: AcquireInput,
+    gone: CancellationToken,
+) -> Result<Option<Fresh>, ApiError> {
+    let acquired = match services.leases.acquire(&scope, &which, input).await? {
+        Acquired::Waiting(waiting) => wait(&services, waiting, gone).await?,
+        at_once => at_once,
+    };
+    Ok(leased(acquired).map(|session| Fresh::new(session, &services)))
+}
+
+fn leased(acquired: Acquired) -> Option<Session> {
+    match acquired {
+        Acquired::Leased(session) => Some(*session),
+        Acquired::Waiting(_) | Acquired::TimeUp => None,
+    }
+}
+
+async fn wait(
+    services: &Services,
+    mut waiting: Box<Waiting>,
+    gone: CancellationToken,
+) -> Result<Acquired, AcquireError> {
+    let ticket = waiting.ticket;
+    let mut turn = Box::pin(services.leases.wait(&mut waiting));
+    tokio::select! {
+        acquired = &mut turn => return acquired,
+        () = gone.cancelled() => {}
+    }
+    // The caller is gone. Its turn may have come just now, and be half taken: what it gets is given back with the
+    // answer that nobody takes. Only then is the waiting dropped.
+    services.leases.abandon(ticket).await?;
+    if let Ok(acquired) = tokio::time::timeout(LAST_WORD, turn).await {
+        return acquired;
+    }
+    // A browser that did not answer at hand-over may have put it back in line.
+    services.leases.abandon(ticket).await?;
+    Ok(Acquired::TimeUp)
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::{HeaderName, HeaderValue};
+    use time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_wait_ends_before_the_caller_gives_up() {
+        let of = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HeaderName::from_static(READ_TIMEOUT), HeaderValue::from_static(text));
+            patience(&headers)
+        };
+        assert_eq!(of("60"), Some(Duration::seconds(58)));
+        assert_eq!(of("3"), Some(Duration::milliseconds(1500)));
+        assert_eq!(of("0.5"), Some(Duration::milliseconds(250)));
+        for nonsense in ["", "-1", "NaN", "inf", "soon", "1e300"] {
+            assert_eq!(of(nonsense), None, "{nonsense}");
+        }
+    }
+}

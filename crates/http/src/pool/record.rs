@@ -1,0 +1,74 @@
+//! The record of a pool.
+
+use casement_domain::pool::{Pool, PoolCounts};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::{answer::Moment, session::Viewport};
+
+/// A pool of warm browsers.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BrowserPool)]
+pub(crate) struct PoolBody {
+    pub(super) id: String,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Moment,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Browsers that are ready.
+    available_count: u32,
+    /// Browsers that are leased.
+    acquired_count: u32,
+    /// Extensions in the order they are loaded.
+    extension_ids: Vec<String>,
+    browser_pool_config: Config,
+}
+
+/// What a pool wishes for.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BrowserPoolConfig)]
+struct Config {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    size: u32,
+    /// How much it may grow per minute, in percent of its size.
+    fill_rate_per_minute: u32,
+    headless: bool,
+    stealth: bool,
+    kiosk_mode: bool,
+    /// How long a lease may be idle before it ends.
+    timeout_seconds: u32,
+    viewport: Viewport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    browser_policy: Option<Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_url: Option<String>,
+}
+
+impl From<(Pool, PoolCounts)> for PoolBody {
+    fn from((pool, counts): (Pool, PoolCounts)) -> Self {
+        let name = pool.name.map(|name| name.to_string());
+        let config = pool.config;
+        Self {
+            id: pool.id.to_string(),
+            created_at: Moment(pool.created_at),
+            name: name.clone(),
+            available_count: counts.available,
+            acquired_count: counts.acquired,
+            extension_ids: Vec::new(),
+            browser_pool_config: Config {
+                name,
+                size: config.size,
+                fill_rate_per_minute: config.fill_rate_per_minute,
+                headless: config.shape.headless,
+                stealth: config.shape.stealth,
+                kiosk_mode: config.shape.kiosk_mode,
+                timeout_seconds: config.timeout_seconds,
+                viewport: config.shape.viewport.into(),
+                browser_policy: config.shape.policy.map(|policy| policy.as_map().clone()),
+                start_url: config.start_url.map(|url| url.as_str().to_owned()),
+            },
+        }
+    }
+}

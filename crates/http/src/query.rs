@@ -1,0 +1,137 @@
+//! The query of a request.
+
+use std::collections::BTreeMap;
+
+use casement_domain::{field::FieldCode, page::Page};
+
+use crate::error::{ApiError, Code};
+
+/// The parameters of a query, decoded; unknown ones mean nothing.
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// # Errors
+    /// `bad_request` for percent-encoding that is none, or no UTF-8.
+    pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decoded(&key.replace('+', " "))?, decoded(&value.replace('+', " "))?))
+        });
+        Ok(Self(pairs.collect::<Result<_, ApiError>>()?))
+    }
+
+    /// # Errors
+    /// `bad_request` if it stands there twice.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
+        let mut found = self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        match (found.next(), found.next()) {
+            (first, None) => Ok(first),
+            _ => Err(ApiError::new(Code::BadRequest, format!("the query parameter {name} is given twice"))),
+        }
+    }
+
+    /// # Errors
+    /// `invalid_input` unless it is a decimal integer.
+    pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(ApiError::field(name, FieldCode::InvalidType, "must be an integer"));
+        }
+        // What does not fit is out of every range.
+        let overflow = if text.starts_with('-') { i64::MIN } else { i64::MAX };
+        Ok(Some(text.parse().unwrap_or(overflow)))
+    }
+
+    /// # Errors
+    /// `invalid_input` unless it is `true`, `false`, `1` or `0`.
+    pub(crate) fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {
+        match self.text(name)? {
+            None => Ok(None),
+            Some("true" | "1") => Ok(Some(true)),
+            Some("false" | "0") => Ok(Some(false)),
+            Some(_) => Err(ApiError::field(name, FieldCode::InvalidType, "must be true or false")),
+        }
+    }
+
+    /// The pairs written as `name[key]=value`.
+    ///
+    /// # Errors
+    /// `bad_request` if a key stands there twice with different values.
+    pub(crate) fn map(&self, name: &str) -> Result<BTreeMap<String, String>, ApiError> {
+        let mut map = BTreeMap::new();
+        for (key, value) in &self.0 {
+            let inner = key.strip_prefix(name).and_then(|rest| rest.strip_prefix('[')?.strip_suffix(']'));
+            let Some(inner) = inner else { continue };
+            if map.insert(inner.to_owned(), value.clone()).is_some_and(|before| before != *value) {
+                return Err(ApiError::new(Code::BadRequest, format!("the query parameter {name} has a key twice")));
+            }
+        }
+        Ok(map)
+    }
+
+    /// `limit` and `offset`.
+    ///
+    /// # Errors
+    /// `invalid_input`.
+    pub(crate) fn page(&self) -> Result<Page, ApiError> {
+        Ok(Page::parse(self.integer("limit")?, self.integer("offset")?)?)
+    }
+}
+
+/// Percent-decoding that takes nothing half-right.
+///
+/// # Errors
+/// `bad_request`.
+pub(crate) fn decoded(text: &str) -> Result<String, ApiError> {
+    let refused = || ApiError::new(Code::BadRequest, "the percent-encoding of the path or query cannot be read");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|hex| char::from(hex).to_digit(16));
+        let (high, low) = (digit().ok_or_else(refused)?, digit().ok_or_else(refused)?);
+        bytes.push(u8::try_from(high * 16 + low).map_err(|_| refused())?);
+    }
+    String::from_utf8(bytes).map_err(|_| refused())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(text: &str) -> Query {
+        Query::parse(text).expect(text)
+    }
+
+    #[test]
+    fn values_are_read_strictly() {
+        let ours = query("a=1&b=true&c=0&d=-5&e=1e3&f=%2B1&g=99999999999999999999&h");
+        assert_eq!(ours.integer("a").expect("a"), Some(1));
+        assert_eq!(ours.integer("d").expect("d"), Some(-5));
+        assert_eq!(ours.integer("g").expect("g"), Some(i64::MAX));
+        assert_eq!((ours.boolean("b").expect("b"), ours.boolean("c").expect("c")), (Some(true), Some(false)));
+        assert_eq!((ours.text("h").expect("h"), ours.text("z").expect("z")), (Some(""), None));
+        for wrong in ["b", "e", "f", "h"] {
+            assert_eq!(ours.integer(wrong).expect_err(wrong).code(), Code::InvalidInput);
+        }
+        assert_eq!(ours.boolean("d").expect_err("d").code(), Code::InvalidInput);
+    }
+
+    #[test]
+    fn maps_come_with_plain_or_encoded_brackets() {
+        let tags = query("tags[a]=1&tags%5Bb%20c%5D=%C3%A4+x&tags=3&other[a]=2").map("tags").expect("tags");
+        assert_eq!(tags, BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b c".to_owned(), "ä x".to_owned())]));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for text in ["a=%", "a=%4", "a=%zz", "a=%ff"] {
+            assert_eq!(Query::parse(text).map(|_| ()).expect_err(text).code(), Code::BadRequest);
+        }
+        assert_eq!(query("a=1&a=2").text("a").expect_err("twice").code(), Code::BadRequest);
+    }
+}

@@ -1,0 +1,149 @@
+//! Create, list, get, update, delete.
+
+use actix_web::http::StatusCode;
+use casement_domain::{
+    field::FieldCode,
+    session::{SessionFilter, StatusFilter},
+};
+
+use super::{
+    SessionBody, Urls,
+    input::{CreateBrowser, UpdateBrowser},
+};
+use crate::{
+    answer::{self, Answer},
+    caller::Authorized,
+    error::{ApiError, ErrorBody},
+    fresh::Fresh,
+    query::Query,
+    state::Api,
+};
+
+impl Api {
+    /// The record of a session as it is now.
+    pub(crate) fn session(&self, session: casement_domain::session::Session) -> SessionBody {
+        let urls = Urls::new(&self.public_url, &self.services.tokens, &session);
+        SessionBody::new(session, &urls, self.services.clock.now())
+    }
+}
+
+/// Creates a session, ready to use.
+#[utoipa::path(
+    post, path = "/browsers", tag = "Browsers", request_body = CreateBrowser,
+    responses(
+        (status = 201, body = SessionBody),
+        (status = 400, description = "A field breaks a rule, or cannot be done here", body = ErrorBody),
+        (status = 403, description = "The project is archived", body = ErrorBody),
+        (status = 409, description = "The name is taken", body = ErrorBody),
+        (status = 429, description = "A limit is reached", body = ErrorBody),
+        (status = "5XX", description = "No browser could be started", body = ErrorBody),
+    )
+)]
+pub(crate) async fn create_browser(mut caller: Authorized) -> Answer {
+    let wish = caller.json::<CreateBrowser>().await?.wish()?;
+    let made = caller.finish(|services, scope| async move {
+        let made = services.sessions.create(&scope, wish).await;
+        made.map(|session| Fresh::new(session, &services))
+    });
+    let fresh = made.await?;
+    let location = format!("/browsers/{}", fresh.session().id);
+    let body = caller.api().session(fresh.session().clone());
+    Ok(fresh.deliver(answer::created(&location, &body)))
+}
+
+/// Lists sessions, newest first.
+#[utoipa::path(
+    get, path = "/browsers", tag = "Browsers",
+    params(
+        ("limit" = Option<u32>, Query, description = "1 to 100; default: 20"),
+        ("offset" = Option<u64>, Query, description = "How many come before; default: 0"),
+        ("status" = Option<String>, Query, description = "active (default), deleted or all"),
+        ("include_deleted" = Option<bool>, Query, description = "An older form of status=all"),
+        ("query" = Option<String>, Query, description = "Part of the name of the session or its pool, or a whole id"),
+        ("tags" = Option<std::collections::BTreeMap<String, String>>, Query, style = DeepObject, explode,
+            description = "tags[key]=value: all of these pairs"),
+    ),
+    responses(
+        (status = 200, body = [SessionBody], headers(
+            ("X-Has-More" = bool, description = "Whether there is a further page"),
+            ("X-Next-Offset" = u64, description = "Where it begins; 0 on the last page"),
+        )),
+        (status = 400, description = "A parameter breaks a rule", body = ErrorBody),
+        (status = "5XX", description = "The database is away", body = ErrorBody),
+    )
+)]
+pub(crate) async fn list_browsers(caller: Authorized) -> Answer {
+    let query = caller.query()?;
+    let filter = filter(&query)?;
+    let page = caller.services().sessions.list(caller.scope(), &filter, query.page()?).await?;
+    Ok(answer::list(&page.map(|session| caller.api().session(session))))
+}
+
+fn filter(query: &Query) -> Result<SessionFilter, ApiError> {
+    let include_deleted = query.boolean("include_deleted")?.unwrap_or(false);
+    let status = match query.text("status")? {
+        None if include_deleted => StatusFilter::All,
+        None | Some("active") => StatusFilter::Active,
+        Some("deleted") => StatusFilter::Deleted,
+        Some("all") => StatusFilter::All,
+        Some(_) => return Err(ApiError::field("status", FieldCode::NotAllowed, "must be active, deleted or all")),
+    };
+    let text = query.text("query")?.filter(|text| !text.is_empty()).map(str::to_owned);
+    Ok(SessionFilter { status, query: text, tags: query.map("tags")? })
+}
+
+/// Reads a session.
+#[utoipa::path(
+    get, path = "/browsers/{id_or_name}", tag = "Browsers",
+    params(
+        ("id_or_name" = String, Path),
+        ("include_deleted" = Option<bool>, Query, description = "Find it after its end, too; default: false"),
+    ),
+    responses(
+        (status = 200, body = SessionBody),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = "5XX", description = "The database is away", body = ErrorBody),
+    )
+)]
+pub(crate) async fn get_browser(caller: Authorized) -> Answer {
+    let include_deleted = caller.query()?.boolean("include_deleted")?.unwrap_or(false);
+    let which = caller.path("id_or_name")?;
+    let session = caller.services().sessions.get(caller.scope(), &which, include_deleted).await?;
+    Ok(answer::record(StatusCode::OK, &caller.api().session(session)))
+}
+
+/// Changes an active session.
+#[utoipa::path(
+    patch, path = "/browsers/{id_or_name}", tag = "Browsers", request_body = UpdateBrowser,
+    params(("id_or_name" = String, Path)),
+    responses(
+        (status = 200, body = SessionBody),
+        (status = 400, description = "A field breaks a rule, or cannot be done here", body = ErrorBody),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = 409, description = "The name is taken, or somebody watches", body = ErrorBody),
+        (status = "5XX", description = "The browser or the database is away", body = ErrorBody),
+    )
+)]
+pub(crate) async fn update_browser(mut caller: Authorized) -> Answer {
+    let which = caller.path("id_or_name")?;
+    let wish = caller.json::<UpdateBrowser>().await?.wish()?;
+    let changed = caller.finish(|services, scope| async move { services.sessions.update(&scope, &which, wish).await });
+    let session = changed.await?;
+    Ok(answer::record(StatusCode::OK, &caller.api().session(session)))
+}
+
+/// Ends a session. Answers once nothing of its browser is left.
+#[utoipa::path(
+    delete, path = "/browsers/{id_or_name}", tag = "Browsers",
+    params(("id_or_name" = String, Path)),
+    responses(
+        (status = 204, description = "It has ended"),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = "5XX", description = "The database is away", body = ErrorBody),
+    )
+)]
+pub(crate) async fn delete_browser(caller: Authorized) -> Answer {
+    let which = caller.path("id_or_name")?;
+    caller.finish(|services, scope| async move { services.sessions.delete(&scope, &which).await }).await?;
+    Ok(answer::nothing())
+}

@@ -1,0 +1,246 @@
+//! What callers send about sessions.
+
+use std::collections::BTreeMap;
+
+use casement_domain::{
+    field::{Bad, FieldCode},
+    session::{self, CreateSession, UpdateSession},
+    telemetry::{Category, Wish},
+};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+
+/// A session to create. Every field is optional.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct CreateBrowser {
+    /// Without a display. Default: false.
+    pub(crate) headless: Option<bool>,
+    /// Hides what tells an automated browser from a person's. Default: false.
+    pub(crate) stealth: Option<bool>,
+    /// Needs `headless: false` and an installation with a GPU. Default: false.
+    pub(crate) gpu: Option<bool>,
+    /// The page alone on the display, headful only. Default: false.
+    pub(crate) kiosk_mode: Option<bool>,
+    /// 1 to 255 characters, unique among the project's active sessions.
+    pub(crate) name: Option<String>,
+    /// How long it may be idle, 10 to 259200. Default: 60.
+    pub(crate) timeout_seconds: Option<i64>,
+    /// State to load.
+    pub(crate) profile: Option<Profile>,
+    /// A proxy of the project, by id or name.
+    pub(crate) proxy_id: Option<String>,
+    /// Extensions of the project, loaded in this order.
+    pub(crate) extensions: Option<Vec<Reference>>,
+    /// Size of the display. Default: 1920 × 1080.
+    pub(crate) viewport: Option<ViewportInput>,
+    /// Chrome policies by name, at most 5 MiB of JSON.
+    pub(crate) browser_policy: Option<Map<String, Value>>,
+    /// Another name of `browser_policy`.
+    pub(crate) chrome_policy: Option<Map<String, Value>>,
+    /// An absolute URL to open first; its navigation is not waited for.
+    pub(crate) start_url: Option<String>,
+    /// At most 50 pairs: keys of 1 to 128, values of up to 256 characters.
+    pub(crate) tags: Option<BTreeMap<String, String>>,
+    /// What is captured. Default: nothing.
+    pub(crate) telemetry: Option<Telemetry>,
+    /// An invocation of the project that the session belongs to.
+    pub(crate) invocation_id: Option<String>,
+}
+
+/// Something of the project, by exactly one of both.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct Reference {
+    pub(crate) id: Option<String>,
+    pub(crate) name: Option<String>,
+}
+
+impl Reference {
+    /// # Errors
+    /// `invalid_input` for none or both.
+    pub(crate) fn check(&self, field: &str) -> Result<(), ApiError> {
+        exactly_one(field, self.id.as_ref(), self.name.as_ref())
+    }
+}
+
+fn exactly_one(field: &str, id: Option<&String>, name: Option<&String>) -> Result<(), ApiError> {
+    match (id, name) {
+        (Some(_), None) | (None, Some(_)) => Ok(()),
+        (None, None) => Err(ApiError::field(field, FieldCode::Required, "needs an id or a name")),
+        (Some(_), Some(_)) => {
+            Err(ApiError::field(field, FieldCode::MutuallyExclusive, "takes an id or a name, not both"))
+        }
+    }
+}
+
+/// A profile to load, by id or name.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct Profile {
+    id: Option<String>,
+    name: Option<String>,
+    /// Whether the state is written back at the end. Default: false.
+    #[expect(dead_code, reason = "only its type is checked while profiles are refused")]
+    save_changes: Option<bool>,
+}
+
+/// Size of the display in pixels.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct ViewportInput {
+    /// 1 to 16384. Required.
+    width: Option<i64>,
+    /// 1 to 16384. Required.
+    height: Option<i64>,
+    /// 1 to 1000, in hertz. Default: by the area.
+    refresh_rate: Option<i64>,
+    /// On update: whether the size may change while somebody watches. Default: false.
+    force: Option<bool>,
+}
+
+impl From<ViewportInput> for session::ViewportInput {
+    fn from(input: ViewportInput) -> Self {
+        Self { width: input.width, height: input.height, refresh_rate: input.refresh_rate }
+    }
+}
+
+/// What is captured of a session.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct Telemetry {
+    /// The whole, on or off.
+    enabled: Option<bool>,
+    /// Single categories: `console`, `page`, `interaction`, `network`, `control`, `connection`, `system`, `screenshot`,
+    /// `captcha`.
+    #[schema(value_type = Option<BTreeMap<String, Toggle>>)]
+    browser: Option<BTreeMap<String, Option<Toggle>>>,
+}
+
+/// On or off.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct Toggle {
+    enabled: Option<bool>,
+}
+
+const CATEGORIES: [(&str, Category); 9] = [
+    ("console", Category::Console),
+    ("page", Category::Page),
+    ("interaction", Category::Interaction),
+    ("network", Category::Network),
+    ("control", Category::Control),
+    ("connection", Category::Connection),
+    ("system", Category::System),
+    ("screenshot", Category::Screenshot),
+    ("captcha", Category::Captcha),
+];
+
+/// # Errors
+/// `invalid_input` for a category that there is not.
+pub(crate) fn wish(telemetry: Option<Telemetry>) -> Result<Option<Wish>, ApiError> {
+    let Some(Telemetry { enabled, browser }) = telemetry else { return Ok(None) };
+    let browser = browser.map(|map| map.into_iter().filter_map(category).collect()).transpose()?;
+    Ok(Some(Wish { enabled, browser }))
+}
+
+fn category((name, toggle): (String, Option<Toggle>)) -> Option<Result<(Category, bool), ApiError>> {
+    let Some((_, category)) = CATEGORIES.into_iter().find(|(known, _)| *known == name) else {
+        let known = CATEGORIES.map(|(known, _)| known).join(", ");
+        let shown: String = name.chars().take(64).collect();
+        let bad = Bad::new(FieldCode::NotAllowed, format!("is not one of {known}")).of(shown);
+        return Some(Err(casement_domain::field::InvalidInput::one(bad.at("telemetry.browser")).into()));
+    };
+    Some(Ok((category, toggle?.enabled?)))
+}
+
+/// The policy under either name.
+///
+/// # Errors
+/// `invalid_input` if both are given and differ.
+pub(crate) fn policy(
+    browser_policy: Option<Map<String, Value>>,
+    chrome_policy: Option<Map<String, Value>>,
+) -> Result<Option<Map<String, Value>>, ApiError> {
+    match (browser_policy, chrome_policy) {
+        (Some(one), Some(other)) if one != other => {
+            let message = "is another name of browser_policy and differs from it";
+            Err(ApiError::field("chrome_policy", FieldCode::MutuallyExclusive, message))
+        }
+        (one, other) => Ok(one.or(other)),
+    }
+}
+
+impl CreateBrowser {
+    /// # Errors
+    /// `invalid_input` for what the domain has no word for.
+    pub(crate) fn wish(self) -> Result<CreateSession, ApiError> {
+        if let Some(profile) = &self.profile {
+            exactly_one("profile", profile.id.as_ref(), profile.name.as_ref())?;
+        }
+        let extensions = self.extensions.unwrap_or_default();
+        for (n, extension) in extensions.iter().enumerate() {
+            extension.check(&format!("extensions[{n}]"))?;
+        }
+        Ok(CreateSession {
+            headless: self.headless,
+            stealth: self.stealth,
+            gpu: self.gpu,
+            kiosk_mode: self.kiosk_mode,
+            name: self.name,
+            timeout_seconds: self.timeout_seconds,
+            viewport: self.viewport.map(Into::into),
+            browser_policy: policy(self.browser_policy, self.chrome_policy)?,
+            start_url: self.start_url,
+            tags: self.tags,
+            telemetry: wish(self.telemetry)?,
+            profile: self.profile.is_some(),
+            proxy: self.proxy_id.is_some(),
+            extensions: !extensions.is_empty(),
+            invocation: self.invocation_id.is_some(),
+        })
+    }
+}
+
+/// Changes of a session; what is absent stays as it is.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct UpdateBrowser {
+    /// `""` or null clears.
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<String>)]
+    name: Option<Option<String>>,
+    /// Replaces all of them; `{}` clears.
+    tags: Option<BTreeMap<String, String>>,
+    /// What is captured.
+    telemetry: Option<Telemetry>,
+    /// `""` or null takes the proxy away.
+    proxy_id: Option<String>,
+    /// Whether a stealth session goes out directly, not by the installation's proxy.
+    #[expect(dead_code, reason = "only its type is checked: there is no such proxy, so every session goes directly")]
+    disable_default_proxy: Option<bool>,
+    /// State to load, if none is loaded yet.
+    profile: Option<Profile>,
+    /// Another size.
+    viewport: Option<ViewportInput>,
+}
+
+/// Tells null from absent.
+fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+impl UpdateBrowser {
+    /// # Errors
+    /// `invalid_input` for what the domain has no word for.
+    pub(crate) fn wish(self) -> Result<UpdateSession, ApiError> {
+        if let Some(profile) = &self.profile {
+            exactly_one("profile", profile.id.as_ref(), profile.name.as_ref())?;
+        }
+        Ok(UpdateSession {
+            name: self.name,
+            tags: self.tags,
+            force_viewport: self.viewport.and_then(|viewport| viewport.force).unwrap_or(false),
+            viewport: self.viewport.map(Into::into),
+            telemetry: wish(self.telemetry)?,
+            profile: self.profile.is_some(),
+            proxy: self.proxy_id.is_some_and(|id| !id.is_empty()),
+        })
+    }
+}

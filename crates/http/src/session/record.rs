@@ -1,0 +1,156 @@
+//! The record of a session.
+
+use std::collections::BTreeMap;
+
+use casement_domain::{browser, session::Session};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use time::OffsetDateTime;
+use url::Url;
+use utoipa::ToSchema;
+
+use crate::{
+    answer::Moment,
+    token::{Permission, SessionTokens},
+};
+
+/// A browser session.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BrowserSession)]
+pub(crate) struct SessionBody {
+    session_id: String,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Moment,
+    /// CDP of the whole browser, as a WebSocket.
+    cdp_ws_url: String,
+    /// WebDriver BiDi, as a WebSocket.
+    webdriver_ws_url: String,
+    /// What paths of the session's own begin with.
+    base_url: String,
+    /// A page that shows the browser.
+    browser_live_view_url: String,
+    headless: bool,
+    stealth: bool,
+    gpu: bool,
+    kiosk_mode: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// How long it may be idle before it ends.
+    timeout_seconds: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<PoolReference>,
+    viewport: Viewport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    browser_policy: Option<Map<String, Value>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tags: BTreeMap<String, String>,
+    usage: Usage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    deleted_at: Option<Moment>,
+}
+
+/// The pool that a session was leased from.
+#[derive(Debug, Serialize, ToSchema)]
+struct PoolReference {
+    id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+}
+
+/// Size of the display in pixels, and how often it is drawn per second at most.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Viewport {
+    width: u32,
+    height: u32,
+    refresh_rate: u32,
+}
+
+/// What a session has used.
+#[derive(Debug, Serialize, ToSchema)]
+struct Usage {
+    /// Milliseconds from its creation to now, or to its end.
+    uptime_ms: i64,
+}
+
+impl From<browser::Viewport> for Viewport {
+    fn from(viewport: browser::Viewport) -> Self {
+        Self { width: viewport.width, height: viewport.height, refresh_rate: viewport.refresh_rate }
+    }
+}
+
+/// The addresses of one session.
+pub(crate) struct Urls {
+    base: String,
+    socket_base: String,
+    live: String,
+    token: String,
+    view_token: String,
+}
+
+impl Urls {
+    pub(crate) fn new(public: &Url, tokens: &SessionTokens, session: &Session) -> Self {
+        let mut public = public.clone();
+        public.set_query(None);
+        public.set_fragment(None);
+        let root = public.as_str().trim_end_matches('/');
+        let base = format!("{root}/vm/{}", session.id);
+        // http becomes ws, https becomes wss.
+        let socket_base = base.strip_prefix("http").map_or_else(|| base.clone(), |rest| format!("ws{rest}"));
+        Self {
+            live: format!("{root}/live/{}", session.id),
+            base,
+            socket_base,
+            token: tokens.mint(session.id, Permission::Drive, session.created_at),
+            view_token: tokens.mint(session.id, Permission::View, session.created_at),
+        }
+    }
+
+    fn cdp(&self) -> String {
+        format!("{}/cdp?jwt={}", self.socket_base, self.token)
+    }
+
+    pub(crate) fn webdriver(&self) -> String {
+        format!("{}/webdriver?jwt={}", self.socket_base, self.token)
+    }
+
+    fn live_view(&self) -> String {
+        format!("{}?jwt={}", self.live, self.token)
+    }
+
+    /// The live view to hand on: it only shows.
+    pub(crate) fn watching(&self) -> String {
+        format!("{}?jwt={}", self.live, self.view_token)
+    }
+}
+
+impl SessionBody {
+    pub(crate) fn new(session: Session, urls: &Urls, now: OffsetDateTime) -> Self {
+        let uptime = session.uptime(now).whole_milliseconds();
+        Self {
+            session_id: session.id.to_string(),
+            created_at: Moment(session.created_at),
+            cdp_ws_url: urls.cdp(),
+            webdriver_ws_url: urls.webdriver(),
+            base_url: urls.base.clone(),
+            browser_live_view_url: urls.live_view(),
+            headless: session.shape.headless,
+            stealth: session.shape.stealth,
+            gpu: false,
+            kiosk_mode: session.shape.kiosk_mode,
+            name: session.name.map(|name| name.to_string()),
+            timeout_seconds: session.timeout_seconds,
+            pool: session
+                .pool
+                .map(|pool| PoolReference { id: pool.id.to_string(), name: pool.name.map(|name| name.to_string()) }),
+            viewport: session.shape.viewport.into(),
+            start_url: session.start_url.map(|url| url.as_str().to_owned()),
+            browser_policy: session.shape.policy.map(|policy| policy.as_map().clone()),
+            tags: session.tags.as_map().clone(),
+            usage: Usage { uptime_ms: i64::try_from(uptime).unwrap_or(i64::MAX) },
+            deleted_at: session.ended_at.map(Moment),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! `/vm/{session_id}` and `/live/{session_id}`: into a session, with its token.
+
+use std::any::Any;
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    web::{self, Payload},
+};
+use casement_domain::session::ActivityGuard;
+use url::Url;
+
+use crate::{
+    answer::Answer,
+    body,
+    caller::{Driver, Holder, Viewer, WebDriverUser},
+    connections::Registered,
+    error::{ApiError, Code},
+    live_view::{self, Access, LiveView},
+    relay::{Channel, ClientHandshake, Dial, EndSignal, Limits, Relay},
+    session::Urls,
+    token::Permission,
+    webdriver::{BidiRelay, ClassicRequest, MAX_BODY, WebDriverSessionId, forward},
+};
+
+/// What an open connection holds until it ends.
+struct Open {
+    _activity: ActivityGuard,
+    _registered: Registered,
+}
+
+/// Everything that a connection into a session needs.
+struct Way {
+    dial: std::sync::Arc<dyn Dial>,
+    webdriver_url: Url,
+    view_url: String,
+    permission: Permission,
+    request: HttpRequest,
+    payload: Payload,
+    end: EndSignal,
+    guard: Box<dyn Any>,
+}
+
+impl Way {
+    fn into(holder: Holder, view: bool) -> Result<Self, ApiError> {
+        let browser =
+            holder.session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
+        let activity = holder.services().sessions.activity();
+        let activity = if view { activity.begin_view(holder.session.id) } else { activity.begin(holder.session.id) };
+        let urls = Urls::new(&holder.api().public_url, &holder.services().tokens, &holder.session);
+        Ok(Self {
+            dial: holder.services().dial.of(browser),
+            webdriver_url: urls.webdriver().parse().map_err(ApiError::internal)?,
+            view_url: urls.watching(),
+            permission: holder.permission,
+            request: holder.request,
+            payload: holder.payload,
+            end: holder.end,
+            guard: Box::new(Open { _activity: activity, _registered: holder.registered }),
+        })
+    }
+
+    async fn relay(self, channel: Channel, path: String, client: &ClientHandshake) -> Answer {
+        let upstream = self.dial.dial(channel).await?;
+        let relay = Relay { channel, path, end: self.end, limits: Limits::default(), guard: self.guard };
+        Ok(relay.open(client, self.payload, upstream).await?)
+    }
+}
+
+/// `GET /vm/{session_id}/cdp`
+pub(crate) async fn cdp(Driver(holder): Driver) -> Answer {
+    let client = ClientHandshake::read(&holder.request)?;
+    let way = Way::into(holder, false)?;
+    let path = way.dial.cdp_path().await?;
+    way.relay(Channel::Cdp, path, &client).await
+}
+
+/// `GET /vm/{session_id}/webdriver`
+pub(crate) async fn bidi(Driver(holder): Driver) -> Answer {
+    let client = ClientHandshake::read(&holder.request)?;
+    let way = Way::into(holder, false)?;
+    let upstream = way.dial.dial(Channel::WebDriver).await?;
+    let relay =
+        BidiRelay { webdriver_url: way.webdriver_url, end: way.end, limits: Limits::default(), guard: way.guard };
+    Ok(relay.open(&client, way.payload, upstream).await?)
+}
+
+/// `GET /vm/{session_id}/webdriver/session/{webdriver_id}`: the BiDi socket of a classic session.
+pub(crate) async fn bidi_of_session(Driver(holder): Driver) -> Answer {
+    let client = ClientHandshake::read(&holder.request)?;
+    let id = WebDriverSessionId::parse(holder.request.match_info().get("webdriver_id").unwrap_or_default())
+        .map_err(|error| ApiError::new(Code::NotFound, error.to_string()))?;
+    Way::into(holder, false)?.relay(Channel::WebDriver, id.upstream_path(), &client).await
+}
+
+/// `/vm/{session_id}/wd/{tail}`
+pub(crate) async fn classic(WebDriverUser(mut holder): WebDriverUser) -> Answer {
+    let body = body::read(&mut holder.payload, MAX_BODY).await?;
+    let path = holder.request.uri().path();
+    // As it came: what is encoded stays encoded.
+    let tail = path.splitn(5, '/').nth(4).unwrap_or_default();
+    let command = match ClassicRequest::check(holder.request.method(), tail, body) {
+        Ok(command) => command,
+        Err(refusal) => return Ok(refusal.response()),
+    };
+    let way = Way::into(holder, false)?;
+    let upstream = way.dial.dial(Channel::WebDriver).await?;
+    match forward(command, upstream, &way.webdriver_url).await {
+        Ok(answer) => Ok(answer),
+        Err(error) => {
+            tracing::warn!(error = %chain(&error), "a WebDriver command failed");
+            Ok(error.response())
+        }
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// `GET /live/{session_id}`
+pub(crate) async fn live_page(_: Viewer) -> HttpResponse {
+    live_view::page()
+}
+
+/// `GET /live/assets/{name}`: the same for everybody.
+pub(crate) async fn live_asset(name: web::Path<String>) -> Answer {
+    live_view::asset(&name).ok_or_else(|| ApiError::new(Code::RouteNotFound, "there is no such route"))
+}
+
+/// `GET /live/{session_id}/socket`
+pub(crate) async fn live_socket(Viewer(holder): Viewer) -> Answer {
+    let way = Way::into(holder, true)?;
+    let (access, view_url) = match way.permission {
+        Permission::Drive => (Access::Drive, Some(way.view_url)),
+        Permission::View => (Access::View, None),
+    };
+    let view = LiveView { dial: way.dial, access, view_url, end: way.end, guard: way.guard };
+    Ok(view.open(&way.request, way.payload).await?)
+}
