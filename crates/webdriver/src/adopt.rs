@@ -65,7 +65,7 @@ async fn ask(id: BrowserId, sandbox: Sandbox) -> Result<Running, String> {
         return Err("its agent is not the one that was started".to_owned());
     }
     match status.state {
-        State::Ready => Ok(Running::new(id, sandbox, agent, status.browser_ws_path)),
+        State::Ready => Running::new(id, sandbox, agent, status.browser_ws_path).map_err(|e| e.to_string()),
         other => Err(format!("it is {other:?}")),
     }
 }

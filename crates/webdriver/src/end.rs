@@ -72,13 +72,13 @@ impl Engine {
             .filter(|id| !keep.contains(id) && !matches!(self.0.places().get(id), Some(Place::Starting(_))))
             .collect();
         let mut ended = strangers.clone();
-        self.end_each(strangers).await?;
+        let all = self.end_each(strangers).await;
         // What never came up has no record. Nothing may begin now: it would look like that.
         let _making = self.0.making.write().await;
         let spared = keep.iter().chain(self.0.places().keys()).map(ToString::to_string).collect();
         let rest = self.0.host.sweep(&spared).await.map_err(|error| unswept(&error))?;
         ended.extend(rest.iter().filter_map(|id| id.parse::<BrowserId>().ok()));
-        Ok(ended)
+        all.map(|()| ended)
     }
 
     /// Ends every browser that runs or is being started.

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use casement_agent::client;
+use casement_agent::client::{self, ClientError};
 use casement_agent::protocol::{Channel, Status};
-use casement_domain::browser::EngineError;
+use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::BrowserId;
 use casement_sandbox::{Check, Host, HostConfig};
 use tokio::sync::RwLock;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::config::EngineConfig;
 use crate::egress::EgressPort;
 use crate::events::{EngineEvent, Listeners};
-use crate::fault::EngineSetupError;
+use crate::fault::{EngineSetupError, failed};
 use crate::running::{DIAL_SOCKET, Place, Running};
 
 /// Runs browsers, each in a sandbox with an agent of its own. Cheap to clone. Dropping the last one leaves the browsers
@@ -79,7 +79,11 @@ impl Engine {
     pub async fn dial(&self, id: BrowserId, channel: Channel) -> Result<std::net::TcpStream, EngineError> {
         let running = self.running(id)?;
         let path = running.sandbox.listener_path(DIAL_SOCKET);
-        client::dial(path, channel).await.map_err(|error| running.failed(&error))
+        client::dial(path, channel).await.map_err(|error| match (channel, &error) {
+            // It listens from its first to its last moment.
+            (Channel::Cdp, ClientError::NotConnected(_)) => failed(EngineFault::BrowserCrashed, "Chromium is gone"),
+            _ => running.failed(&error),
+        })
     }
 
     /// The path of the browser's debugging WebSocket: `/devtools/browser/<uuid>`.

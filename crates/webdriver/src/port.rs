@@ -12,6 +12,8 @@ use crate::start::viewport as spoken;
 
 /// How long the page of a warm browser may take to prove that it answers.
 const PROOF: Duration = Duration::from_secs(1);
+/// How long the agent may take for saying so. Whoever waits for a browser is better served with another one.
+const ANSWER: Duration = Duration::from_millis(1500);
 
 #[async_trait]
 impl BrowserEngine for Engine {
@@ -22,7 +24,9 @@ impl BrowserEngine for Engine {
     async fn hand_out(&self, id: BrowserId, start_url: Option<StartUrl>) -> Result<(), EngineError> {
         let running = self.running(id)?;
         let url = start_url.map(|url| url.as_str().to_owned());
-        running.agent.handout(url, Some(PROOF)).await.map_err(|error| running.failed(&error))
+        let answer = tokio::time::timeout(ANSWER, running.agent.handout(url, Some(PROOF))).await;
+        let answer = answer.map_err(|_| EngineError::Timeout { seconds: 2 })?;
+        answer.map_err(|error| running.failed(&error))
     }
 
     async fn set_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {

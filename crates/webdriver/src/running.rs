@@ -3,12 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casement_agent::client::AgentClient;
-use casement_domain::browser::EngineError;
+use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::BrowserId;
 use casement_sandbox::Sandbox;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::fault::failed;
 
 /// The `agent` and the `dial` socket among those of a sandbox.
 pub(crate) const AGENT_SOCKET: usize = 0;
@@ -26,8 +28,18 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(id: BrowserId, sandbox: Sandbox, agent: AgentClient, cdp_path: String) -> Self {
-        Self { id, sandbox, agent, cdp_path, watch: Mutex::default() }
+    /// # Errors
+    /// If the path is none: it comes from inside the sandbox and goes into requests.
+    pub(crate) fn new(
+        id: BrowserId,
+        sandbox: Sandbox,
+        agent: AgentClient,
+        cdp_path: String,
+    ) -> Result<Self, EngineError> {
+        if !is_browser_path(&cdp_path) {
+            return Err(failed(EngineFault::AgentError, "the agent gave no usable path of the browser"));
+        }
+        Ok(Self { id, sandbox, agent, cdp_path, watch: Mutex::default() })
     }
 
     /// Puts the task that watches it in its care.
@@ -54,6 +66,13 @@ impl Drop for Running {
     }
 }
 
+fn is_browser_path(path: &str) -> bool {
+    let uuid = path.strip_prefix("/devtools/browser/");
+    uuid.is_some_and(|uuid| {
+        (1..=64).contains(&uuid.len()) && uuid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    })
+}
+
 /// The work of ending a browser, for everyone who waits for it. The error is for people.
 pub(crate) type Ending = Shared<BoxFuture<'static, Result<(), String>>>;
 
@@ -75,4 +94,23 @@ pub(crate) struct Starting {
     pub(crate) unwanted: CancellationToken,
     /// Cancelled when the start has come to its end, one way or the other.
     pub(crate) over: CancellationToken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_browser_path;
+
+    #[test]
+    fn only_a_path_of_a_browser_goes_into_requests() {
+        assert!(is_browser_path("/devtools/browser/0a1b-2C"));
+        for bad in [
+            "",
+            "/devtools/browser/",
+            "/devtools/page/0a",
+            "/devtools/browser/a HTTP/1.1\r\nX: y",
+            "/devtools/browser/../x",
+        ] {
+            assert!(!is_browser_path(bad), "{bad:?}");
+        }
+    }
 }

@@ -19,6 +19,9 @@ use crate::running::{AGENT_SOCKET, Place, Running, Starting};
 
 /// How long the agent has to bring the page to its first answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How much of what an agent says is kept: stages, and characters of what it wrote before it failed.
+const MOST_STAGES: usize = 16;
+const MOST_LOG: usize = 2000;
 
 /// What a later life of the server must know of a browser, beside what its sandbox says. Stands in the sandbox's directory.
 #[derive(Serialize, Deserialize)]
@@ -129,8 +132,8 @@ impl Engine {
         let (agent, status) = up.map_err(|_| EngineError::Timeout { seconds: PATIENCE.as_secs() as u32 })??;
         let stages = stages(sandbox_took, began.elapsed(), &status);
         tracing::debug!(browser = %id, ?stages, "a browser is up");
-        let started = Started { version: status.browser_version, stages };
-        Ok((Running::new(id, sandbox, agent, status.browser_ws_path), started))
+        let running = Running::new(id, sandbox, agent, status.browser_ws_path)?;
+        Ok((running, Started { version: printable(&status.browser_version), stages }))
     }
 
     /// Serves the way out of a sandbox.
@@ -192,7 +195,8 @@ pub(crate) fn viewport(viewport: casement_domain::browser::Viewport) -> Viewport
 async fn come_up(id: BrowserId, sandbox: &Sandbox, nonce: &str) -> Result<(AgentClient, Status), EngineError> {
     let silent = |error: ClientError| {
         // What it wrote before it ended tells more than that it did.
-        tracing::error!(browser = %id, %error, log = sandbox.log(), "an agent did not come up");
+        let log: String = sandbox.log().unwrap_or_default().chars().take(MOST_LOG).collect();
+        tracing::error!(browser = %id, %error, log = ?log, "an agent did not come up");
         let why = if sandbox.is_alive() { "did not answer" } else { "ended" };
         failed(EngineFault::AgentError, format!("the agent {why} before the browser was up"))
     };
@@ -214,14 +218,19 @@ fn stages(sandbox: Duration, whole: Duration, status: &Status) -> Vec<(String, u
     let ms = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
     let mut stages = vec![("sandbox".to_owned(), ms(sandbox))];
     let mut last = 0.0;
-    for stage in &status.stages {
+    for stage in status.stages.iter().take(MOST_STAGES) {
         // Rounded, and never below zero, whatever an agent says.
-        stages.push((stage.name.clone(), (stage.ms - last).max(0.0).round() as u32));
+        stages.push((printable(&stage.name), (stage.ms - last).max(0.0).round() as u32));
         last = stage.ms;
     }
     let told = Duration::try_from_secs_f64(last / 1000.0).unwrap_or_default();
     stages.push(("answer".to_owned(), ms(whole.saturating_sub(sandbox + told))));
     stages
+}
+
+/// What a sandbox says of itself, as a short line.
+fn printable(text: &str) -> String {
+    text.chars().filter(char::is_ascii_graphic).take(100).collect()
 }
 
 fn unwanted() -> EngineError {

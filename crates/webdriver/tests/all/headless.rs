@@ -37,7 +37,7 @@ async fn a_headless_browser_is_what_its_shape_says() -> anyhow::Result<()> {
     b6_the_command_line_is_ours(&place, id).await?;
     assert_eq!(page.evaluate("[innerWidth, innerHeight]").await?, json!([1000, 700]));
     the_start_url_is_opened(&place, id, &mut page).await?;
-    e_stealth_holds_in_pages_frames_and_workers(&mut page).await?;
+    stealth_holds_in_pages_frames_and_workers(&mut page).await?;
     policies_are_in_force(&place, id, &mut page).await?;
     b4_a_page_reaches_nothing_of_the_host(&place, id, &mut page).await?;
     pictures_have_the_size_asked_for(&place, id).await?;
@@ -98,7 +98,7 @@ async fn the_start_url_is_opened(place: &Place, id: BrowserId, page: &mut Cdp) -
     Ok(())
 }
 
-async fn e_stealth_holds_in_pages_frames_and_workers(page: &mut Cdp) -> anyhow::Result<()> {
+async fn stealth_holds_in_pages_frames_and_workers(page: &mut Cdp) -> anyhow::Result<()> {
     let frame = format!("frames[0].eval({})", json!(LOOK));
     let worker = format!(
         "new Promise((done, failed) => {{ const w = new Worker('/worker.js');
