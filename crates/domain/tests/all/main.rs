@@ -7,7 +7,6 @@ mod filler;
 mod leases;
 mod plan;
 mod pools;
-mod purity;
 mod sessions_create;
 mod sessions_end;
 mod sessions_node;
