@@ -146,7 +146,9 @@ impl Leases {
             lease,
             until: self.deps.clock.now() + seconds,
         };
-        self.enter(&mut waiting).await?;
+        if let Err(error) = self.enter(&mut waiting).await {
+            return Err(self.out_of_line(ticket, error).await);
+        }
         Ok(Acquired::Waiting(Box::new(waiting)))
     }
 
@@ -184,8 +186,26 @@ impl Leases {
     /// Waits in line to its end: a browser, or the time is up. Never answers [`Acquired::Waiting`].
     ///
     /// # Errors
-    /// See [`AcquireError`]; the caller is out of the line then.
+    /// See [`AcquireError`]; the caller is out of the line then, unless the store cannot be told so: in that case its
+    /// ticket expires.
     pub async fn wait(&self, waiting: &mut Waiting) -> Result<Acquired, AcquireError> {
+        match self.wait_to_the_end(waiting).await {
+            Err(error) => Err(self.out_of_line(waiting.ticket, error).await),
+            done => done,
+        }
+    }
+
+    /// After a failure of the store nobody knows whether the ticket is in line; nobody may get a browser that no caller
+    /// waits for.
+    async fn out_of_line(&self, ticket: TicketId, error: AcquireError) -> AcquireError {
+        if matches!(error, AcquireError::Store(_)) {
+            // What cannot be told now has failed already: the first failure is the one to report.
+            let _ = self.abandon(ticket).await;
+        }
+        error
+    }
+
+    async fn wait_to_the_end(&self, waiting: &mut Waiting) -> Result<Acquired, AcquireError> {
         let mut event = TurnEvent::Look;
         loop {
             let outcome = match event {

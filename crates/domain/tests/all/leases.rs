@@ -269,6 +269,32 @@ async fn a_wait_ends_when_the_pool_goes_or_the_name_is_taken() {
 }
 
 #[tokio::test]
+async fn a_wait_that_the_store_breaks_off_leaves_no_ticket_and_no_lease_behind() {
+    let (mut world, _) = busy([]);
+    let rows = world.keep_sessions([leased_session(1)]);
+    world.line.expect_outcome().times(1).returning(|_| Err(store_down()));
+    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
+    world.closes(session_id(1), EndReason::Undelivered);
+    world.wakes(1);
+    let casement = world.build();
+    let mut waiting = in_line(&casement).await;
+    assert!(matches!(casement.leases.wait(&mut waiting).await, Err(AcquireError::Store(_))));
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::Undelivered)]);
+}
+
+#[tokio::test]
+async fn a_place_that_was_perhaps_taken_is_left_again() {
+    let mut world = World::default();
+    world.has_pool(pool_of_four());
+    world.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
+    world.turns.expect_expect().returning(|_| Box::new(MockTurn::new()));
+    world.line.expect_enter().times(1).returning(|_, _| Err(store_down()));
+    world.line.expect_leave().times(1).returning(|_| Err(store_down()));
+    let error = world.build().leases.acquire(&scope(), "warm", patient()).await.err().expect("the store is down");
+    assert!(matches!(error, AcquireError::Store(_)), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_caller_that_is_gone_leaves_the_line() {
     let mut world = World::default();
     world.line.expect_leave().times(1).returning(|_| Ok(Outcome::Gone));
