@@ -5,7 +5,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use async_trait::async_trait;
 use rustix::fs::{Mode, OFlags};
 use tokio::net::UnixListener;
 
@@ -13,7 +12,6 @@ use tokio::net::UnixListener;
 const SOCKET: &str = "egress.sock";
 
 /// Serves the way out of sandboxes.
-#[async_trait]
 pub trait EgressPort: Send + Sync {
     /// Serves the browser `session` on `listener` until [`EgressPort::close`]. Begins at once and does not block.
     fn serve(&self, session: &str, listener: UnixListener);

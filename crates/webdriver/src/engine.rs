@@ -46,7 +46,6 @@ impl Engine {
     ///
     /// # Errors
     /// What this host lacks for making sandboxes.
-    #[expect(clippy::unused_async, reason = "callers are async, and looking at the host may come to need it")]
     pub async fn new(config: EngineConfig, egress: Arc<dyn EgressPort>) -> Result<Self, EngineSetupError> {
         // Absolute from here on: the host keeps its own name for it.
         let root = std::path::absolute(&config.data_dir).map_err(EngineSetupError::DataDir)?.join("sandboxes");
@@ -90,7 +89,6 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::NotRunning`].
-    #[expect(clippy::unused_async, reason = "where the path comes from is no business of callers")]
     pub async fn cdp_path(&self, id: BrowserId) -> Result<String, EngineError> {
         Ok(self.running(id)?.cdp_path.clone())
     }

@@ -35,7 +35,8 @@ pub(crate) fn failed(fault: EngineFault, message: impl Into<String>) -> EngineEr
     EngineError::Failed { fault, message: shorten(message.into()) }
 }
 
-fn shorten(text: String) -> String {
+/// As much of a text as is shown.
+pub(crate) fn shorten(text: String) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,

@@ -7,6 +7,7 @@ use casement_agent::protocol::{Event, ExitReason};
 
 use crate::engine::{Engine, Inner};
 use crate::events::{EngineEvent, What, Why};
+use crate::fault;
 use crate::running::Running;
 
 /// How often an agent that lives may break off its events before it counts as gone, and how long it is waited for.
@@ -32,7 +33,9 @@ impl Engine {
 }
 
 fn report(inner: &Weak<Inner>, running: &Running, why: Why, detail: &str) {
-    tracing::warn!(browser = %running.id, ?why, detail, "a browser is gone");
+    // What Chromium itself wrote comes after the first part, and may hold what its pages are about.
+    let how = detail.split(';').next().unwrap_or_default();
+    tracing::warn!(browser = %running.id, ?why, how = fault::shorten(how.to_owned()), "a browser is gone");
     if let Some(inner) = inner.upgrade() {
         inner.listeners.tell(EngineEvent { browser: running.id, what: What::Exited(why) });
     }

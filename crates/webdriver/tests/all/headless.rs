@@ -48,7 +48,7 @@ async fn a_headless_browser_is_what_its_shape_says() -> anyhow::Result<()> {
     let mut page = Cdp::attach(&place.engine, id).await?;
     assert_eq!(page.evaluate("[innerWidth, innerHeight]").await?, json!([640, 480]));
     assert_eq!(png_size(&place.engine.screenshot(id, None).await?)?, (640, 480));
-    i5_a_stopped_page_is_not_handed_out(&place, id).await?;
+    i5_a_stopped_page_or_agent_is_not_handed_out(&place, id).await?;
 
     let mut events = place.engine.events();
     let (first, second) = tokio::join!(place.engine.end(id), place.engine.end(id));
@@ -184,19 +184,27 @@ async fn webdriver_attaches_and_leaves_the_browser(place: &Place, id: BrowserId)
     Ok(())
 }
 
-async fn i5_a_stopped_page_is_not_handed_out(place: &Place, id: BrowserId) -> anyhow::Result<()> {
-    let renderers = processes(&place.engine, id, |line| line.contains("--type=renderer")).await?;
-    assert!(!renderers.is_empty());
-    for pid in &renderers {
+async fn i5_a_stopped_page_or_agent_is_not_handed_out(place: &Place, id: BrowserId) -> anyhow::Result<()> {
+    let refused = hand_out_while_stopped(place, id, "--type=renderer").await?;
+    assert!(matches!(refused, Err(EngineError::Failed { fault: EngineFault::BrowserHung, .. })), "{refused:?}");
+    let refused = hand_out_while_stopped(place, id, "/run/casement/program").await?;
+    assert!(matches!(refused, Err(EngineError::Timeout { .. })), "{refused:?}");
+    Ok(place.engine.hand_out(id, None).await?)
+}
+
+/// What a hand-out answers, in time, while those processes stand still whose command line contains `word`.
+async fn hand_out_while_stopped(place: &Place, id: BrowserId, word: &str) -> anyhow::Result<Result<(), EngineError>> {
+    let pids = processes(&place.engine, id, |line| line.contains(word)).await?;
+    assert!(!pids.is_empty(), "{word}");
+    for pid in &pids {
         signal(*pid, Signal::STOP)?;
     }
     let began = Instant::now();
-    let refused = place.engine.hand_out(id, None).await;
+    let answer = place.engine.hand_out(id, None).await;
     let took = began.elapsed();
-    for pid in &renderers {
+    for pid in &pids {
         signal(*pid, Signal::CONT)?;
     }
-    assert!(matches!(refused, Err(EngineError::Failed { fault: EngineFault::BrowserHung, .. })), "{refused:?}");
     assert!(took < Duration::from_millis(2500), "{took:?}");
-    Ok(place.engine.hand_out(id, None).await?)
+    Ok(answer)
 }
