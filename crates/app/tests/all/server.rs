@@ -28,6 +28,25 @@ fn sessions_and_their_addresses_outlive_a_server_that_is_stopped() -> anyhow::Re
 }
 
 #[test]
+fn a_session_and_its_page_outlive_a_server_that_is_killed() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    let mut server = Server::start(Options::reaching(&pages))?;
+    let session = server.headless()?;
+    let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = client.page()?;
+    client.open(&page, &pages.url("/form"))?;
+
+    server.kill()?;
+    server.restart()?;
+
+    let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = client.page()?;
+    assert_eq!(client.evaluate(&page, "document.title")?, "A form");
+    assert_eq!(server.get(&format!("/browsers/{}", session.id()))?.json()?["cdp_ws_url"], session.0["cdp_ws_url"]);
+    Ok(())
+}
+
+#[test]
 fn the_first_key_opens_the_api_and_none_does_not() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
 

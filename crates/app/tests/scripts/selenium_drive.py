@@ -21,7 +21,7 @@ options.enable_bidi = True
 driver = webdriver.Remote(remote, options=options)
 saw = {}
 try:
-    saw["websocket"] = driver.capabilities["webSocketUrl"].split("?")[0]
+    saw["websocket"] = driver.capabilities["webSocketUrl"].split("/session/")[0]
     driver.get(pages + "/form")
     driver.find_element(By.ID, "name").send_keys("Ada")
     driver.find_element(By.ID, "press").click()

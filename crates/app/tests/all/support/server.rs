@@ -32,13 +32,13 @@ const SHOWN: usize = 120;
 /// A server that was dead already is started once more, since only a server ends sandboxes.
 const WATCHDOG: &str = r#"
 read -r cleaned && exit 0
-stop() { "$1" stop --end-sessions --data-dir "$2" 2>/dev/null; }
-if ! stop "$1" "$2"; then
-  "$1" serve --listen 127.0.0.1:0 --data-dir "$2" --no-default-pool >/dev/null 2>&1 &
-  for try in $(seq 300); do stop "$1" "$2" && break; sleep 0.1; done
+stop() { "$PROGRAM" stop --end-sessions --data-dir "$ROOT/data" 2>/dev/null; }
+if ! stop; then
+  "$PROGRAM" serve --listen 127.0.0.1:0 --data-dir "$ROOT/data" --no-default-pool >/dev/null 2>&1 &
+  for try in $(seq 300); do stop && break; sleep 0.1; done
   wait
 fi
-rm -rf "$3"
+rm -rf "$ROOT"
 "#;
 
 /// How a server is started.
@@ -48,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) egress_allow: Vec<String>,
     /// Whether the first start makes the pool `default` of two headless browsers. Two browsers cost seconds of two cores.
     pub(crate) default_pool: bool,
+    /// How many browsers of each common shape wait for `POST /browsers`.
+    pub(crate) spares: u32,
     /// Further flags of `casement serve`.
     pub(crate) flags: Vec<String>,
     /// Further variables. The test's own `CASEMENT_…` are not handed on.
@@ -98,8 +100,10 @@ impl Server {
         let open = Permissions::from_mode(0o711);
         let root = tempfile::Builder::new().prefix("casement-e2e-").permissions(open).tempdir_in("/tmp")?;
         let watchdog = Command::new("sh")
-            .args(["-c", WATCHDOG, "casement-e2e-watchdog", PROGRAM])
-            .args([&root.path().join("data"), root.path()])
+            .args(["-c", WATCHDOG])
+            // Not as arguments: it would be found as something that the server left.
+            .env("PROGRAM", PROGRAM)
+            .env("ROOT", root.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .process_group(0)
@@ -238,7 +242,8 @@ impl Server {
 
     /// Starts the program and reads where it listens.
     fn begin(&mut self) -> anyhow::Result<()> {
-        let mut command = self.command(&["serve", "--listen", &self.address.to_string()]);
+        let spares = self.options.spares.to_string();
+        let mut command = self.command(&["serve", "--listen", &self.address.to_string(), "--spares", &spares]);
         for allowed in &self.options.egress_allow {
             command.args(["--egress-allow", allowed]);
         }

@@ -18,7 +18,7 @@ impl Shared {
     pub(crate) fn get() -> &'static Self {
         SHARED.get_or_init(|| {
             let pages = Pages::start().unwrap();
-            let server = Server::start(Options { default_pool: true, ..Options::reaching(&pages) });
+            let server = Server::start(Options { default_pool: true, spares: 1, ..Options::reaching(&pages) });
             let server = server.unwrap_or_else(|error| panic!("the shared server does not start: {error:#}"));
             Self { server, pages }
         })
