@@ -1,7 +1,10 @@
 //! Connections to the database: one bounded pool, every call named, measured and bounded in time.
 
 use std::fmt;
+use std::pin::pin;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::ConnectionError;
@@ -18,12 +21,14 @@ use casement_domain::page::Page;
 
 use crate::error::{CallError, Unreachable};
 
-/// How long a call waits for a free connection.
-const WAIT_LIMIT: Duration = Duration::from_secs(2);
+/// How long a call waits for a free connection while no other call comes to its end: then the database is gone.
+const WAIT_LIMIT: Duration = Duration::from_millis(1500);
+/// How long a call waits at most for a free connection while others do come to their end: then it is only busy.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How long opening a connection may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// How long a whole call may take, the wait for a connection included, before it counts as unavailable.
-const CALL_LIMIT: Duration = Duration::from_secs(5);
+/// How long the work on a connection may take. With the wait before it, five seconds if the database is gone.
+const WORK_LIMIT: Duration = Duration::from_millis(3500);
 /// When the server itself gives a statement up that nobody waits for any more.
 const SERVER_OPTIONS: &str = "-c statement_timeout=10000 -c idle_in_transaction_session_timeout=30000 -c timezone=UTC";
 
@@ -119,6 +124,8 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
 #[derive(Clone)]
 pub struct Database {
     pool: Pool<AsyncPgConnection>,
+    /// How many calls came to a good end, to tell a busy database from one that is gone.
+    answered: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for Database {
@@ -142,14 +149,16 @@ impl Database {
         manager.recycling_method = RecyclingMethod::Fast;
         manager.custom_setup = Box::new(move |_url| {
             let connecting = connecting.clone();
-            let opening = main.spawn(async move { connect(&connecting).await });
+            let slow = |_elapsed| ConnectionError::BadConnection("no answer to the greeting".to_owned());
+            let opening = async move { tokio::time::timeout(CONNECT_LIMIT, connect(&connecting)).await.map_err(slow)? };
+            let opening = main.spawn(opening);
             let joined = async move { opening.await.map_err(|e| ConnectionError::BadConnection(e.to_string()))? };
             joined.boxed()
         });
         let manager = AsyncDieselConnectionManager::new_with_config(String::new(), manager);
         // Building fails only where a time limit is set without a runtime for it; ours stand around the call.
         let pool = Pool::builder(manager).max_size(config.connections).build().unwrap_or_else(|e| unreachable!("{e}"));
-        Self { pool }
+        Self { pool, answered: Arc::default() }
     }
 
     /// Does one named piece of work on a connection: measured under its name, ended after its time limit.
@@ -159,10 +168,7 @@ impl Database {
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
         let started = Instant::now();
-        let answer = match tokio::time::timeout(CALL_LIMIT, self.attempt(work)).await {
-            Ok(answer) => answer,
-            Err(_elapsed) => Err(CallError::Unreachable(Unreachable::TooSlow(CALL_LIMIT))),
-        };
+        let answer = self.attempt(work).await;
         let outcome = answer.as_ref().map_or_else(CallError::label, |_| "ok");
         metrics::histogram!("casement_database_call_seconds", "operation" => operation, "outcome" => outcome)
             .record(started.elapsed().as_secs_f64());
@@ -177,16 +183,37 @@ impl Database {
         &self,
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
-        let waiting = tokio::time::timeout(WAIT_LIMIT, self.pool.get());
-        let mut connection = match waiting.await {
-            Ok(Ok(connection)) => Guard::new(connection),
-            Ok(Err(error)) => return Err(CallError::Unreachable(Unreachable::NoConnection(error.to_string()))),
-            Err(_elapsed) => return Err(CallError::Unreachable(Unreachable::NoneFree(WAIT_LIMIT))),
+        let mut connection = Guard(Some(self.connection().await?));
+        let answer = match tokio::time::timeout(WORK_LIMIT, work(connection.get())).await {
+            Ok(answer) => answer,
+            Err(_elapsed) => return Err(CallError::Unreachable(Unreachable::TooSlow(WORK_LIMIT))),
         };
-        let answer = work(connection.get()).await;
         // Only now: a call that was cut off in between leaves a connection that may still be busy with it.
         connection.release();
+        if answer.is_ok() {
+            self.answered.fetch_add(1, Ordering::Relaxed);
+        }
         answer
+    }
+
+    async fn connection(&self) -> Result<Pooled, CallError> {
+        let started = Instant::now();
+        // One future over all rounds, so that the call keeps its place among those who wait.
+        let mut getting = pin!(self.pool.get());
+        let mut answered = self.answered.load(Ordering::Relaxed);
+        loop {
+            match tokio::time::timeout(WAIT_LIMIT, &mut getting).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) => return Err(CallError::Unreachable(Unreachable::NoConnection(error.to_string()))),
+                Err(_elapsed) => {
+                    let now_answered = self.answered.load(Ordering::Relaxed);
+                    if now_answered == answered || started.elapsed() > LONGEST_WAIT {
+                        return Err(CallError::Unreachable(Unreachable::NoneFree(started.elapsed())));
+                    }
+                    answered = now_answered;
+                }
+            }
+        }
     }
 
     /// As [`call`](Self::call), with the work in one transaction: committed if it succeeds, else rolled back.
@@ -257,10 +284,6 @@ type Pooled = diesel_async::pooled_connection::deadpool::Object<AsyncPgConnectio
 struct Guard(Option<Pooled>);
 
 impl Guard {
-    fn new(connection: Pooled) -> Self {
-        Self(Some(connection))
-    }
-
     fn get(&mut self) -> &mut AsyncPgConnection {
         match &mut self.0 {
             Some(connection) => connection,

@@ -30,9 +30,9 @@ pub(crate) enum CallError {
 pub(crate) enum Unreachable {
     #[error("no connection: {0}")]
     NoConnection(String),
-    #[error("no connection was free within {} s", .0.as_secs())]
+    #[error("no connection was free within {} ms", .0.as_millis())]
     NoneFree(Duration),
-    #[error("no answer within {} s", .0.as_secs())]
+    #[error("no answer within {} ms", .0.as_millis())]
     TooSlow(Duration),
 }
 

@@ -8,6 +8,8 @@
 //! whoever has entered the line looks while holding it too. So either the look sees the browser, or the other one sees
 //! the ticket: no browser is left idle beside a caller who waits.
 
+mod statements;
+
 use async_trait::async_trait;
 use casement_domain::node::Node;
 use casement_domain::pool::{Entered, LeaseRequest, Outcome, Place, TakenNow, WaitingLine};
@@ -25,11 +27,8 @@ use crate::database::Database;
 use crate::error::CallError;
 use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
+use statements::{GiveOne, TakeNow, pg_advisory_xact_lock, pg_notify};
 
-/// Leases an idle browser to a session of the caller's if nobody is in line.
-const TAKE_NOW: &str = include_str!("line/take_now.sql");
-/// Gives one idle browser to the first in line.
-const GIVE_ONE: &str = include_str!("line/give_one.sql");
 /// Long past its end a ticket has nobody who could ask for it.
 const FORGET: &str =
     "DELETE FROM pool_waiters WHERE node_id = $1 AND outcome IS NULL AND expires_at < now() - interval '1 hour'";
@@ -62,15 +61,15 @@ impl PgWaitingLine {
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let name = lease.name.as_ref().map(|name| name.as_str());
-            let start_url = lease.start_url.as_ref().map(|url| url.as_str());
-            let taking = diesel::sql_query(TAKE_NOW).bind::<sql_types::Uuid, _>(uuid(pool.ulid()));
-            let taking = taking.bind::<sql_types::Uuid, _>(uuid(lease.session.ulid()));
-            let taking = taking.bind::<sql_types::Nullable<sql_types::Text>, _>(name);
-            let taking = taking.bind::<sql_types::Nullable<sql_types::Text>, _>(start_url);
-            let taking = taking.bind::<sql_types::Jsonb, _>(tags_value(&lease.tags));
-            let taking = taking.bind::<sql_types::Timestamptz, _>(now);
-            let taking = taking.bind::<sql_types::Timestamptz, _>(now - Node::LOST_AFTER);
+            let taking = TakeNow {
+                pool: uuid(pool.ulid()),
+                session: uuid(lease.session.ulid()),
+                name: lease.name.as_ref().map(|name| name.as_str()),
+                start_url: lease.start_url.as_ref().map(|url| url.as_str()),
+                tags: tags_value(&lease.tags),
+                now,
+                heartbeats_after: now - Node::LOST_AFTER,
+            };
             let taken = taking.get_result::<SessionRow>(connection).await.optional().map_err(CallError::from);
             match taken {
                 Ok(Some(row)) => Ok(TakenNow::Leased(Box::new(Session::try_from(row)?))),
@@ -100,8 +99,7 @@ impl PgWaitingLine {
 
 /// Holds the pool's line until the transaction ends. To be called before any row is touched.
 pub(crate) async fn hold(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<(), CallError> {
-    let holding = diesel::sql_query("SELECT pg_advisory_xact_lock($1)");
-    holding.bind::<sql_types::BigInt, _>(lock_number(pool)).execute(connection).await?;
+    diesel::select(pg_advisory_xact_lock(lock_number(pool))).execute(connection).await?;
     Ok(())
 }
 
@@ -116,26 +114,23 @@ pub(crate) async fn pool_lives(connection: &mut AsyncPgConnection, pool: PoolId)
     Ok(diesel::select(exists(row)).get_result(connection).await?)
 }
 
-#[derive(QueryableByName)]
-struct Given {
-    #[diesel(sql_type = sql_types::Uuid)]
-    ticket: Uuid,
-    #[diesel(sql_type = sql_types::Uuid)]
-    node: Uuid,
-}
-
 /// Gives idle browsers to those in line, the first first, until one of both is used up; the line is held.
 pub(crate) async fn hand_over(
     connection: &mut AsyncPgConnection,
     pool: PoolId,
     at: OffsetDateTime,
 ) -> Result<(), CallError> {
+    let id = uuid(pool.ulid());
+    let give = GiveOne { pool: id, now: at, heartbeats_after: at - Node::LOST_AFTER };
     loop {
-        let giving = diesel::sql_query(GIVE_ONE).bind::<sql_types::Uuid, _>(uuid(pool.ulid()));
-        let giving =
-            giving.bind::<sql_types::Timestamptz, _>(at).bind::<sql_types::Timestamptz, _>(at - Node::LOST_AFTER);
-        match giving.get_result::<Given>(connection).await.optional()? {
-            Some(given) => tell(connection, given.node, given.ticket).await?,
+        let idle = browsers::table.filter(browsers::pool_id.eq(id)).filter(browsers::state.eq("idle"));
+        let waiting = pool_waiters::table.filter(pool_waiters::pool_id.eq(id)).filter(pool_waiters::outcome.is_null());
+        // Mostly one of the two is absent, and this is the cheaper question.
+        if !diesel::select(exists(idle).and(exists(waiting))).get_result::<bool>(connection).await? {
+            return Ok(());
+        }
+        match (&give).get_result::<(Uuid, Uuid)>(connection).await.optional()? {
+            Some((ticket, node)) => tell(connection, node, ticket).await?,
             None => return Ok(()),
         }
     }
@@ -156,8 +151,8 @@ pub(crate) async fn dissolve(connection: &mut AsyncPgConnection, pool: PoolId) -
 /// Sends the news when the transaction commits.
 async fn tell(connection: &mut AsyncPgConnection, node: Uuid, ticket: Uuid) -> Result<(), CallError> {
     let channel = node_channel(NodeId::from_ulid(ulid(node)));
-    let telling = diesel::sql_query("SELECT pg_notify($1, $2)").bind::<sql_types::Text, _>(channel);
-    telling.bind::<sql_types::Text, _>(TicketId::from_ulid(ulid(ticket)).to_string()).execute(connection).await?;
+    let payload = TicketId::from_ulid(ulid(ticket)).to_string();
+    diesel::select(pg_notify(channel, payload)).execute(connection).await?;
     Ok(())
 }
 

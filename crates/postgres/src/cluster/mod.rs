@@ -249,10 +249,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ClusterError::DidNotStop`] if it is still there after half a minute and an immediate shutdown.
-    pub async fn stop(mut self) -> Result<(), ClusterError> {
-        if let Some(keeper) = self.log_keeper.take() {
-            keeper.abort();
-        }
+    pub async fn stop(self) -> Result<(), ClusterError> {
         let (pid, data_dir) = (self.pid, self.data_dir.clone());
         tracing::info!(pid, "stopping the private PostgreSQL");
         let socket_dir = self.socket_dir.clone();
@@ -296,6 +293,14 @@ impl Cluster {
         drop(client);
         driving.abort();
         Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(keeper) = &self.log_keeper {
+            keeper.abort();
+        }
     }
 }
 

@@ -56,6 +56,15 @@ async fn a_server_that_hangs_is_unavailable_within_five_seconds() -> TestResult 
     Ok(())
 }
 
+/// Far more callers than connections: all are served, in a time that no single call may take.
+#[tokio::test]
+async fn a_busy_database_is_waited_for() -> TestResult {
+    let db = TestDatabase::fresh().await?;
+    let database = Database::new(&db.config().clone().with_connections(1));
+    futures_util::future::try_join_all((0..5000).map(|_| database.ping())).await?;
+    Ok(())
+}
+
 /// A web worker has a runtime of its own, which may end while the connection lives on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_outlives_the_runtime_that_asked_for_it() -> TestResult {

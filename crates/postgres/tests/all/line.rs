@@ -64,18 +64,8 @@ async fn hundreds_of_acquires_at_once_never_get_one_browser_twice() -> TestResul
     for n in 1..=BROWSERS {
         world.ready(n, fence).await?;
     }
-    let acquires = (1..=300).map(|n| {
-        let world = &world;
-        async move {
-            loop {
-                match world.line.take_now(pool.id, &lease(n), NOON).await {
-                    // So many callers for sixteen connections: some are told to come again.
-                    Err(StoreError::Unavailable { .. }) => tokio::task::yield_now().await,
-                    done => return done,
-                }
-            }
-        }
-    });
+    let leases: Vec<LeaseRequest> = (1..=300).map(lease).collect();
+    let acquires = leases.iter().map(|lease| world.line.take_now(pool.id, lease, NOON));
     let mut browsers = HashSet::new();
     let mut leased = 0;
     for taken in try_join_all(acquires).await? {

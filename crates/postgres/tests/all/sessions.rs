@@ -100,22 +100,12 @@ async fn a6_the_limit_is_met_exactly_by_two_hundred_reservations_at_once() -> Te
     let caps = Caps { concurrent_sessions: Some(17), ..Caps::default() };
     let world = World::of(Organization { caps, ..testing::organization() }).await?;
     let drafts: Vec<Session> = (1..=200).map(starting).collect();
-    let created = try_join_all(drafts.iter().map(|draft| patient(&world.sessions, draft))).await?;
+    let created = try_join_all(drafts.iter().map(|draft| create(&world.sessions, draft))).await?;
     assert_eq!(created.iter().filter(|created| **created == Created::Yes).count(), 17);
     let refused = |created: &Created| matches!(created, Created::LimitExceeded(refused) if refused.limit == Limit::OrganizationSessions && refused.used == 17);
     assert_eq!(created.iter().filter(|created| refused(created)).count(), 183);
     assert_eq!(world.sessions.of_node(testing::node_id()).await?.len(), 17);
     Ok(())
-}
-
-/// Two hundred callers for sixteen connections: some are told to come again, as a client would be.
-async fn patient(sessions: &PgSessions, draft: &Session) -> Result<Created, Fault> {
-    loop {
-        match sessions.create(testing::organization_id(), draft, None).await {
-            Err(StoreError::Unavailable { .. }) => tokio::task::yield_now().await,
-            done => return Ok(done?),
-        }
-    }
 }
 
 #[tokio::test]
