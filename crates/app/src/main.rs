@@ -7,6 +7,7 @@ mod egress;
 mod first_start;
 mod keys;
 mod loops;
+mod postmaster;
 mod serve;
 mod settings;
 mod short_path;

@@ -86,7 +86,8 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
     let (orders, mut ordered) = mpsc::channel(4);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let store = Store::open(data_dir.path(), settings.database_url.as_deref()).await?;
+    let mut store = Store::open(data_dir.path(), settings.database_url.as_deref()).await?;
+    let postmaster = store.watch(data_dir.path());
     let running = Running::start(&settings, &data_dir, &store, listener).await?;
     stop::hear(data_dir.path(), orders)?;
     running.announce(&data_dir)?;
@@ -98,7 +99,10 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
     };
     info!(?order, "stopping");
     running.stop(order).await;
-    store.stop().await?;
+    store.database.close();
+    if let Some(postmaster) = postmaster {
+        postmaster.stop().await?;
+    }
     info!("stopped");
     Ok(())
 }

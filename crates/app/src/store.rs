@@ -7,6 +7,7 @@ use casement_postgres::cluster::Origin;
 use casement_postgres::{Cluster, ClusterConfig, Database, DatabaseConfig, migrate};
 use tracing::info;
 
+use crate::postmaster::Postmaster;
 use crate::settings;
 
 /// The private cluster's place in the data directory.
@@ -43,13 +44,10 @@ impl Store {
         Self::open(&settings.data_dir.path()?, settings.database_url.as_deref()).await
     }
 
-    /// Closes it at the end of the server, and stops the private cluster, whoever started it.
-    pub(crate) async fn stop(self) -> anyhow::Result<()> {
-        self.database.close();
-        match self.cluster {
-            Some(cluster) => Ok(cluster.stop().await?),
-            None => Ok(()),
-        }
+    /// Keeps the private cluster running from now on, for a server. The result ends it, whoever started it.
+    pub(crate) fn watch(&mut self, data_dir: &Path) -> Option<Postmaster> {
+        let config = ClusterConfig::new(data_dir.join(CLUSTER));
+        self.cluster.take().map(|cluster| Postmaster::watch(cluster, config))
     }
 
     /// Closes it; stops the private cluster if this process started it.

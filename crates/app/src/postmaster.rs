@@ -1,0 +1,73 @@
+//! Keeps the private PostgreSQL running for as long as the server does: whoever ends its postmaster (a person, the
+//! kernel for want of memory) costs callers some seconds and not the service.
+
+use std::time::Duration;
+
+use casement_postgres::{Cluster, ClusterConfig};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The private cluster, started again whenever its postmaster has ended by itself.
+pub(crate) struct Postmaster {
+    stop: CancellationToken,
+    watch: JoinHandle<Cluster>,
+}
+
+impl Postmaster {
+    /// Watches over `cluster`, which was started with `config`.
+    pub(crate) fn watch(cluster: Cluster, config: ClusterConfig) -> Self {
+        let stop = CancellationToken::new();
+        let watch = tokio::spawn(keep(cluster, config, stop.clone()));
+        Self { stop, watch }
+    }
+
+    /// Stops the cluster for good.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        Ok(self.watch.await?.stop().await?)
+    }
+}
+
+async fn keep(mut cluster: Cluster, config: ClusterConfig, stop: CancellationToken) -> Cluster {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return cluster,
+            () = ended(cluster.pid()) => warn!("the private PostgreSQL has ended by itself; starting it again"),
+        }
+        match Cluster::start(config.clone()).await {
+            Ok(started) => {
+                info!(pid = started.pid(), "the private PostgreSQL runs again");
+                cluster = started;
+                pause = FIRST_PAUSE;
+            }
+            Err(error) => {
+                warn!(%error, retry_in = ?pause, "the private PostgreSQL does not start");
+                tokio::select! {
+                    () = stop.cancelled() => return cluster,
+                    () = tokio::time::sleep(pause) => {}
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Returns when the process has ended. The kernel tells; nothing is polled.
+async fn ended(pid: i32) {
+    let Some(Ok(handle)) = Pid::from_raw(pid).map(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK)) else { return };
+    #[expect(deprecated, reason = "the new constructor is unsafe; an `OwnedFd` keeps what it asks for: it stays open")]
+    let handle = AsyncFd::with_interest(handle, Interest::READABLE);
+    match handle {
+        Ok(handle) => drop(handle.readable().await),
+        // A start finds a postmaster that runs and takes it up, so looking once too often does no harm.
+        Err(_) => tokio::time::sleep(LONGEST_PAUSE).await,
+    }
+}
