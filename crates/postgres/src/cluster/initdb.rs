@@ -13,7 +13,7 @@ pub(crate) enum Durability {
     /// It must.
     Durable,
     /// A throwaway cluster of the tests: speed is worth more.
-    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only the throwaway clusters of tests"))]
+    #[cfg(feature = "testing")]
     Throwaway,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn initdb(
     command.arg("--pgdata").arg(&unfinished).arg("--username").arg(ROLE);
     command.args(["--encoding=UTF8", "--auth-local=trust", "--auth-host=reject", "--no-instructions"]);
     command.arg(format!("--locale={}", locale()));
-    if durability == Durability::Throwaway {
+    if durability != Durability::Durable {
         command.arg("--no-sync");
     }
     let printed = command.output().on("running initdb for", &unfinished)?;

@@ -21,8 +21,12 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 
 pub use account::Account;
 pub use binaries::{Binaries, MINIMUM_MAJOR};
-pub(crate) use initdb::{Durability, initdb, write_configuration};
-pub(crate) use postmaster::{PidFile, stop as stop_postmaster};
+#[cfg(feature = "testing")]
+pub(crate) use initdb::write_configuration;
+pub(crate) use initdb::{Durability, initdb};
+pub(crate) use postmaster::PidFile;
+#[cfg(feature = "testing")]
+pub(crate) use postmaster::stop as stop_postmaster;
 
 /// The database role that owns everything in a private cluster.
 pub const ROLE: &str = "casement";
