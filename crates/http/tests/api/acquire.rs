@@ -1,0 +1,239 @@
+//! Acquire: answers, waits, and callers that go away.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use casement_domain::{
+    browser::Started,
+    pool::{Entered, Outcome, TakenNow, Turn, TurnEvent},
+    session::{Created, EndReason, SessionState},
+    store_error::Replaced,
+    testing::{leased_session, pool, session_id},
+};
+use pretty_assertions::assert_eq;
+use serde_json::json;
+use time::OffsetDateTime;
+use tokio::{io::AsyncWriteExt as _, sync::Semaphore};
+
+use super::support::{Key, Ports, TestApi, request};
+
+const PATH: &str = "/browser_pools/x/acquire";
+
+/// Polls until `done`, with a deadline.
+async fn until(what: &str, done: impl Fn() -> bool) {
+    let waited = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), waited).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// A turn that comes when the test says so.
+struct Told(Arc<Semaphore>, TurnEvent);
+
+#[async_trait]
+impl Turn for Told {
+    async fn wait(&mut self, _: OffsetDateTime) -> TurnEvent {
+        self.0.acquire().await.unwrap().forget();
+        self.1
+    }
+}
+
+/// Ports of a pool on which a caller has to wait until `turn` has a permit.
+fn waiting(turn: &Arc<Semaphore>, event: TurnEvent) -> Ports {
+    let mut ports = Ports::default();
+    let turn = turn.clone();
+    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
+    ports.line.expect_enter().returning(|_, _| Ok(Entered::Yes(1)));
+    ports.turns.expect_expect().returning(move |_| Box::new(Told(turn.clone(), event)));
+    ports.engine.expect_hand_out().returning(|_, _| Ok(()));
+    ports.wake.expect_wake().return_const(());
+    ports
+}
+
+fn acquire() -> Vec<u8> {
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    request("POST", PATH, &[&key], "{}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ready_browser_is_answered_at_once() {
+    let mut ports = Ports::default();
+    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.line.expect_take_now().return_once(|_, _, _| Ok(TakenNow::Leased(Box::new(leased_session(1)))));
+    ports.engine.expect_hand_out().returning(|_, _| Ok(()));
+    let reply = TestApi::start(ports).post(PATH, json!({ "name": "n" })).await;
+    assert_eq!(reply.status, 200, "{reply}");
+    assert_eq!(reply.json()["session_id"], session_id(1).to_string());
+    assert_eq!(reply.json()["pool"], json!({ "id": casement_domain::testing::pool_id(1).to_string() }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_will_not_wait_gets_204() {
+    let mut ports = Ports::default();
+    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
+    let reply = TestApi::start(ports).post(PATH, json!({ "acquire_timeout_seconds": 0 })).await;
+    assert_eq!(reply.to_string(), "204\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_ends_with_a_browser_or_204() {
+    for (event, outcome, status) in [
+        (TurnEvent::Look, Outcome::Granted(Box::new(leased_session(1))), 200),
+        (TurnEvent::TimeUp, Outcome::Gone, 204),
+        (TurnEvent::Stopping, Outcome::Gone, 204),
+        (TurnEvent::Look, Outcome::Gone, 404),
+        (TurnEvent::Look, Outcome::NameTaken, 409),
+    ] {
+        let turn = Arc::new(Semaphore::new(1));
+        let mut ports = waiting(&turn, event);
+        ports.line.expect_outcome().times(1).return_once(|_| Ok(Outcome::Waiting));
+        let last = outcome.clone();
+        ports.line.expect_outcome().return_once(move |_| Ok(last));
+        let left = outcome.clone();
+        ports.line.expect_leave().return_once(move |_| Ok(left));
+        let reply = TestApi::start(ports).post(PATH, "").await;
+        assert_eq!(reply.status, status, "{event:?} {outcome:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_wait_is_no_longer_than_the_callers_own_patience() {
+    let turn = Arc::new(Semaphore::new(1));
+    let mut ports = waiting(&turn, TurnEvent::TimeUp);
+    ports.line.expect_outcome().returning(|_| Ok(Outcome::Waiting));
+    ports.line.expect_leave().returning(|_| Ok(Outcome::Gone));
+    ports.line.checkpoint();
+    let until = Arc::new(std::sync::Mutex::new(None));
+    let seen = until.clone();
+    ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
+    ports.line.expect_outcome().returning(|_| Ok(Outcome::Waiting));
+    ports.line.expect_leave().returning(|_| Ok(Outcome::Gone));
+    ports.line.expect_enter().returning(move |place, now| {
+        *seen.lock().unwrap() = Some(place.expires_at - now);
+        Ok(Entered::Yes(1))
+    });
+    let api = TestApi::start(ports);
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let reply = api.request("POST", PATH, &[&key, "X-Stainless-Read-Timeout: 10"], "").await;
+    assert_eq!(reply.status, 204);
+    // 8 seconds of waiting, and the half minute by which a ticket outlives its wait.
+    assert_eq!(*until.lock().unwrap(), Some(time::Duration::seconds(38)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_hangs_up_leaves_the_line_at_once() {
+    let turn = Arc::new(Semaphore::new(0));
+    let (asked, left) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut ports = waiting(&turn, TurnEvent::Look);
+    let asking = asked.clone();
+    ports.line.expect_outcome().returning(move |_| {
+        asking.store(true, Ordering::SeqCst);
+        Ok(Outcome::Waiting)
+    });
+    let leaving = left.clone();
+    ports.line.expect_leave().returning(move |_| {
+        leaving.fetch_add(1, Ordering::SeqCst);
+        Ok(Outcome::Gone)
+    });
+    let api = TestApi::start(ports);
+    let mut stream = api.connect().await;
+    stream.write_all(&acquire()).await.unwrap();
+    until("in line", || asked.load(Ordering::SeqCst)).await;
+    assert_eq!(left.load(Ordering::SeqCst), 0);
+    drop(stream);
+    until("left", || left.load(Ordering::SeqCst) == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_granted_to_a_caller_that_hung_up_goes_back() {
+    let turn = Arc::new(Semaphore::new(0));
+    let (asked, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut ports = waiting(&turn, TurnEvent::Look);
+    let asking = asked.clone();
+    ports.line.expect_outcome().returning(move |_| {
+        asking.store(true, Ordering::SeqCst);
+        Ok(Outcome::Waiting)
+    });
+    ports.line.expect_leave().returning(|_| Ok(Outcome::Granted(Box::new(leased_session(1)))));
+    ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
+    let ended = back.clone();
+    ports.sessions.expect_end().returning(move |_, next| {
+        ended.store(next.state == SessionState::Ended(EndReason::Undelivered), Ordering::SeqCst);
+        Ok(Replaced::Yes)
+    });
+    let api = TestApi::start(ports);
+    let mut stream = api.connect().await;
+    stream.write_all(&acquire()).await.unwrap();
+    until("in line", || asked.load(Ordering::SeqCst)).await;
+    drop(stream);
+    until("given back", || back.load(Ordering::SeqCst)).await;
+}
+
+/// The hand-over is under way when the caller goes: the browser is asked whether it answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hang_up_at_the_very_moment_of_hand_over_gives_the_browser_back() {
+    let (reached, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut ports = Ports::default();
+    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    let taking = reached.clone();
+    ports.line.expect_take_now().return_once(move |_, _, _| {
+        taking.store(true, Ordering::SeqCst);
+        // On a thread of the work's own runtime, so the server goes on meanwhile.
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(TakenNow::Leased(Box::new(leased_session(1))))
+    });
+    ports.engine.expect_hand_out().returning(|_, _| Ok(()));
+    ports.wake.expect_wake().return_const(());
+    ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
+    let ended = back.clone();
+    ports.sessions.expect_end().returning(move |_, next| {
+        ended.store(next.state == SessionState::Ended(EndReason::Undelivered), Ordering::SeqCst);
+        Ok(Replaced::Yes)
+    });
+    let api = TestApi::start(ports);
+    let mut stream = api.connect().await;
+    stream.write_all(&acquire()).await.unwrap();
+    until("taking", || reached.load(Ordering::SeqCst)).await;
+    drop(stream);
+    until("given back", || back.load(Ordering::SeqCst)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_created_for_a_caller_that_hung_up_ends() {
+    let (reached, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut ports = Ports::default();
+    ports.spares.expect_take().returning(|_| None);
+    ports.sessions.expect_create().returning(|_, _, _| Ok(Created::Yes));
+    ports.sessions.expect_activate().returning(|_, _, _| Ok(Replaced::Yes));
+    let starting = reached.clone();
+    ports.engine.expect_start().returning(move |_| {
+        starting.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(Started::default())
+    });
+    ports.sessions.expect_find().returning(|_| Ok(Some(casement_domain::testing::session(1))));
+    let ending = ended.clone();
+    ports.sessions.expect_end().returning(move |_, next| {
+        ending.store(next.state == SessionState::Ended(EndReason::Undelivered), Ordering::SeqCst);
+        Ok(Replaced::Yes)
+    });
+    ports.engine.expect_end().returning(|_| Ok(()));
+    ports.browsers.expect_forget().returning(|_| Ok(()));
+    let api = TestApi::start(ports);
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let mut stream = api.connect().await;
+    stream.write_all(&request("POST", "/browsers", &[&key], "{}")).await.unwrap();
+    until("starting", || reached.load(Ordering::SeqCst)).await;
+    drop(stream);
+    until("ended", || ended.load(Ordering::SeqCst)).await;
+}

@@ -1,0 +1,144 @@
+//! Who may call what.
+
+use casement_domain::{
+    StoreError,
+    api_key::MockApiKeyRepository,
+    page::Listed,
+    project::{MockProjectRepository, Project, ProjectStatus},
+    testing::{project, project_id},
+};
+use pretty_assertions::assert_eq;
+use serde_json::Value;
+
+use super::support::{Key, Ports, TestApi, other_project, request};
+
+/// Every operation of the API's own description, as method and path, and whether it needs a key.
+fn operations() -> Vec<(String, String, bool)> {
+    let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let mut operations = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let open = operation["security"]
+                .as_array()
+                .is_some_and(|needs| needs.iter().all(|need| need == &serde_json::json!({})));
+            let path = path.replace("{id_or_name}", "x").replace("{id}", "00000000000000000000000001");
+            operations.push((method.to_uppercase(), path, !open));
+        }
+    }
+    assert!(operations.len() >= 18, "{operations:?}");
+    operations
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a1_every_operation_refuses_a_missing_a_malformed_and_a_revoked_key() {
+    let api = TestApi::start(Ports::default());
+    let good = Key::Organization.text();
+    let credentials = [
+        None,
+        Some(String::new()),
+        Some("Bearer".to_owned()),
+        Some("Bearer ".to_owned()),
+        Some(format!("Basic {good}")),
+        Some(format!("Token {good}")),
+        Some(good.clone()),
+        Some("Bearer csk_x".to_owned()),
+        Some(format!("Bearer {}", good.replace("csk_", "csx_"))),
+        Some(format!("Bearer {}A", good)),
+        Some(format!("Bearer {}", &good[..good.len() - 1])),
+        Some(format!("Bearer {}", Key::Revoked.text())),
+    ];
+    for (method, path, keyed) in operations() {
+        for credential in &credentials {
+            let line = credential.as_ref().map(|text| format!("Authorization: {text}"));
+            let reply = api.request(&method, &path, line.as_deref().as_slice(), "").await;
+            if !keyed {
+                assert!(reply.status == 200, "{method} {path}: {reply}");
+                continue;
+            }
+            let challenge = match credential {
+                None => "Bearer realm=\"casement\"",
+                Some(_) => "Bearer realm=\"casement\", error=\"invalid_token\"",
+            };
+            assert_eq!(
+                reply.to_string(),
+                format!(
+                    "401\nwww-authenticate: {challenge}\n\
+                     {{\"code\":\"unauthorized\",\"message\":\"the credential is missing or not valid\"}}"
+                ),
+                "{method} {path} with {credential:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_credentials_are_none() {
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let reply = TestApi::start(Ports::default()).request("GET", "/browsers", &[&key, &key], "").await;
+    assert_eq!(reply.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_scheme_is_read_in_either_case() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_list().returning(|_, _, _| Ok(Listed { items: Vec::new(), next_offset: None }));
+    let key = format!("Authorization: bEARER  {}", Key::Organization.text());
+    assert_eq!(TestApi::start(ports).request("GET", "/browsers", &[&key], "").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_a_key_of_one_project_does_not_open_another() {
+    let api = TestApi::start(Ports::default());
+    let key = format!("Authorization: Bearer {}", Key::OtherProject.text());
+    let project = format!("X-Kernel-Project-Id: {}", project_id());
+    let reply = api.request("GET", "/browsers", &[&key, &project], "").await;
+    assert_eq!((reply.status, &*reply.code()), (403, "forbidden"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_project_header_says_which_project() {
+    let mut ports = Ports::default();
+    ports
+        .sessions
+        .expect_list()
+        .withf(|project, _, _| *project == other_project())
+        .times(1)
+        .returning(|_, _, _| Ok(Listed { items: Vec::new(), next_offset: None }));
+    let api = TestApi::start(ports);
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let named = |text: &str| format!("X-Kernel-Project-Id: {text}");
+    let ask = async |header: String| api.request("GET", "/browsers", &[&key, &header], "").await;
+    assert_eq!(ask(named(&other_project().to_string().to_uppercase())).await.status, 200);
+    assert_eq!(ask(named("default")).await.code(), "bad_request");
+    assert_eq!(ask(named("01k9zk0000000000000000000a")).await.code(), "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archived_project_takes_nothing_new() {
+    let mut projects = MockProjectRepository::new();
+    projects.expect_default_of().returning(|_| Ok(Project { status: ProjectStatus::Archived, ..project() }));
+    let api = TestApi::start(Ports { projects: Some(projects), ..Ports::default() });
+    for path in ["/browsers", "/browser_pools"] {
+        let reply = api.post(path, r#"{"size": 1}"#).await;
+        assert_eq!((reply.status, &*reply.code()), (403, "project_archived"), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_away_is_no_refusal_of_the_key() {
+    let mut keys = MockApiKeyRepository::new();
+    keys.expect_find().returning(|_| Err(StoreError::Unavailable { operation: "api_key.find", source: "away".into() }));
+    let api = TestApi::start(Ports { keys: Some(keys), ..Ports::default() });
+    let reply = api.get("/browsers").await;
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_credential_is_asked_for_before_the_body_is_looked_at() {
+    let api = TestApi::start(Ports::default());
+    let reply = api.raw(request("POST", "/browsers", &["Content-Type: text/plain"], "no json")).await;
+    assert_eq!(reply.status, 401);
+    // A key in the query would stand in the logs of everybody on the way.
+    let reply = api.request("GET", &format!("/browsers?api_key={}", Key::Organization.text()), &[], "").await;
+    assert_eq!(reply.status, 401);
+}

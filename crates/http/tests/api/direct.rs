@@ -1,0 +1,155 @@
+//! `/vm/{session_id}` and `/live/{session_id}`.
+
+use casement_domain::{
+    session::{EndReason, Session, SessionState},
+    testing::{NOON, session, session_id},
+};
+use casement_http::{Permission, SessionTokens};
+use pretty_assertions::assert_eq;
+
+use super::support::{Key, Ports, TestApi};
+
+const UPGRADE: [&str; 3] =
+    ["Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="];
+
+/// The first session is active, the second has ended, others never were.
+fn api() -> TestApi {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find().returning(|id| {
+        Ok(match id {
+            id if id == session_id(1) => Some(session(1)),
+            id if id == session_id(2) => {
+                Some(Session { state: SessionState::Ended(EndReason::Deleted), ended_at: Some(NOON), ..session(2) })
+            }
+            _ => None,
+        })
+    });
+    ports
+        .sessions
+        .expect_find_in_project()
+        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
+    ports.engine.expect_screenshot().returning(|_, _| Ok(b"png".to_vec()));
+    TestApi::start(ports)
+}
+
+fn paths(n: u32) -> [String; 5] {
+    let id = session_id(n);
+    [
+        format!("/vm/{id}/cdp"),
+        format!("/vm/{id}/webdriver"),
+        format!("/vm/{id}/webdriver/session/abc"),
+        format!("/vm/{id}/wd/status"),
+        format!("/live/{id}/socket"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a4_a_token_opens_its_own_session_only_and_only_while_it_lives() {
+    let api = api();
+    let token = |n| api.token(session_id(n), Permission::Drive);
+    let forged = SessionTokens::new(&[1; 32]).mint(session_id(1), Permission::Drive, NOON);
+    for (n, token, status, code) in [
+        (1, token(2), 401, "unauthorized"),
+        (1, forged, 401, "unauthorized"),
+        (1, "x.y.z".to_owned(), 401, "unauthorized"),
+        (1, String::new(), 401, "unauthorized"),
+        (2, token(2), 404, "not_found"),
+        (3, token(3), 404, "not_found"),
+        // The browser itself is away in these tests: so far a good token comes.
+        (1, token(1), 503, "browser_unavailable"),
+    ] {
+        for path in paths(n) {
+            let reply = api
+                .request("GET", &format!("{path}?jwt={token}"), &[&UPGRADE[..], &["Connection: Upgrade"]].concat(), "")
+                .await;
+            assert_eq!((reply.status, &*reply.code()), (status, code), "{path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_credential_nothing_is_told() {
+    let api = api();
+    for n in [1, 2, 3] {
+        for path in paths(n) {
+            let reply = api.request("GET", &path, &UPGRADE, "").await;
+            assert_eq!((reply.status, &*reply.code()), (401, "unauthorized"), "{path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watching_token_opens_the_live_view_alone() {
+    let api = api();
+    let token = api.token(session_id(1), Permission::View);
+    for path in paths(1) {
+        let reply = api
+            .request("GET", &format!("{path}?jwt={token}"), &[&UPGRADE[..], &["Connection: Upgrade"]].concat(), "")
+            .await;
+        let expected = if path.starts_with("/live") { 503 } else { 403 };
+        assert_eq!(reply.status, expected, "{path}");
+    }
+    let page = api.request("GET", &format!("/live/{}?jwt={token}", session_id(1)), &[], "").await;
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert_eq!(page.header("cache-control"), Some("no-store"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_the_project_opens_direct_routes_but_no_page() {
+    let api = api();
+    let id = session_id(1);
+    assert_eq!(api.post(&format!("/vm/{id}/computer/screenshot"), "").await.body, b"png");
+    assert_eq!(api.get(&format!("/live/{id}")).await.status, 401);
+    assert_eq!(api.get(&format!("/vm/{}/cdp", session_id(3))).await.code(), "not_found");
+    let token = api.token(id, Permission::Drive);
+    let direct = format!("/vm/{id}/computer/screenshot?jwt={token}");
+    assert_eq!(api.request("POST", &direct, &[], "{}").await.body, b"png");
+    let reply = api.request("POST", &direct, &[], r#"{"region": {"x": 5000, "y": 0, "width": 1, "height": 1}}"#).await;
+    assert_eq!(reply.details(), ["out_of_range: region.x: must be from 0 to 1919"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_no_handshake_is_told_so() {
+    let api = api();
+    let token = api.token(session_id(1), Permission::Drive);
+    let reply = api.request("GET", &format!("/vm/{}/cdp?jwt={token}", session_id(1)), &[], "").await;
+    assert_eq!((reply.status, &*reply.code(), reply.header("upgrade")), (400, "bad_request", Some("websocket")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webdriver_takes_the_token_as_a_password() {
+    use base64::Engine as _;
+    let api = api();
+    let basic = |password: &str| {
+        let pair = base64::engine::general_purpose::STANDARD.encode(format!("anybody:{password}"));
+        format!("Authorization: Basic {pair}")
+    };
+    let path = format!("/vm/{}/wd/session/abc/url", session_id(1));
+    let good = api.request("GET", &path, &[&basic(&api.token(session_id(1), Permission::Drive))], "").await;
+    assert_eq!(good.code(), "browser_unavailable");
+    let bad = api.request("GET", &path, &[&basic(&api.token(session_id(2), Permission::Drive))], "").await;
+    assert_eq!(bad.status, 401);
+    let key = api.request("GET", &path, &[&basic(&Key::Organization.text())], "").await;
+    assert_eq!(key.status, 401);
+    // Elsewhere a password is no credential.
+    let cdp = format!("/vm/{}/cdp", session_id(1));
+    assert_eq!(api.request("GET", &cdp, &[&basic(&api.token(session_id(1), Permission::Drive))], "").await.status, 401);
+    // chromedriver's own commands are not for callers, in the words of its protocol.
+    let shutdown = api
+        .request(
+            "GET",
+            &format!("/vm/{}/wd/shutdown", session_id(1)),
+            &[&basic(&api.token(session_id(1), Permission::Drive))],
+            "",
+        )
+        .await;
+    assert_eq!((shutdown.status, &shutdown.json()["value"]["error"]), (404, &"unknown command".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pages_assets_are_for_everybody() {
+    let api = api();
+    let script = api.request("GET", "/live/assets/live.js", &[], "").await;
+    assert_eq!((script.status, script.header("content-type")), (200, Some("text/javascript; charset=utf-8")));
+    assert_eq!(api.request("GET", "/live/assets/none.js", &[], "").await.code(), "route_not_found");
+}

@@ -1,0 +1,218 @@
+//! Input that nobody sends by mistake. Each is refused with the field it is about, and no port is touched.
+
+use casement_domain::page::Listed;
+use pretty_assertions::assert_eq;
+use serde_json::{Map, Value, json};
+
+use super::support::{Key, Ports, TestApi, request};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_out_of_bounds_are_named() {
+    let api = TestApi::start(Ports::default());
+    let tags: Map<String, Value> = (0..51).map(|n| (n.to_string(), "x".into())).collect();
+    let side = "out_of_range: viewport.width: must be from 1 to 16384";
+    for (body, details) in [
+        (json!({ "viewport": { "width": 0, "height": 1 } }), vec![side]),
+        (json!({ "viewport": { "width": -1, "height": 1 } }), vec![side]),
+        (json!({ "viewport": { "width": 1_000_000_000, "height": 1 } }), vec![side]),
+        (
+            json!({ "viewport": { "width": 1.0, "height": 1 } }),
+            vec!["invalid_type: viewport.width: must be an integer"],
+        ),
+        (
+            json!({ "viewport": { "width": "1", "height": 1 } }),
+            vec!["invalid_type: viewport.width: must be an integer"],
+        ),
+        (json!({ "viewport": [1, 1] }), vec!["invalid_type: viewport: must be an object"]),
+        (json!({ "name": "a\u{0}b" }), vec!["invalid_format: name: may not hold control characters"]),
+        (json!({ "name": "a\nb" }), vec!["invalid_format: name: may not hold control characters"]),
+        (json!({ "name": "n".repeat(10_240) }), vec!["too_long: name: must have at most 255 characters"]),
+        (json!({ "name": "../x" }), vec!["invalid_format: name: may not hold '/'"]),
+        (json!({ "tags": tags }), vec!["too_many: tags: must have at most 50 pairs"]),
+        (json!({ "tags": { "a": 1 } }), vec!["invalid_type: tags.a: must be a string"]),
+        (json!({ "timeout_seconds": 9 }), vec!["out_of_range: timeout_seconds: must be from 10 to 259200"]),
+        (json!({ "start_url": "javascript:alert(1)" }), vec!["invalid_format: start_url: must be an absolute URL"]),
+        (json!({ "headless": "yes" }), vec!["invalid_type: headless: must be true or false"]),
+        (
+            json!({ "browser_policy": { "ProxyMode": "x" } }),
+            vec!["blocked: browser_policy.ProxyMode: is never allowed"],
+        ),
+        (
+            json!({ "chrome_policy": { "HeadlessMode": 1 } }),
+            vec!["blocked: browser_policy.HeadlessMode: is never allowed"],
+        ),
+        (json!({ "profile": {} }), vec!["required: profile: needs an id or a name"]),
+        (
+            json!({ "profile": { "id": "a", "name": "b" } }),
+            vec!["mutually_exclusive: profile: takes an id or a name, not both"],
+        ),
+        (json!({ "extensions": [{}] }), vec!["required: extensions[0]: needs an id or a name"]),
+        (
+            json!({ "telemetry": { "enabled": false, "browser": { "console": { "enabled": true } } } }),
+            vec!["mutually_exclusive: telemetry: cannot be off and name categories"],
+        ),
+        (
+            json!({ "timeout_seconds": 0, "viewport": { "width": 1 }, "name": "" }),
+            vec![
+                "too_short: name: must have at least 1 character",
+                "out_of_range: timeout_seconds: must be from 10 to 259200",
+                "required: viewport.height: is required",
+            ],
+        ),
+    ] {
+        let reply = api.post("/browsers", &body).await;
+        assert_eq!((reply.status, reply.details()), (400, details.into_iter().map(str::to_owned).collect()), "{body}");
+        assert_eq!(reply.code(), "invalid_input");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_telemetry_category_that_there_is_not_is_named() {
+    let api = TestApi::start(Ports::default());
+    for category in ["monitor", "Console", "x"] {
+        let body = json!({ "telemetry": { "browser": { category: { "enabled": true } } } });
+        let details = api.post("/browsers", body).await.details();
+        assert!(
+            details[0].starts_with(&format!("not_allowed: telemetry.browser.{category}: is not one of console,")),
+            "{details:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn json_that_is_none_cannot_be_read() {
+    let api = TestApi::start(Ports::default());
+    for body in [
+        r#"{"headless": tr"#,
+        r#"{"headless": true"#,
+        r#"{"headless": true} x"#,
+        r#"{"headless": true, "headless": false}"#,
+        r#"{"viewport": {"width": 1, "width": 2, "height": 1}}"#,
+        "\u{feff}{}",
+        "nonsense",
+    ] {
+        let reply = api.post("/browsers", body).await;
+        assert_eq!((reply.status, &*reply.code()), (400, "bad_request"), "{body}");
+    }
+    for body in ["[]", "null", "5", "\"x\""] {
+        assert_eq!(api.post("/browsers", body).await.details(), ["invalid_type: body: must be an object"], "{body}");
+    }
+    let deep =
+        format!("{{\"browser_policy\": {}{}}}", "{\"a\":".repeat(100_000), "1".to_owned() + &"}".repeat(100_000));
+    assert_eq!(api.post("/browsers", deep).await.code(), "bad_request");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_are_bounded_whether_or_not_their_length_is_told() {
+    let api = TestApi::start(Ports::default());
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let told = request("POST", "/browsers", &[&key, "Content-Length: 8388609"], "");
+    let reply = api.raw(told).await;
+    assert_eq!((reply.status, &*reply.code()), (413, "payload_too_large"));
+    let mut untold = request("POST", "/browsers", &[&key, "Transfer-Encoding: chunked"], "");
+    for _ in 0..9 {
+        untold.extend_from_slice(b"100000\r\n");
+        untold.extend_from_slice(&vec![b' '; 1024 * 1024]);
+        untold.extend_from_slice(b"\r\n");
+    }
+    assert_eq!(api.raw(untold).await.status, 413);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_are_bounded() {
+    let api = TestApi::start(Ports::default());
+    let reply = api.request("GET", &format!("/healthz?x={}", "y".repeat(16 * 1024)), &[], "").await;
+    assert_eq!((reply.status, &*reply.code()), (400, "bad_request"));
+    let wide: Vec<String> = (0..5).map(|n| format!("X-{n}: {}", "y".repeat(14 * 1024))).collect();
+    let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
+    let reply = api.request("GET", "/healthz", &wide, "").await;
+    assert_eq!((reply.status, &*reply.code()), (400, "bad_request"));
+    // A megabyte never becomes a request: the server hangs up on it.
+    let reply = api.request("GET", "/healthz", &[&format!("X: {}", "y".repeat(1024 * 1024))], "").await;
+    assert!((400..500).contains(&reply.status), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b1_another_host_is_refused_before_the_key_is_looked_at() {
+    let api = TestApi::start(Ports::default());
+    let address = api.server.local_addr();
+    for host in
+        ["attacker.test", "attacker.test:443", "casement.test.attacker.test", "x@casement.test", "", "127.0.0.1:1"]
+    {
+        for path in ["/browsers", "/healthz", "/vm/x/cdp", "/live/x", "/nowhere"] {
+            let reply = api.request("GET", path, &[&format!("Host: {host}")], "").await;
+            assert_eq!((reply.status, &*reply.code()), (400, "bad_request"), "{host} {path}");
+        }
+    }
+    for raw in [
+        "GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nConnection: close\r\nHost: casement.test\r\nHost: attacker.test\r\n\r\n",
+        "GET http://attacker.test/healthz HTTP/1.1\r\nConnection: close\r\nHost: casement.test\r\n\r\n",
+    ] {
+        assert_eq!(api.raw(raw).await.status, 400, "{raw}");
+    }
+    for host in [
+        "casement.test".to_owned(),
+        "CASEMENT.test:443".to_owned(),
+        address.to_string(),
+        format!("localhost:{}", address.port()),
+    ] {
+        assert_eq!(api.request("GET", "/healthz", &[&format!("Host: {host}")], "").await.status, 200, "{host}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b2_a_page_of_another_site_needs_a_credential_of_its_own() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_list().returning(|_, _, _| Ok(Listed { items: Vec::new(), next_offset: None }));
+    let api = TestApi::start(ports);
+    let upgrade = ["Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="];
+    for origin in
+        ["https://attacker.test", "null", "https://casement.test:444", "http://casement.test.attacker.test", "file://"]
+    {
+        let origin = format!("Origin: {origin}");
+        for path in
+            ["/browsers", "/healthz", "/vm/00000000000000000000000001/cdp", "/live/00000000000000000000000001/socket"]
+        {
+            let lines: Vec<&str> = upgrade.into_iter().chain([origin.as_str()]).collect();
+            let reply = api.request("GET", path, &lines, "").await;
+            assert_eq!((reply.status, &*reply.code()), (403, "forbidden"), "{origin} {path}");
+            let basic = "Authorization: Basic eDp5";
+            let lines: Vec<&str> = lines.into_iter().chain([basic]).collect();
+            assert_eq!(api.request("GET", path, &lines, "").await.status, 403, "a browser sends that by itself");
+        }
+        let key = format!("Authorization: Bearer {}", Key::Organization.text());
+        assert_eq!(api.request("GET", "/browsers", &[&key, &origin], "").await.status, 200);
+    }
+    assert_eq!(api.request("GET", "/healthz", &["Origin: https://casement.test"], "").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b3_a_form_of_another_site_does_nothing() {
+    let api = TestApi::start(Ports::default());
+    for path in [
+        "/browsers",
+        "/browser_pools",
+        "/browser_pools/x/acquire",
+        "/browser_pools/x/flush",
+        "/browser_pools/x/release",
+        "/browsers/00000000000000000000000001/computer/screenshot",
+        "/vm/00000000000000000000000001/computer/screenshot",
+    ] {
+        for kind in ["text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded"] {
+            let kind = format!("Content-Type: {kind}");
+            let foreign = api.request("POST", path, &[&kind, "Origin: https://attacker.test"], "{}").await;
+            assert_eq!(foreign.status, 403, "{path}");
+            // Some browsers leave the origin out.
+            assert_eq!(api.request("POST", path, &[&kind], "{}").await.status, 401, "{path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_decoded_is_refused() {
+    let api = TestApi::start(Ports::default());
+    for path in ["/browsers/%ff", "/browsers/%zz", "/browsers?limit=%", "/browser_pools/%"] {
+        assert_eq!(api.get(path).await.code(), "bad_request", "{path}");
+    }
+}

@@ -1,0 +1,14 @@
+//! The API over a real connection, with mocked ports.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod acquire;
+mod auth;
+mod direct;
+mod errors;
+mod hostile;
+mod operational;
+mod pools;
+mod protocol;
+mod sessions;
+mod support;

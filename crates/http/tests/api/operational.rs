@@ -1,0 +1,46 @@
+//! For whoever runs the server.
+
+use pretty_assertions::assert_eq;
+use serde_json::Value;
+
+use super::support::{Key, Ports, TestApi};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_readiness_need_no_key() {
+    let api = TestApi::start(Ports::default());
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(api.request("GET", path, &[], "").await.to_string(), "200\n{\"status\":\"ok\"}");
+    }
+    let api = TestApi::start(Ports { not_ready: Some("postgres://secret".into()), ..Ports::default() });
+    assert_eq!(api.request("GET", "/healthz", &[], "").await.status, 200);
+    assert_eq!(
+        api.request("GET", "/readyz", &[], "").await.to_string(),
+        "503\nretry-after: 1\n{\"code\":\"unavailable\",\"message\":\"the server is not ready\"}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn figures_are_for_the_organizations_own_key() {
+    let api = TestApi::start(Ports::default());
+    let reply = api.get("/metrics").await;
+    assert_eq!((reply.status, reply.text()), (200, "casement_up 1\n".to_owned()));
+    let key = format!("Authorization: Bearer {}", Key::OtherProject.text());
+    assert_eq!(api.request("GET", "/metrics", &[&key], "").await.code(), "forbidden");
+    assert_eq!(api.request("GET", "/metrics", &[], "").await.code(), "unauthorized");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_description_says_which_errors_an_operation_decides() {
+    let api = TestApi::start(Ports::default());
+    let reply = api.request("GET", "/openapi.json", &[], "").await;
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    let document: Value = reply.json();
+    assert_eq!(document["openapi"], "3.1.0");
+    assert_eq!(document["security"], serde_json::json!([{ "api_key": [] }]));
+    let errors = |path: &str| -> Vec<String> {
+        let responses = document["paths"][path]["post"]["responses"].as_object().expect(path);
+        responses.keys().filter(|status| !status.starts_with('2')).cloned().collect()
+    };
+    assert_eq!(errors("/browsers/{id}/computer/screenshot"), ["400", "404", "5XX"]);
+    assert_eq!(errors("/browser_pools/{id_or_name}/acquire"), [""; 0]);
+}

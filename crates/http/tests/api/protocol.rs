@@ -1,0 +1,129 @@
+//! What holds for every route: methods, paths, headers.
+
+use casement_domain::{
+    page::Listed,
+    testing::{session, session_id},
+};
+use pretty_assertions::assert_eq;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::support::{Key, Ports, Reply, TestApi, request};
+
+fn listing() -> Ports {
+    let mut ports = Ports::default();
+    ports.sessions.expect_list().returning(|_, _, _| Ok(Listed { items: vec![session(1)], next_offset: None }));
+    ports
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_carries_a_request_id_and_is_not_kept() {
+    let api = TestApi::start(listing());
+    for path in ["/healthz", "/browsers", "/nowhere"] {
+        let reply = api.get(path).await;
+        assert_eq!(reply.header("x-request-id").map(str::len), Some(26), "{path}");
+        assert_eq!(reply.header("cache-control"), Some("no-store"), "{path}");
+    }
+    for (sent, kept) in [("abc-1._Z", true), ("a b", false), ("ä", false), (&*"x".repeat(129), false), ("", false)] {
+        let reply = api.request("GET", "/healthz", &[&format!("X-Request-Id: {sent}")], "").await;
+        assert_eq!(reply.header("x-request-id") == Some(sent), kept, "{sent}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_routes_and_methods_are_told_without_a_key() {
+    let api = TestApi::start(Ports::default());
+    for path in ["/", "/nowhere", "/browsers/x/y", "/vm/x/telemetry/events", "//", "/browsers//"] {
+        let reply = api.request("GET", path, &[], "").await;
+        assert_eq!((reply.status, &*reply.code()), (404, "route_not_found"), "{path}");
+    }
+    for (method, path, allow) in [
+        ("DELETE", "/browsers", "GET, HEAD, OPTIONS, POST"),
+        ("PUT", "/browsers/x", "DELETE, GET, HEAD, OPTIONS, PATCH"),
+        ("GET", "/browser_pools/x/acquire", "OPTIONS, POST"),
+        ("HEAD", "/vm/x/cdp", "GET, OPTIONS"),
+        ("BREW", "/healthz", "GET, HEAD, OPTIONS"),
+    ] {
+        let reply = api.request(method, path, &[], "").await;
+        assert_eq!((reply.status, reply.header("allow")), (405, Some(allow)), "{method} {path}");
+        let options = api.request("OPTIONS", path, &[], "").await;
+        assert_eq!(options.to_string(), format!("204\nallow: {allow}\n"));
+        if method != "HEAD" {
+            assert_eq!(reply.code(), "method_not_allowed");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn head_is_get_without_a_body() {
+    let api = TestApi::start(listing());
+    let (head, get) = (api.call("HEAD", "/browsers", "").await, api.get("/browsers").await);
+    assert_eq!(head.body, b"");
+    let telling = |reply: Reply| {
+        let own = |name: &str| matches!(name, "date" | "x-request-id");
+        reply.headers.into_iter().filter(|(name, _)| !own(name)).collect::<Vec<_>>()
+    };
+    assert_eq!((head.status, telling(head.clone())), (get.status, telling(get)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_slash_at_the_end_means_nothing() {
+    let api = TestApi::start(listing());
+    assert_eq!(api.get("/browsers/?limit=5").await.status, 200);
+    assert_eq!(api.get("/browsers//?limit=5").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_json_in_utf_8_is_read() {
+    let api = TestApi::start(Ports::default());
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    for kind in ["text/plain", "multipart/form-data; boundary=x", "application/json; charset=latin1"] {
+        let kind = format!("Content-Type: {kind}");
+        let reply = api.request("POST", "/browsers", &[&key, &kind], "{}").await;
+        assert_eq!((reply.status, &*reply.code()), (415, "unsupported_media_type"), "{kind}");
+    }
+    let reply = api.request("POST", "/browsers", &[&key, "Content-Encoding: gzip"], "{}").await;
+    assert_eq!(reply.status, 415);
+    // Without a type it counts as JSON, so this one is looked at.
+    let raw = format!(
+        "POST /browsers HTTP/1.1\r\nHost: casement.test\r\n{key}\r\nContent-Length: 1\r\nConnection: close\r\n\r\n["
+    );
+    assert_eq!(api.raw(raw).await.code(), "bad_request");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_is_an_answer_of_its_own_and_the_next_request_is_served() {
+    // Nothing is expected of the sessions' store, so the mock panics: once in the handler, once in spawned work.
+    let api = TestApi::start(Ports::default());
+    let reply = api.get("/browsers").await;
+    assert_eq!((reply.status, &*reply.code()), (500, "internal"));
+    assert_eq!(reply.header("x-request-id").map(str::len), Some(26));
+    let reply = api.call("DELETE", &format!("/browsers/{}", session_id(1)), "").await;
+    assert_eq!((reply.status, &*reply.code()), (500, "internal"));
+    assert_eq!(api.get("/healthz").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_is_kept_for_the_next_request() {
+    let api = TestApi::start(listing());
+    let mut stream = api.connect().await;
+    for _ in 0..3 {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: casement.test\r\n\r\n").await.unwrap();
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"{\"status\":\"ok\"}") {
+            assert_ne!(stream.read_buf(&mut reply).await.unwrap(), 0);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_draining_server_takes_nothing_new_and_ends() {
+    let api = TestApi::start(listing());
+    let mut stream = api.connect().await;
+    stream.write_all(&request("GET", "/healthz", &[], "")).await.unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).await.unwrap();
+    assert_eq!(Reply::parse(&reply).status, 200);
+    let address = api.server.local_addr();
+    api.server.drain().await.unwrap();
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+}

@@ -1,0 +1,381 @@
+//! `/browsers`.
+
+use std::collections::BTreeMap;
+
+use casement_domain::{
+    StoreError,
+    browser::{EngineError, EngineFault, Started},
+    name::LabelName,
+    organization::{Limit, LimitExceeded},
+    page::Listed,
+    session::{Created, EndReason, Session, SessionState, StatusFilter, Tags},
+    store_error::Replaced,
+    testing::{NOON, session, session_id},
+};
+use pretty_assertions::assert_eq;
+use serde_json::json;
+
+use super::support::{Key, Ports, TestApi, other_project};
+
+const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
+
+/// Ports on which a browser can be started.
+fn startable() -> Ports {
+    let mut ports = Ports::default();
+    ports.spares.expect_take().returning(|_| None);
+    ports.sessions.expect_create().returning(|_, _, _| Ok(Created::Yes));
+    ports.sessions.expect_activate().returning(|_, _, _| Ok(Replaced::Yes));
+    ports.engine.expect_start().returning(|_| Ok(Started::default()));
+    ports.engine.expect_hand_out().returning(|_, _| Ok(()));
+    ports
+}
+
+/// The JSON of a reply with its tokens taken out.
+fn without_tokens(text: &str) -> String {
+    casement_http::redact(text)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_created_with_its_whole_record() {
+    let api = TestApi::start(startable());
+    let reply =
+        api.post("/browsers", json!({ "name": "first", "tags": { "a": "b" }, "start_url": "https://x.test/" })).await;
+    assert_eq!(reply.header("location"), Some("/browsers/00000000000000000000000001"));
+    assert!(reply.text().contains(TOKEN));
+    assert_eq!(
+        without_tokens(&reply.to_string()),
+        "201\nlocation: /browsers/00000000000000000000000001\n\
+         {\"session_id\":\"00000000000000000000000001\",\"created_at\":\"2026-12-01T12:00:00.000000Z\",\
+         \"cdp_ws_url\":\"wss://casement.test/vm/00000000000000000000000001/cdp?jwt=…\",\
+         \"webdriver_ws_url\":\"wss://casement.test/vm/00000000000000000000000001/webdriver?jwt=…\",\
+         \"base_url\":\"https://casement.test/vm/00000000000000000000000001\",\
+         \"browser_live_view_url\":\"https://casement.test/live/00000000000000000000000001?jwt=…\",\
+         \"headless\":false,\"stealth\":false,\"gpu\":false,\"kiosk_mode\":false,\"name\":\"first\",\"timeout_seconds\":60,\
+         \"viewport\":{\"width\":1920,\"height\":1080,\"refresh_rate\":25},\"start_url\":\"https://x.test/\",\
+         \"tags\":{\"a\":\"b\"},\"usage\":{\"uptime_ms\":0}}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_body_creates_a_session_of_defaults() {
+    let api = TestApi::start(startable());
+    let reply = api.post("/browsers", "").await;
+    assert_eq!(reply.status, 201);
+    let record = reply.json();
+    assert_eq!((&record["headless"], &record["timeout_seconds"]), (&json!(false), &json!(60)));
+    for absent in
+        ["name", "tags", "pool", "start_url", "browser_policy", "profile", "proxy_id", "telemetry", "deleted_at"]
+    {
+        assert!(record.get(absent).is_none(), "{absent}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_create_says_why() {
+    let limit = LimitExceeded { limit: Limit::OrganizationSessions, value: 50, used: 50, asked: 1 };
+    for (outcome, expected) in [
+        (
+            Created::LimitExceeded(limit),
+            "429\nx-should-retry: false\n{\"code\":\"limit_exceeded\",\"message\":\"max_concurrent_sessions of the \
+             organization is 50, 50 in use, 1 more asked\"}",
+        ),
+        (
+            Created::NameTaken,
+            "409\nx-should-retry: false\n{\"code\":\"name_conflict\",\"message\":\"a session named n exists already\"}",
+        ),
+        (Created::ProjectGone, "404\n{\"code\":\"not_found\",\"message\":\"the project was deleted\"}"),
+    ] {
+        let mut ports = Ports::default();
+        ports.spares.expect_take().returning(|_| None);
+        ports.sessions.expect_create().return_once(|_, _, _| Ok(outcome));
+        let api = TestApi::start(ports);
+        assert_eq!(api.post("/browsers", json!({ "name": "n" })).await.to_string(), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_that_cannot_be_started_is_an_answer_with_its_cause() {
+    for (error, expected) in [
+        (
+            EngineError::Failed { fault: EngineFault::BrowserCrashed, message: "it ended with 11".into() },
+            "503\nretry-after: 1\n{\"code\":\"browser_unavailable\",\"message\":\"the browser did not do it; nothing took \
+             effect\",\"inner_error\":{\"code\":\"browser_crashed\",\"message\":\"it ended with 11\"}}",
+        ),
+        (
+            EngineError::NoRoom("secret detail".into()),
+            "503\nretry-after: 1\n{\"code\":\"unavailable\",\"message\":\"there is no room for another browser now\"}",
+        ),
+        (
+            EngineError::Timeout { seconds: 20 },
+            "504\nx-should-retry: false\n{\"code\":\"timeout\",\"message\":\"the browser took longer than 20 s\"}",
+        ),
+        (
+            EngineError::Lost { fault: EngineFault::AgentError, message: "silent".into() },
+            "500\nx-should-retry: false\n{\"code\":\"internal\",\"message\":\"the browser was lost in the middle of it; it \
+             may have taken effect\",\"inner_error\":{\"code\":\"agent_error\",\"message\":\"silent\"}}",
+        ),
+    ] {
+        let mut ports = Ports::default();
+        ports.spares.expect_take().returning(|_| None);
+        ports.sessions.expect_create().returning(|_, _, _| Ok(Created::Yes));
+        ports.sessions.expect_find().returning(|_| Ok(None));
+        ports.engine.expect_start().return_once(|_| Err(error));
+        ports.engine.expect_end().returning(|_| Ok(()));
+        let api = TestApi::start(ports);
+        assert_eq!(api.post("/browsers", "{}").await.to_string(), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_built_is_refused_and_never_ignored() {
+    for (body, field) in [
+        (json!({ "gpu": true }), "gpu"),
+        (json!({ "profile": { "name": "p" } }), "profile"),
+        (json!({ "proxy_id": "p" }), "proxy_id"),
+        (json!({ "extensions": [{ "id": "e" }] }), "extensions"),
+        (json!({ "invocation_id": "i" }), "invocation_id"),
+        (json!({ "telemetry": { "enabled": true } }), "telemetry"),
+    ] {
+        let reply = TestApi::start(Ports::default()).post("/browsers", &body).await;
+        assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{body}");
+        assert!(reply.json()["message"].as_str().unwrap().starts_with(field), "{reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_asks_for_nothing_is_accepted() {
+    let asks_nothing = json!({
+        "gpu": false, "extensions": [], "telemetry": {}, "profile": null, "unknown": { "a": 1 },
+        "telemetry": { "enabled": false },
+    });
+    let reply = TestApi::start(startable()).post("/browsers", asks_nothing).await;
+    assert_eq!(reply.status, 201, "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_names_of_the_policy_are_taken_and_one_is_given() {
+    let api = TestApi::start(startable());
+    let policy = json!({ "BookmarkBarEnabled": true });
+    let reply = api.post("/browsers", json!({ "chrome_policy": policy })).await;
+    assert_eq!(reply.json()["browser_policy"], policy);
+    assert!(reply.json().get("chrome_policy").is_none());
+    let reply = api.post("/browsers", json!({ "chrome_policy": policy, "browser_policy": policy })).await;
+    assert_eq!(reply.status, 201);
+    let reply = api.post("/browsers", json!({ "chrome_policy": policy, "browser_policy": {} })).await;
+    assert_eq!(
+        reply.details(),
+        ["mutually_exclusive: chrome_policy: is another name of browser_policy and differs from it"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_carries_its_page_in_headers() {
+    let mut ports = Ports::default();
+    ports
+        .sessions
+        .expect_list()
+        .withf(|_, filter, page| {
+            filter.status == StatusFilter::All
+                && filter.query.as_deref() == Some("a b")
+                && filter.tags == BTreeMap::from([("k[]".into(), "v".into())])
+                && (page.limit, page.offset) == (1, 40)
+        })
+        .return_once(|_, _, _| Ok(Listed { items: vec![session(1)], next_offset: Some(41) }));
+    ports.sessions.expect_list().return_once(|_, _, _| Ok(Listed { items: Vec::new(), next_offset: None }));
+    let api = TestApi::start(ports);
+    let reply = api.get("/browsers?limit=1&offset=40&include_deleted=true&query=a+b&tags%5Bk[]%5D=v&unknown=1").await;
+    assert_eq!((reply.header("x-has-more"), reply.header("x-next-offset")), (Some("true"), Some("41")));
+    assert_eq!(reply.json()[0]["session_id"], session_id(1).to_string());
+    let reply = api.get("/browsers").await;
+    assert_eq!((reply.header("x-has-more"), reply.header("x-next-offset")), (Some("false"), Some("0")));
+    assert_eq!(reply.text(), "[]");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_refuses_what_it_does_not_know() {
+    let api = TestApi::start(Ports::default());
+    for (query, detail) in [
+        ("limit=0", "out_of_range: limit: must be from 1 to 100"),
+        ("limit=101", "out_of_range: limit: must be from 1 to 100"),
+        ("limit=x", "invalid_type: limit: must be an integer"),
+        ("offset=-1", "out_of_range: offset: must be at least 0"),
+        ("status=gone", "not_allowed: status: must be active, deleted or all"),
+        ("include_deleted=yes", "invalid_type: include_deleted: must be true or false"),
+    ] {
+        assert_eq!(api.get(&format!("/browsers?{query}")).await.details(), [detail]);
+    }
+    assert_eq!(api.get("/browsers?query=%ff").await.code(), "bad_request");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_found_by_name_and_after_its_end_on_request() {
+    let mut ports = Ports::default();
+    ports
+        .sessions
+        .expect_find_in_project()
+        .withf(|_, which, ended| format!("{which:?}") == "Name(\"ä b\")" && *ended)
+        .return_once(|_, _, _| {
+            Ok(Some(Session {
+                state: SessionState::Ended(EndReason::Deleted),
+                ended_at: Some(NOON + time::Duration::milliseconds(1500)),
+                ..session(1)
+            }))
+        });
+    let reply = TestApi::start(ports).get("/browsers/%C3%A4%20b?include_deleted=1").await;
+    assert_eq!(reply.status, 200, "{reply}");
+    assert_eq!(reply.json()["deleted_at"], "2026-12-01T12:00:01.500000Z");
+    assert_eq!(reply.json()["usage"]["uptime_ms"], 1500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_id_and_another_projects_answer_the_same_bytes() {
+    let mut ports = Ports::default();
+    // The store knows the session in one project only.
+    ports
+        .sessions
+        .expect_find_in_project()
+        .returning(|project, _, _| Ok((project != other_project()).then(|| session(1))));
+    ports.sessions.expect_find().returning(|_| Ok(None));
+    let api = TestApi::start(ports);
+    let key = format!("Authorization: Bearer {}", Key::OtherProject.text());
+    let mut empty = Ports::default();
+    empty.sessions.expect_find_in_project().returning(|_, _, _| Ok(None));
+    let nothing = TestApi::start(empty);
+    let id = session_id(1);
+    for (method, path) in [
+        ("GET", format!("/browsers/{id}")),
+        ("PATCH", format!("/browsers/{id}")),
+        ("DELETE", format!("/browsers/{id}")),
+        ("POST", format!("/browsers/{id}/computer/screenshot")),
+        ("POST", format!("/vm/{id}/computer/screenshot")),
+    ] {
+        let of_other = api.request(method, &path, &[&key], "").await;
+        let unknown = nothing.call(method, &path, "").await;
+        assert_eq!((of_other.status, &*of_other.code()), (404, "not_found"), "{method} {path}");
+        assert_eq!(of_other.text(), unknown.text(), "{method} {path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_tells_null_from_absent_and_clears_the_name() {
+    for (body, name) in [
+        (json!({ "name": null, "tags": null, "proxy_id": "" }), Some(None)),
+        (json!({ "name": "" }), Some(None)),
+        (json!({ "tags": { "a": "b" }, "disable_default_proxy": true }), None),
+        (json!({ "name": " new " }), Some(Some(LabelName::parse("new").unwrap()))),
+    ] {
+        let mut ports = Ports::default();
+        ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+        ports
+            .sessions
+            .expect_change()
+            .withf(move |_, changes| changes.name == name)
+            .return_once(|_, _| Ok(Some(Created::Yes)));
+        let reply = TestApi::start(ports).patch(&format!("/browsers/{}", session_id(1)), &body).await;
+        assert_eq!(reply.status, 200, "{body}: {reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_size_is_not_changed_under_a_viewer_unless_forced() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    ports.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
+    ports.sessions.expect_set_viewport().times(1).returning(|_, _| Ok(()));
+    ports.engine.expect_set_viewport().times(1).returning(|_, _| Ok(()));
+    let api = TestApi::start(ports);
+    api.sessions.activity().watch(&session(1));
+    let _watching = api.sessions.activity().begin_view(session_id(1));
+    let path = format!("/browsers/{}", session_id(1));
+    let reply = api.patch(&path, json!({ "viewport": { "width": 800, "height": 600 } })).await;
+    assert_eq!((reply.status, &*reply.code()), (409, "invalid_state"));
+    let reply = api.patch(&path, json!({ "viewport": { "width": 800, "height": 600, "force": true } })).await;
+    assert_eq!(reply.status, 200, "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_session_leaves_nothing_to_say() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    ports.sessions.expect_end().times(1).returning(|_, _| Ok(Replaced::Yes));
+    ports.engine.expect_end().times(1).returning(|_| Ok(()));
+    ports.browsers.expect_forget().returning(|_| Ok(()));
+    let reply = TestApi::start(ports).call("DELETE", &format!("/browsers/{}", session_id(1)), "").await;
+    assert_eq!(reply.to_string(), "204\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_screenshot_is_a_picture_of_the_region() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    ports
+        .engine
+        .expect_screenshot()
+        .withf(|_, region| region.is_none_or(|part| (part.x, part.y, part.width, part.height) == (1, 2, 3, 4)))
+        .times(3)
+        .returning(|_, _| Ok(vec![0x89, b'P', b'N', b'G']));
+    let api = TestApi::start(ports);
+    let path = format!("/browsers/{}/computer/screenshot", session_id(1));
+    for body in ["", "{}", r#"{"region": {"x": 1, "y": 2, "width": 3, "height": 4}}"#] {
+        let reply = api.post(&path, body).await;
+        assert_eq!((reply.status, reply.header("content-type")), (200, Some("image/png")), "{body}");
+        assert_eq!(reply.body, [0x89, b'P', b'N', b'G']);
+    }
+    for (body, detail) in [
+        (
+            json!({ "region": { "x": 0, "y": 0, "width": 1921, "height": 1 } }),
+            "out_of_range: region.width: must be from 1 to 1920",
+        ),
+        (json!({ "region": { "y": 0, "width": 1, "height": 1 } }), "required: region.x: is required"),
+        (json!({ "region": 5 }), "invalid_type: region: must be an object"),
+    ] {
+        assert_eq!(api.post(&path, body).await.details(), [detail]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_does_not_stand_where_an_identifier_must() {
+    let api = TestApi::start(Ports::default());
+    let reply = api.post("/browsers/some-name/computer/screenshot", "").await;
+    assert_eq!((reply.status, &*reply.code()), (404, "not_found"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_away_is_a_503_that_may_be_repeated_and_shows_nothing() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_list().return_once(|_, _, _| {
+        Err(StoreError::Unavailable { operation: "session.list", source: "password=hunter2".into() })
+    });
+    ports.sessions.expect_list().return_once(|_, _, _| {
+        Err(StoreError::Broken { operation: "session.list", source: "password=hunter2".into() })
+    });
+    let api = TestApi::start(ports);
+    assert_eq!(
+        api.get("/browsers").await.to_string(),
+        "503\nretry-after: 1\n{\"code\":\"unavailable\",\"message\":\"the database is not available; nothing was done\"}"
+    );
+    assert_eq!(
+        api.get("/browsers").await.to_string(),
+        "500\n{\"code\":\"internal\",\"message\":\"internal error; the log has more under this request id\"}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_json_is_packed_for_those_who_take_it() {
+    let mut ports = Ports::default();
+    let tags = Tags::parse((0..50).map(|n| (format!("key{n}"), "v".repeat(100))).collect()).unwrap();
+    ports
+        .sessions
+        .expect_find_in_project()
+        .returning(move |_, _, _| Ok(Some(Session { tags: tags.clone(), ..session(1) })));
+    let api = TestApi::start(ports);
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let path = format!("/browsers/{}", session_id(1));
+    let packed = api.request("GET", &path, &[&key, "Accept-Encoding: br, gzip;q=0.5"], "").await;
+    assert_eq!(packed.header("content-encoding"), Some("gzip"));
+    assert_eq!(packed.body[..2], [0x1f, 0x8b]);
+    let plain = api.request("GET", &path, &[&key, "Accept-Encoding: gzip;q=0"], "").await;
+    assert_eq!(plain.header("content-encoding"), None);
+    assert!(plain.body.len() > packed.body.len());
+}

@@ -1,0 +1,355 @@
+//! A server with mocked ports, and a client that sends exactly what it is told.
+
+use std::{fmt, net::TcpListener, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use casement_domain::{
+    ApiKeyId, BrowserId, ProjectId, SessionId, UserId,
+    access::Access,
+    api_key::{ApiKey, ApiKeys, KeySecret, KeyWithHash, MockApiKeyRepository},
+    browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
+    name::LabelName,
+    pool::{Leases, MockPoolRepository, MockTurns, MockWaitingLine, PoolDeps, Pools},
+    project::{MockProjectRepository, Project},
+    session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
+    testing::{CountingIds, FixedClock, NOON, node_id, organization_id, project, project_id},
+};
+use casement_http::{
+    Config, ConnectionRegistry, Health, Permission, Server, Services, SessionDial, SessionTokens,
+    relay::{Channel, Dial, DialError},
+    serve,
+};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+/// How long a reply may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const TOKEN_KEY: [u8; 32] = [7; 32];
+
+/// The ports; one that a test does not set up panics when it is called, which answers 500.
+#[derive(Default)]
+pub(super) struct Ports {
+    pub(super) sessions: MockSessionRepository,
+    pub(super) browsers: MockBrowserRepository,
+    pub(super) engine: MockBrowserEngine,
+    pub(super) spares: MockSpareBrowsers,
+    pub(super) pools: MockPoolRepository,
+    pub(super) line: MockWaitingLine,
+    pub(super) turns: MockTurns,
+    pub(super) wake: MockPoolWake,
+    pub(super) keys: Option<MockApiKeyRepository>,
+    pub(super) projects: Option<MockProjectRepository>,
+    pub(super) not_ready: Option<String>,
+    pub(super) public_url: Option<String>,
+}
+
+/// The keys that there are.
+#[derive(Clone, Copy)]
+pub(super) enum Key {
+    /// Of the whole organization.
+    Organization = 1,
+    /// Of another project.
+    OtherProject = 2,
+    /// Revoked.
+    Revoked = 3,
+}
+
+pub(super) fn other_project() -> ProjectId {
+    ProjectId::from_ulid(nth(2, 2))
+}
+
+fn nth(high: u64, low: u128) -> ulid::Ulid {
+    ulid::Ulid::from_parts(high, low)
+}
+
+impl Key {
+    fn id(self) -> ApiKeyId {
+        ApiKeyId::from_ulid(nth(9, self as u128))
+    }
+
+    fn secret(self) -> KeySecret {
+        struct Fixed(u8);
+        impl casement_domain::Entropy for Fixed {
+            fn secret_bytes(&self) -> [u8; 32] {
+                [self.0; 32]
+            }
+        }
+        KeySecret::mint(&Fixed(self as u8))
+    }
+
+    pub(super) fn text(self) -> String {
+        self.secret().key_text(self.id())
+    }
+
+    fn stored(self) -> KeyWithHash {
+        let key = ApiKey {
+            id: self.id(),
+            organization: organization_id(),
+            project: matches!(self, Self::OtherProject).then(other_project),
+            name: LabelName::parse("test").unwrap(),
+            hash: self.secret().hash(),
+            last4: self.secret().last4(),
+            created_by: UserId::from_ulid(nth(8, 1)),
+            created_at: NOON,
+            expires_at: None,
+            deleted_at: matches!(self, Self::Revoked).then_some(NOON),
+        };
+        KeyWithHash { key, project_deleted: false }
+    }
+}
+
+fn keys() -> MockApiKeyRepository {
+    let mut keys = MockApiKeyRepository::new();
+    keys.expect_find().returning(|id| {
+        let known = [Key::Organization, Key::OtherProject, Key::Revoked];
+        Ok(known.into_iter().find(|key| key.id() == id).map(Key::stored))
+    });
+    keys
+}
+
+fn projects() -> MockProjectRepository {
+    let mut projects = MockProjectRepository::new();
+    projects.expect_default_of().returning(|_| Ok(project()));
+    projects
+        .expect_find()
+        .returning(|_, id| Ok([project_id(), other_project()].contains(&id).then(|| Project { id, ..project() })));
+    projects
+}
+
+/// No session can be dialled.
+struct NoWay;
+
+impl SessionDial for NoWay {
+    fn of(&self, _: BrowserId) -> Arc<dyn Dial> {
+        Arc::new(Self)
+    }
+}
+
+#[async_trait]
+impl Dial for NoWay {
+    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
+        Err(DialError::Unavailable("nobody there".into()))
+    }
+
+    async fn cdp_path(&self) -> Result<String, DialError> {
+        Err(DialError::Unavailable("nobody there".into()))
+    }
+}
+
+struct Ready(Option<String>);
+
+#[async_trait]
+impl Health for Ready {
+    async fn ready(&self) -> Result<(), String> {
+        self.0.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// A running server.
+pub(super) struct TestApi {
+    pub(super) server: Server,
+    pub(super) tokens: SessionTokens,
+    pub(super) sessions: Sessions,
+}
+
+impl TestApi {
+    pub(super) fn start(ports: Ports) -> Self {
+        let clock = Arc::new(FixedClock::default());
+        let ids = Arc::new(CountingIds::default());
+        let activity = Activity::new(clock.clone());
+        let connections = ConnectionRegistry::new();
+        let (session_rows, engine, wake) = (Arc::new(ports.sessions), Arc::new(ports.engine), Arc::new(ports.wake));
+        let sessions = Sessions::new(SessionDeps {
+            node: node_id(),
+            sessions: session_rows.clone(),
+            browsers: Arc::new(ports.browsers),
+            engine: engine.clone(),
+            spares: Arc::new(ports.spares),
+            connections: Arc::new(connections.clone()),
+            pools: wake.clone(),
+            activity,
+            clock: clock.clone(),
+            ids: ids.clone(),
+        });
+        let deps = PoolDeps {
+            node: node_id(),
+            pools: Arc::new(ports.pools),
+            sessions: session_rows,
+            line: Arc::new(ports.line),
+            turns: Arc::new(ports.turns),
+            engine,
+            wake,
+            clock: clock.clone(),
+            ids: ids.clone(),
+            max_pools: 100,
+        };
+        let tokens = SessionTokens::new(&TOKEN_KEY);
+        let services = Services {
+            api_keys: ApiKeys::new(
+                Arc::new(ports.keys.unwrap_or_else(keys)),
+                clock.clone(),
+                ids.clone(),
+                Arc::new(CountingIds::default()),
+            ),
+            access: Access::new(Arc::new(ports.projects.unwrap_or_else(projects))),
+            sessions: sessions.clone(),
+            pools: Pools::new(deps.clone(), sessions.clone()),
+            leases: Leases::new(deps, sessions.clone()),
+            tokens: tokens.clone(),
+            dial: Arc::new(NoWay),
+            connections,
+            health: Arc::new(Ready(ports.not_ready)),
+            metrics: Arc::new(|| "casement_up 1\n".to_owned()),
+            clock,
+            ids: Arc::new(CountingIds::default()),
+            runtime: tokio::runtime::Handle::current(),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let public = ports.public_url.unwrap_or_else(|| "https://casement.test".to_owned());
+        let config = Config { public_url: public.parse().unwrap(), extra_hosts: Vec::new(), workers: 1 };
+        let server = serve(config, services, listener).unwrap();
+        Self { server, tokens, sessions }
+    }
+
+    pub(super) fn token(&self, session: SessionId, permission: Permission) -> String {
+        self.tokens.mint(session, permission, NOON)
+    }
+
+    pub(super) async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.server.local_addr()).await.unwrap()
+    }
+
+    /// Sends `raw` as it is and reads until the server closes.
+    pub(super) async fn raw(&self, raw: impl AsRef<[u8]>) -> Reply {
+        let mut stream = self.connect().await;
+        let (mut read, mut write) = stream.split();
+        let mut bytes = Vec::new();
+        let sending = async {
+            // The server may refuse before it has read everything.
+            let _ = write.write_all(raw.as_ref()).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = sending => {}
+            read = tokio::time::timeout(PATIENCE, read.read_to_end(&mut bytes)) => { let _ = read.expect("a reply"); }
+        }
+        Reply::parse(&bytes)
+    }
+
+    /// A request with these header lines and a body.
+    pub(super) async fn request(&self, method: &str, path: &str, headers: &[&str], body: &str) -> Reply {
+        self.raw(request(method, path, headers, body)).await
+    }
+
+    /// The same, with the organization's key.
+    pub(super) async fn call(&self, method: &str, path: &str, body: &str) -> Reply {
+        let key = format!("Authorization: Bearer {}", Key::Organization.text());
+        self.request(method, path, &[&key], body).await
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Reply {
+        self.call("GET", path, "").await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: impl fmt::Display) -> Reply {
+        self.call("POST", path, &body.to_string()).await
+    }
+
+    pub(super) async fn patch(&self, path: &str, body: impl fmt::Display) -> Reply {
+        self.call("PATCH", path, &body.to_string()).await
+    }
+}
+
+/// The bytes of a request; without a `Host` line of its own it gets the public one.
+pub(super) fn request(method: &str, path: &str, headers: &[&str], body: &str) -> Vec<u8> {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    if !headers.iter().any(|line| line.to_ascii_lowercase().starts_with("host:")) {
+        head.push_str("Host: casement.test\r\n");
+    }
+    for line in headers {
+        head.push_str(line);
+        head.push_str("\r\n");
+    }
+    if !body.is_empty() {
+        if !headers.iter().any(|line| line.to_ascii_lowercase().starts_with("content-type:")) {
+            head.push_str("Content-Type: application/json\r\n");
+        }
+        head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+    }
+    head.push_str("\r\n");
+    head.push_str(body);
+    head.into_bytes()
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(super) fn parse(bytes: &[u8]) -> Self {
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
+        let end = end.unwrap_or_else(|| panic!("no reply but {:?}", String::from_utf8_lossy(bytes)));
+        let head = std::str::from_utf8(&bytes[..end]).unwrap();
+        let mut lines = head.lines();
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers = lines.map(|line| {
+            let (name, value) = line.split_once(": ").unwrap();
+            (name.to_ascii_lowercase(), value.to_owned())
+        });
+        Self { status, headers: headers.collect(), body: bytes[end + 4..].to_vec() }
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self}"))
+    }
+
+    /// The error's code, after looking at the form of the error.
+    pub(super) fn code(&self) -> String {
+        assert_eq!(self.header("content-type"), Some("application/json"), "{self}");
+        let body = self.json();
+        assert!(body["message"].is_string(), "{self}");
+        body["code"].as_str().expect("a code").to_owned()
+    }
+
+    /// `code: message` of each refused field.
+    pub(super) fn details(&self) -> Vec<String> {
+        let body = self.json();
+        let details = body["details"].as_array().unwrap_or_else(|| panic!("no details: {self}"));
+        details
+            .iter()
+            .map(|one| format!("{}: {}", one["code"].as_str().unwrap(), one["message"].as_str().unwrap()))
+            .collect()
+    }
+}
+
+/// Status, the headers that say something, body.
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.status)?;
+        for (name, value) in &self.headers {
+            let telling = !matches!(
+                name.as_str(),
+                "date" | "content-length" | "connection" | "x-request-id" | "cache-control" | "content-type"
+            );
+            if telling {
+                writeln!(f, "{name}: {value}")?;
+            }
+        }
+        f.write_str(&String::from_utf8_lossy(&self.body))
+    }
+}
