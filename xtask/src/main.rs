@@ -1,8 +1,9 @@
-//! What a developer or CI does: `cargo xtask up`, `test`, `lint`, `openapi`.
+//! What a developer or CI does: `cargo xtask up`, `test`, `lint`, `openapi`, `bench`.
 //!
 //! One rule keeps this program useful: CI calls the same commands that a person types, so a green run means the
 //! same thing in both places. It depends on none of Casement's crates, to be built in seconds on a fresh machine.
 
+mod bench;
 mod clients;
 mod lint;
 mod openapi;
@@ -37,6 +38,8 @@ enum Task {
     Lint(lint::Options),
     /// Write docs/openapi.json from the handlers
     Openapi(openapi::Options),
+    /// Measure the built program and print the table of docs/benchmarks.md
+    Bench(bench::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -45,5 +48,6 @@ fn main() -> anyhow::Result<()> {
         Task::Test(options) => test::run(&options),
         Task::Lint(options) => lint::run(&options),
         Task::Openapi(options) => openapi::run(&options),
+        Task::Bench(options) => bench::run(&options),
     }
 }

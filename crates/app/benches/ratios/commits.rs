@@ -1,0 +1,68 @@
+//! The floor: one row inserted and durable, by PostgreSQL's own load generator, over the socket that the server uses.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use casement_postgres::Cluster;
+use casement_postgres::cluster::Binaries;
+use tempfile::TempDir;
+
+use crate::samples::Samples;
+use crate::support::Server;
+
+/// What is committed: a row as long as one of a session.
+const SCRIPT: &str = "INSERT INTO bench_commits (content) VALUES (repeat('x', 300));\n";
+/// Commits of a run that are not counted: the connection is new, and the statement is prepared.
+const FIRST: usize = 5;
+
+/// The private cluster of a server.
+pub(crate) struct Commits {
+    programs: PathBuf,
+    url: String,
+    dir: TempDir,
+}
+
+impl Commits {
+    pub(crate) fn beside(server: &Server) -> anyhow::Result<Self> {
+        let cluster = Cluster::find_running(&server.data_dir().join("postgres")).context("no private cluster runs")?;
+        let commits = Self { programs: Binaries::newest()?.dir, url: cluster.url(), dir: tempfile::tempdir()? };
+        fs::write(commits.dir.path().join("commit.sql"), SCRIPT)?;
+        commits.ask("CREATE TABLE IF NOT EXISTS bench_commits (id bigserial PRIMARY KEY, content text)")?;
+        Ok(commits)
+    }
+
+    /// Commits so many rows, one after the other.
+    pub(crate) fn run(&self, count: usize) -> anyhow::Result<Samples> {
+        let mut pgbench = Command::new(self.programs.join("pgbench"));
+        pgbench.args(["--no-vacuum", "--protocol=prepared", "--log", "--log-prefix=commit", "--file=commit.sql"]);
+        pgbench.arg(format!("--transactions={}", count + FIRST)).arg(&self.url).current_dir(&self.dir);
+        let done = pgbench.output().context("cannot start pgbench")?;
+        ensure!(done.status.success(), "pgbench: {}", String::from_utf8_lossy(&done.stderr));
+        let mut samples = Samples::default();
+        for entry in fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "sql") {
+                continue;
+            }
+            // Client, number, microseconds, …
+            for line in fs::read_to_string(&path)?.lines().skip(FIRST) {
+                let took = line.split(' ').nth(2).and_then(|word| word.parse::<f64>().ok());
+                samples.add_ms(took.with_context(|| format!("pgbench's log cannot be read: {line}"))? / 1000.0);
+            }
+            fs::remove_file(&path)?;
+        }
+        ensure!(samples.count() == count, "pgbench logged {} commits of {count}", samples.count());
+        Ok(samples)
+    }
+
+    /// The first value of a query's answer, as text.
+    pub(crate) fn ask(&self, sql: &str) -> anyhow::Result<String> {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--command", sql]).arg(&self.url);
+        let done = psql.output().context("cannot start psql")?;
+        ensure!(done.status.success(), "psql: {}", String::from_utf8_lossy(&done.stderr));
+        Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    }
+}

@@ -1,0 +1,67 @@
+//! How fast and how small Casement is, as ratios to what the same machine does in the same minutes: `cargo xtask bench`.
+//!
+//! It drives the built program from outside, as callers do. `docs/benchmarks.md` says how to read the table.
+
+mod acquire;
+mod client;
+mod cold;
+mod commits;
+mod machine;
+mod memory;
+mod relay;
+mod samples;
+mod spares;
+#[path = "../../tests/all/support/mod.rs"]
+#[expect(
+    dead_code,
+    unused_imports,
+    clippy::unwrap_used,
+    reason = "the harness of the end-to-end tests, which use more of it"
+)]
+mod support;
+mod table;
+mod waiters;
+
+use std::io::Write as _;
+
+use anyhow::{Context as _, ensure};
+
+use self::table::Table;
+
+/// A part of the table, with a server of its own.
+type Part = (&'static str, fn(&mut Table) -> anyhow::Result<()>);
+
+const PARTS: &[Part] = &[
+    ("acquire", acquire::measure),
+    ("spares", spares::measure),
+    ("cold", cold::measure),
+    ("relay", relay::measure),
+    ("memory", memory::measure),
+    ("waiters", waiters::measure),
+];
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // Cargo says so when it wants figures. `cargo test --all-targets` starts this program without the word.
+    if !arguments.iter().any(|argument| argument == "--bench") {
+        return Ok(());
+    }
+    let wanted: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let parts: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
+    ensure!(wanted.iter().all(|name| parts.contains(&name.as_str())), "the parts are {}", parts.join(", "));
+    machine::raise_open_files();
+    let before = machine::describe()?;
+    let mut table = Table::default();
+    for (name, measure) in PARTS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|one| one == name)) {
+        progress(&format!("measuring: {name}"));
+        measure(&mut table).with_context(|| format!("the part `{name}`"))?;
+    }
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{before}\n\n{table}")?;
+    Ok(out.flush()?)
+}
+
+/// Tells whoever waits where we are.
+pub(crate) fn progress(what: &str) {
+    eprintln!("==> {what}");
+}

@@ -1,0 +1,228 @@
+//! The way through `cdp_ws_url`, against the same socket straight into the sandbox and against a relay that does nothing
+//! but copy bytes.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use casement_agent::client::{AgentClient, dial};
+use casement_agent::protocol::Channel;
+use serde_json::{Value, json};
+use tokio::io::copy_bidirectional;
+use tokio::runtime::Runtime;
+use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
+
+use crate::client::Client;
+use crate::machine::quiet;
+use crate::samples::Samples;
+use crate::support::{Options, Server};
+use crate::table::{Limit, Row, Table, ms};
+
+const ROUND_TRIPS: usize = 4000;
+/// Messages of one run, and how many of them may be under way.
+const PIPELINED: usize = 10_000;
+const UNDER_WAY: usize = 200;
+const RUNS: usize = 9;
+const BIG: usize = 10_000_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The same for each of the three ways.
+#[derive(Default)]
+struct Ways<T> {
+    ours: T,
+    direct: T,
+    plain: T,
+}
+
+pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let session = Client::of(&server)?.create()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut ways = connect(&server, session.text("cdp_ws_url"), &runtime)?;
+    quiet();
+    round_trips(&mut ways, table)?;
+    let runs = |ways: &mut Ways<Way>, work: fn(&mut Way) -> anyhow::Result<Duration>| -> anyhow::Result<_> {
+        let mut took = Ways::<Samples>::default();
+        for _ in 0..RUNS {
+            took.direct.add(work(&mut ways.direct)?);
+            took.ours.add(work(&mut ways.ours)?);
+            took.plain.add(work(&mut ways.plain)?);
+        }
+        Ok(took)
+    };
+    let took = runs(&mut ways, Way::pipelined)?;
+    let rate = |samples: &Samples| PIPELINED as f64 * 1000.0 / samples.p50();
+    let (ours, plain, direct) = (rate(&took.ours), rate(&took.plain), rate(&took.direct));
+    table.add(
+        Row::new(format!("CDP, {UNDER_WAY} messages under way, median of {RUNS}"), format!("{ours:.0}/s"))
+            .against(format!("plain relay, {plain:.0}/s"), ours / plain)
+            .target("≥ ×1", ours / plain, Limit::Least(1.0)),
+    );
+    table.add(Row::new("the same", format!("{ours:.0}/s")).against(format!("direct, {direct:.0}/s"), ours / direct));
+    for (what, work) in [
+        ("10 MB from the browser", Way::big_answer as fn(&mut Way) -> anyhow::Result<Duration>),
+        ("10 MB to the browser", Way::big_question),
+    ] {
+        let took = runs(&mut ways, work)?;
+        let (ours, plain, direct) = (took.ours.p50(), took.plain.p50(), took.direct.p50());
+        table.add(
+            Row::new(format!("{what}, median of {RUNS}"), ms(ours))
+                .against(format!("plain relay, {}", ms(plain)), ours / plain)
+                .target("≤ ×1", ours / plain, Limit::Most(1.0)),
+        );
+        table.add(Row::new("the same", ms(ours)).against(format!("direct, {}", ms(direct)), ours / direct));
+    }
+    Ok(())
+}
+
+/// One after the other on each way in turn, so that all three see the same machine.
+fn round_trips(ways: &mut Ways<Way>, table: &mut Table) -> anyhow::Result<()> {
+    let mut took = Ways::<Samples>::default();
+    for _ in 0..ROUND_TRIPS {
+        took.direct.time(|| ways.direct.ask())?;
+        took.ours.time(|| ways.ours.ask())?;
+        took.plain.time(|| ways.plain.ask())?;
+    }
+    let (ours, direct, plain) = (took.ours.p50(), took.direct.p50(), took.plain.p50());
+    table.add(
+        Row::new(format!("CDP round trip, p50 of {ROUND_TRIPS}"), ms(ours))
+            .against(format!("direct, {}", ms(direct)), ours / direct)
+            .target("≤ ×1.15", ours / direct, Limit::Most(1.15)),
+    );
+    table.add(Row::new("the same", ms(ours)).against(format!("plain relay, {}", ms(plain)), ours / plain));
+    let (ours, direct, plain) = (took.ours.p99(), took.direct.p99(), took.plain.p99());
+    table.add(Row::new("CDP round trip, p99", ms(ours)).against(format!("direct, {}", ms(direct)), ours / direct));
+    table.add(Row::new("the same", ms(ours)).against(format!("plain relay, {}", ms(plain)), ours / plain));
+    Ok(())
+}
+
+/// Opens all three ways to the one session of the server.
+fn connect(server: &Server, cdp_ws_url: &str, runtime: &Runtime) -> anyhow::Result<Ways<Way>> {
+    let sockets = only_entry(&server.data_dir().join("sandboxes"))?.join("sockets");
+    let inside = sockets.join("1");
+    let status = runtime.block_on(async { AgentClient::connect(sockets.join("0")).await?.status().await })?;
+    let straight = runtime.block_on(dial(&inside, Channel::Cdp))?;
+    let relay = plain_relay(runtime, inside)?;
+    let url = format!("ws://127.0.0.1{}", status.browser_ws_path);
+    Ok(Ways {
+        ours: Way::open(TcpStream::connect(server.address())?, cdp_ws_url)?,
+        direct: Way::open(straight, &url)?,
+        plain: Way::open(TcpStream::connect(relay)?, &url)?,
+    })
+}
+
+fn only_entry(dir: &Path) -> anyhow::Result<PathBuf> {
+    let entries = std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
+    ensure!(entries.len() == 1, "{} holds {} sandboxes, not one", dir.display(), entries.len());
+    entries.into_iter().next().context("there is one")
+}
+
+/// A relay that knows nothing of what it carries: the least that any relay costs.
+fn plain_relay(runtime: &Runtime, inside: PathBuf) -> anyhow::Result<SocketAddr> {
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
+    let address = listener.local_addr()?;
+    runtime.spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let inside = inside.clone();
+            tokio::spawn(async move {
+                let browser = dial(&inside, Channel::Cdp).await?;
+                let mut browser = tokio::net::TcpStream::from_std(browser)?;
+                client.set_nodelay(true)?;
+                browser.set_nodelay(true)?;
+                copy_bidirectional(&mut client, &mut browser).await?;
+                anyhow::Ok(())
+            });
+        }
+    });
+    Ok(address)
+}
+
+/// A client of the browser that blocks.
+struct Way {
+    socket: WebSocket<TcpStream>,
+    page: String,
+    last: usize,
+}
+
+impl Way {
+    fn open(stream: TcpStream, url: &str) -> anyhow::Result<Self> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let (socket, _) = tungstenite::client(url, stream).context("the handshake")?;
+        let mut way = Self { socket, page: String::new(), last: 0 };
+        let targets = way.call(json!({ "method": "Target.getTargets" }))?;
+        let all = targets["result"]["targetInfos"].as_array().context("no targets")?;
+        let target = &all.iter().find(|one| one["type"] == "page").context("no page")?["targetId"];
+        let params = json!({ "targetId": target, "flatten": true });
+        let attached = way.call(json!({ "method": "Target.attachToTarget", "params": params }))?;
+        way.page = attached["result"]["sessionId"].as_str().context("not attached")?.to_owned();
+        for _ in 0..100 {
+            way.ask()?;
+        }
+        Ok(way)
+    }
+
+    fn send(&mut self, mut message: Value) -> anyhow::Result<()> {
+        self.last += 1;
+        message["id"] = self.last.into();
+        Ok(self.socket.send(Message::text(message.to_string()))?)
+    }
+
+    /// The text of the next answer; events are passed over.
+    fn answer(&mut self) -> anyhow::Result<tungstenite::Utf8Bytes> {
+        loop {
+            match self.socket.read()? {
+                Message::Text(text) if text.starts_with("{\"id\":") => return Ok(text),
+                Message::Close(frame) => anyhow::bail!("closed: {frame:?}"),
+                _ => {}
+            }
+        }
+    }
+
+    fn call(&mut self, message: Value) -> anyhow::Result<Value> {
+        self.send(message)?;
+        Ok(serde_json::from_str(&self.answer()?)?)
+    }
+
+    /// The smallest question: the browser's main process answers it itself, so little hides what a relay costs.
+    fn ask(&mut self) -> anyhow::Result<()> {
+        self.send(json!({ "method": "Browser.getVersion" }))?;
+        self.answer().map(drop)
+    }
+
+    fn pipelined(&mut self) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        for sent in 0..PIPELINED + UNDER_WAY {
+            if sent < PIPELINED {
+                self.send(json!({ "method": "Browser.getVersion" }))?;
+            }
+            if sent >= UNDER_WAY {
+                self.answer()?;
+            }
+        }
+        Ok(began.elapsed())
+    }
+
+    fn evaluate(&mut self, expression: &str) -> anyhow::Result<(Duration, usize)> {
+        let params = json!({ "expression": expression, "returnByValue": true });
+        let message = json!({ "method": "Runtime.evaluate", "sessionId": self.page, "params": params });
+        let began = Instant::now();
+        self.send(message)?;
+        let answer = self.answer()?;
+        let took = began.elapsed();
+        ensure!(!answer.contains("exceptionDetails"), "it failed: {:.200}", answer.as_str());
+        Ok((took, answer.len()))
+    }
+
+    fn big_answer(&mut self) -> anyhow::Result<Duration> {
+        let (took, length) = self.evaluate(&format!("'x'.repeat({BIG})"))?;
+        ensure!(length > BIG, "only {length} bytes came");
+        Ok(took)
+    }
+
+    fn big_question(&mut self) -> anyhow::Result<Duration> {
+        Ok(self.evaluate(&format!("'{}'.length", "x".repeat(BIG)))?.0)
+    }
+}

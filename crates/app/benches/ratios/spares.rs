@@ -1,0 +1,44 @@
+//! Creating a session on demand when the node has a warm browser in reserve.
+
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, first_answer};
+use crate::commits::Commits;
+use crate::machine::quiet;
+use crate::samples::Samples;
+use crate::support::{Options, Server, until};
+use crate::table::{Row, Table, ms};
+
+/// One of each shape is in reserve, and another one is begun the moment that one is taken.
+const SHAPES: usize = 2;
+const ROUNDS: usize = 30;
+const COMMITS: usize = 20;
+/// For a reserve that is filled one browser after the other.
+const TO_FILL: Duration = Duration::from_secs(60);
+
+pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
+    let variables = vec![("CASEMENT_LOG".to_owned(), "info,casement::loops::spares=debug".to_owned())];
+    let server = Server::start(Options { spares: 1, variables, ..Options::default() })?;
+    let commits = Commits::beside(&server)?;
+    let (mut commit, mut create, mut first) = (Samples::default(), Samples::default(), Samples::default());
+    for round in 0..ROUNDS {
+        let ready = || server.log().matches("a spare browser is ready").count();
+        until("a full reserve", TO_FILL, || (ready() >= SHAPES + round).then_some(()))?;
+        quiet();
+        commit.extend(&commits.run(COMMITS)?);
+        let mut client = Client::of(&server)?;
+        let began = Instant::now();
+        let session = client.create()?;
+        create.add(began.elapsed());
+        first_answer(&session)?;
+        first.add(began.elapsed());
+        client.delete(&session)?;
+    }
+    let floor = |value: f64| format!("a durable commit, {}", ms(value));
+    let what = format!("create headless from the reserve, p50 of {}", create.count());
+    table.add(Row::new(what, ms(create.p50())).against(floor(commit.p50()), create.p50() / commit.p50()));
+    table.add(Row::new("the same, p99", ms(create.p99())).against(floor(commit.p99()), create.p99() / commit.p99()));
+    let what = "create from the reserve, connect, first answer of the page, p50";
+    table.add(Row::new(what, ms(first.p50())).against(floor(commit.p50()), first.p50() / commit.p50()));
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! The table: what was measured, against what, and whether the target is met. It decides nothing.
+
+use std::fmt;
+
+/// One line.
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    what: String,
+    ours: String,
+    against: String,
+    ratio: String,
+    target: String,
+    met: String,
+}
+
+/// All lines, printed as Markdown.
+#[derive(Debug, Default)]
+pub(crate) struct Table(Vec<Row>);
+
+/// What must hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// The figure is at most this.
+    Most(f64),
+    /// The figure is at least this.
+    Least(f64),
+}
+
+impl Limit {
+    /// Compared as printed, in hundredths: what lies below is the noise of any run.
+    fn holds(self, figure: f64) -> bool {
+        let figure = (figure * 100.0).round() / 100.0;
+        match self {
+            Self::Most(limit) => figure <= limit,
+            Self::Least(limit) => figure >= limit,
+        }
+    }
+}
+
+impl Row {
+    pub(crate) fn new(what: impl Into<String>, ours: impl Into<String>) -> Self {
+        Self { what: what.into(), ours: ours.into(), ..Self::default() }
+    }
+
+    /// What it is compared with, and ours divided by it.
+    pub(crate) fn against(mut self, what: impl Into<String>, ratio: f64) -> Self {
+        self.against = what.into();
+        self.ratio = format!("×{ratio:.2}");
+        self
+    }
+
+    /// Adds a target in words, and says whether `figure` meets it. Several are met when all are.
+    pub(crate) fn target(mut self, words: &str, figure: f64, limit: Limit) -> Self {
+        let before = if self.target.is_empty() { String::new() } else { format!("{}, ", self.target) };
+        self.target = format!("{before}{words}");
+        let met = limit.holds(figure) && self.met != "no";
+        self.met = if met { "yes" } else { "no" }.to_owned();
+        self
+    }
+
+    fn cells(&self) -> [&str; 6] {
+        [&self.what, &self.ours, &self.against, &self.ratio, &self.target, &self.met]
+    }
+}
+
+impl Table {
+    pub(crate) fn add(&mut self, row: Row) {
+        eprintln!("    {}", row.cells().join(" | "));
+        self.0.push(row);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| what | ours | against | ratio | target | met |")?;
+        writeln!(f, "| --- | --- | --- | --- | --- | --- |")?;
+        self.0.iter().try_for_each(|row| writeln!(f, "| {} |", row.cells().join(" | ")))
+    }
+}
+
+/// Milliseconds, with as many digits as mean something.
+pub(crate) fn ms(value: f64) -> String {
+    match value {
+        v if v < 1.0 => format!("{v:.3} ms"),
+        v if v < 100.0 => format!("{v:.1} ms"),
+        v => format!("{v:.0} ms"),
+    }
+}

@@ -1,0 +1,201 @@
+//! Thousands of callers in the line of a pool that has nothing to give.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+use crate::client::request;
+use crate::commits::Commits;
+use crate::machine::{cpu_ms, open_files, pss_kib, quiet};
+use crate::progress;
+use crate::samples::Samples;
+use crate::support::http::Answer;
+use crate::support::{Options, Server, Session};
+use crate::table::{Limit, Row, Table, ms};
+
+const POOL: &str = "bench";
+const SIZE: usize = 2;
+const WAITERS: usize = 10_000;
+/// How many enter one after the other, and so have an order that must be kept.
+const ORDERED: usize = 30;
+/// How many of the others come at the same time.
+const BATCH: usize = 100;
+/// How long the line stands still to see what waiting costs.
+const STILL: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
+const IN_LINE: &str = "SELECT count(*) FROM pool_waiters WHERE outcome IS NULL";
+
+/// What a caller in line was told.
+struct Told {
+    caller: usize,
+    at: Instant,
+    clock: OffsetDateTime,
+    answer: anyhow::Result<Answer>,
+}
+
+/// The callers: each a connection of its own.
+struct Callers {
+    runtime: Runtime,
+    address: SocketAddr,
+    request: Arc<[u8]>,
+    sender: Sender<Told>,
+    told: Receiver<Told>,
+    count: usize,
+}
+
+pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let pid = server.pid().context("the server does not run")?;
+    let database = Commits::beside(&server)?;
+    server.post("/browser_pools", &json!({ "name": POOL, "size": SIZE, "headless": true }))?.expect(201)?;
+    server.until_available(POOL, SIZE as u64)?;
+    let leased = (0..SIZE).map(|_| server.acquire(POOL)).collect::<anyhow::Result<Vec<_>>>()?;
+    quiet();
+    let (memory_before, cpu_before) = (pss_kib(pid)?, cpu_while_still(pid)?);
+
+    let wanted = WAITERS.min(open_files().saturating_sub(500));
+    let mut callers = Callers::new(&server)?;
+    let began = Instant::now();
+    while callers.count < wanted {
+        let more = if callers.count < ORDERED { 1 } else { BATCH.min(wanted - callers.count) };
+        callers.enter(more, &database)?;
+        if callers.count % 2000 < more {
+            progress(&format!("{} in line", callers.count));
+        }
+    }
+    let entering = wanted as f64 / began.elapsed().as_secs_f64();
+    quiet();
+    let each = (pss_kib(pid)? as f64 - memory_before as f64) / wanted as f64;
+    let cpu = cpu_while_still(pid)?;
+    table.add(
+        Row::new(format!("each of {wanted} callers in line, PSS of the server"), format!("{each:.1} KiB")).target(
+            "≤ 26 KiB",
+            each,
+            Limit::Most(26.0),
+        ),
+    );
+    table.add(
+        Row::new("processor time while all wait", format!("{cpu:.1} ms per second"))
+            .against(format!("with nobody in line, {cpu_before:.1} ms per second"), cpu / cpu_before.max(0.1)),
+    );
+    table.add(Row::new("callers that enter the line", format!("{entering:.0}/s")));
+    hand_overs(&server, &callers, leased, table)?;
+    everybody(&server, &callers, wanted, table)
+}
+
+/// Milliseconds of processor time per second.
+fn cpu_while_still(pid: u32) -> anyhow::Result<f64> {
+    let before = cpu_ms(pid)?;
+    std::thread::sleep(STILL);
+    Ok((cpu_ms(pid)? - before) as f64 / STILL.as_secs_f64())
+}
+
+/// Browsers come back one by one: who gets them, and how soon after it was decided.
+fn hand_overs(server: &Server, callers: &Callers, leased: Vec<Session>, table: &mut Table) -> anyhow::Result<()> {
+    for session in &leased {
+        server.release(POOL, session)?;
+    }
+    let (mut order, mut woken) = (Vec::new(), Samples::default());
+    while order.len() < ORDERED {
+        let told = callers.told.recv_timeout(PATIENCE).context("nobody was woken")?;
+        let session = Session(told.answer?.expect(200)?.json()?);
+        let granted = OffsetDateTime::parse(session.text("created_at"), &Rfc3339)?;
+        woken.add_ms((told.clock - granted).as_seconds_f64() * 1000.0);
+        order.push((granted, told.caller));
+        server.release(POOL, &session)?;
+    }
+    order.sort_unstable();
+    let kept = order.iter().zip(0..).filter(|((_, caller), place)| caller == place).count();
+    let what = format!("hand-overs in order of arrival, of {ORDERED} with everybody behind them");
+    table.add(Row::new(what, kept.to_string()).target(
+        &format!("{ORDERED}"),
+        kept as f64,
+        Limit::Least(ORDERED as f64),
+    ));
+    table.add(Row::new("from the decision to the caller's answer, p50", ms(woken.p50())));
+    table.add(Row::new("the same, the slowest", ms(woken.worst())));
+    Ok(())
+}
+
+/// The pool is deleted: everybody in its line is told.
+fn everybody(server: &Server, callers: &Callers, wanted: usize, table: &mut Table) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let deleted = server.send("DELETE", &format!("/browser_pools/{POOL}"), Some(&json!({ "force": true })))?;
+    deleted.expect(204)?;
+    let (mut told, mut gone) = (Samples::default(), 0);
+    for _ in ORDERED..wanted {
+        let one = callers.told.recv_timeout(PATIENCE).context("not everybody was told")?;
+        let status = one.answer?.status;
+        // One or two more had a browser before the pool went away.
+        if status != 200 {
+            told.add(one.at - began);
+        }
+        gone += usize::from(status == 404);
+    }
+    let what = format!("a pool with {} callers in line is deleted: the last is told after", told.count());
+    table.add(Row::new(what, ms(told.worst())));
+    table.add(Row::new("the same, half of them", ms(told.p50())));
+    let rightly = format!("of them told that the pool is gone ({} before)", wanted - ORDERED - told.count());
+    table.add(Row::new(rightly, gone.to_string()).target("all", gone as f64, Limit::Least(told.count() as f64)));
+    Ok(())
+}
+
+impl Callers {
+    fn new(server: &Server) -> anyhow::Result<Self> {
+        let body = json!({ "acquire_timeout_seconds": 1800 });
+        let path = format!("/browser_pools/{POOL}/acquire");
+        let request = request(server.address(), server.key(), "POST", &path, Some(&body));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let (sender, told) = mpsc::channel();
+        Ok(Self { runtime, address: server.address(), request: request.into(), sender, told, count: 0 })
+    }
+
+    /// So many more come at once; returns when all of them are in line.
+    fn enter(&mut self, more: usize, database: &Commits) -> anyhow::Result<()> {
+        for caller in self.count..self.count + more {
+            let (address, request, sender) = (self.address, Arc::clone(&self.request), self.sender.clone());
+            self.runtime.spawn(async move {
+                let answer = wait(address, &request).await;
+                let (at, clock) = (Instant::now(), now());
+                drop(sender.send(Told { caller, at, clock, answer }));
+            });
+        }
+        self.count += more;
+        let deadline = Instant::now() + PATIENCE;
+        while database.ask(IN_LINE)?.parse::<usize>()? < self.count {
+            if let Ok(early) = self.told.try_recv() {
+                bail!("a caller is not in line: {:?}", early.answer);
+            }
+            ensure!(Instant::now() < deadline, "not all of {} callers are in line", self.count);
+        }
+        Ok(())
+    }
+}
+
+/// One caller, from connecting to the answer's last byte.
+async fn wait(address: SocketAddr, request: &[u8]) -> anyhow::Result<Answer> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(request).await?;
+    let mut bytes = Vec::new();
+    loop {
+        ensure!(stream.read_buf(&mut bytes).await? > 0, "the connection was closed");
+        // Not whole is an error like another here, and rare: answers are small.
+        if let Ok(answer) = Answer::read(&bytes, false) {
+            return Ok(answer);
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "compared with the moment that the server noted, on the same machine")]
+fn now() -> OffsetDateTime {
+    OffsetDateTime::now_utc()
+}

@@ -1,0 +1,19 @@
+//! `cargo xtask bench`: how fast and how small, as ratios; see docs/benchmarks.md.
+
+use anyhow::Result;
+
+use crate::{packages, step, workspace};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only these parts of the table: acquire, spares, cold, relay, memory, waiters
+    #[arg(value_name = "PART")]
+    parts: Vec<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    packages::ensure(&[packages::RUN])?;
+    let mut cargo = workspace::cargo();
+    cargo.args(["bench", "--locked", "--package", "casement", "--bench", "ratios", "--"]).args(&options.parts);
+    step::run("measuring (builds with optimisation first; then takes minutes on a quiet machine)", &mut cargo)
+}
