@@ -206,11 +206,24 @@ impl Cluster {
     /// # Errors
     /// Every [`ClusterError`]; all of them say the remedy.
     pub async fn start(config: ClusterConfig) -> Result<Self, ClusterError> {
-        let blocking = tokio::task::spawn_blocking(move || bring_up(&config));
-        let mut cluster = blocking.await.map_err(|e| ClusterError::Unusable(format!("the start panicked: {e}")))??;
-        cluster.verify_and_make_database().await?;
+        let mut cluster = Self::bring_up(config.clone()).await?;
+        match cluster.verify_and_make_database().await {
+            // A postmaster that was dying when it was adopted: by now it is dead, or it answers.
+            Err(error) if cluster.origin == Origin::Adopted => {
+                tracing::warn!(%error, "the adopted PostgreSQL does not answer; looking again");
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                cluster = Self::bring_up(config).await?;
+                cluster.verify_and_make_database().await?;
+            }
+            verified => verified?,
+        }
         cluster.log_keeper = Some(tokio::spawn(log::keep_short(log_path(&cluster.data_dir))));
         Ok(cluster)
+    }
+
+    async fn bring_up(config: ClusterConfig) -> Result<Self, ClusterError> {
+        let blocking = tokio::task::spawn_blocking(move || bring_up(&config));
+        blocking.await.map_err(|e| ClusterError::Unusable(format!("the start panicked: {e}")))?
     }
 
     /// The cluster of this data directory, if its postmaster runs and is ready; starts and changes nothing. For
