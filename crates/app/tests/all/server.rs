@@ -1,9 +1,12 @@
 //! The life of the program, as the harness relies on it.
 
+use std::time::Duration;
+
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::support::http::Request;
-use super::support::{Cdp, Options, Pages, Server};
+use super::support::{Cdp, Options, Pages, Server, until};
 
 #[test]
 fn sessions_and_their_addresses_outlive_a_server_that_is_stopped() -> anyhow::Result<()> {
@@ -57,4 +60,35 @@ fn the_first_key_opens_the_api_and_none_does_not() -> anyhow::Result<()> {
     assert_eq!((without.status, &without.json()?["code"]), (401, &json!("unauthorized")));
     assert!(!server.log().contains(server.key()), "a key stands in the log");
     Ok(())
+}
+
+#[test]
+fn a_browser_that_dies_ends_its_session_and_the_pool_gets_another() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    server.post("/browser_pools", &json!({ "name": "one", "size": 1, "headless": true }))?.expect(201)?;
+    let session = server.acquire("one")?;
+    let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+    let browsers: Vec<_> = server.processes().into_iter().filter(|process| process.is_browser()).collect();
+    assert_eq!(browsers.len(), 1, "{browsers:#?}");
+
+    server.signal(&browsers[0], Signal::KILL)?;
+
+    assert_eq!(client.until_closed()?, Some((4002, "crashed".to_owned())));
+    assert_eq!(server.get(&format!("/browsers/{}", session.id()))?.status, 404);
+    server.until_available("one", 1)?;
+    let next = server.acquire("one")?;
+    assert_ne!(next.id(), session.id());
+    server.release("one", &next)?;
+    Ok(())
+}
+
+#[test]
+fn a_start_page_is_opened_without_the_caller_doing_anything() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    let server = Server::start(Options::reaching(&pages))?;
+
+    server.create(&json!({ "headless": true, "start_url": pages.url("/green?from=start_url") }))?;
+
+    let asked = || pages.asked().iter().any(|line| line == "GET /green?from=start_url").then_some(());
+    until("the browser asks for its start page", Duration::from_secs(30), asked)
 }

@@ -51,8 +51,7 @@ try {
   await page.waitForFunction(() => document.title === 'Pressed', null, { timeout: 20000 });
   saw.said = await page.textContent('#said');
   saw.seen = await page.evaluate(() => window.seen);
-  await person.waitForFunction(() => document.title.startsWith('Pressed'), null, { timeout: 20000 });
-  saw.title = await person.title();
+  saw.address = await person.textContent('#url');
 
   // The link for handing on shows, and takes no input, not even from a page that lies.
   await person.click('#share');
@@ -69,7 +68,7 @@ try {
     socket.send(JSON.stringify({ t: 'text', s: 'not from a viewer' }));
   });
   // Pictures come after the input was heard, so a new colour says that it had its chance.
-  await page.evaluate(() => { document.body.style.background = 'rgb(200, 40, 40)'; });
+  await page.evaluate(() => { document.documentElement.style.background = document.body.style.background = 'rgb(200, 40, 40)'; });
   await middle(viewer, [200, 40, 40]).catch((error) => { saw.viewer = String(error); });
   saw.after = await page.evaluate(() => [window.seen, document.getElementById('name').value]);
   await middle(person, [200, 40, 40]);

@@ -13,6 +13,14 @@ pub(crate) struct Process {
     pub(crate) argv: Vec<String>,
 }
 
+impl Process {
+    /// Whether it is a browser's first process, which starts the others.
+    pub(crate) fn is_browser(&self) -> bool {
+        let program = self.argv.first().is_some_and(|program| program.ends_with("/chromium"));
+        program && !self.argv.iter().any(|argument| argument.starts_with("--type="))
+    }
+}
+
 /// Every living process that belongs to `dir`, this test's own aside.
 pub(crate) fn processes_of(dir: &Path) -> Vec<Process> {
     let own = std::process::id().cast_signed();

@@ -135,11 +135,6 @@ impl Server {
         self.begin()
     }
 
-    /// The server's process.
-    pub(crate) fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
-    }
-
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
