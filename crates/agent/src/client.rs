@@ -117,10 +117,15 @@ impl AgentClient {
     ///
     /// # Errors
     /// [`ClientError::Refused`] with `browser_hung` when the page did not answer within `within` (a second when absent).
-    pub async fn handout(&self, start_url: Option<String>, within: Option<Duration>) -> Result<(), ClientError> {
+    pub async fn handout(
+        &self,
+        start_url: Option<String>,
+        idle_end_seconds: Option<u64>,
+        within: Option<Duration>,
+    ) -> Result<(), ClientError> {
         let timeout_ms = within.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
         let patience = within.unwrap_or(Duration::from_millis(DEFAULT_HANDOUT_MS)) + GRACE;
-        let body = Handout { start_url, timeout_ms };
+        let body = Handout { start_url, idle_end_seconds, timeout_ms };
         self.call::<Nothing>(Method::POST, "/v1/handout", &body, patience).await.map(drop)
     }
 

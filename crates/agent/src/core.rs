@@ -27,6 +27,7 @@ pub(crate) struct Core {
     /// Pictures taken at once: each needs several times the memory of the display.
     pub(crate) pictures: Semaphore,
     status: watch::Sender<Status>,
+    idle_end: watch::Sender<u64>,
     /// Why the browser is gone, for people. Set before the state that says so.
     detail: Mutex<String>,
     began: Instant,
@@ -49,6 +50,7 @@ impl Core {
             stages: Vec::new(),
         };
         Self {
+            idle_end: watch::Sender::new(config.idle_end_seconds),
             config,
             live: OnceLock::new(),
             stop: Notify::new(),
@@ -102,6 +104,16 @@ impl Core {
     /// A server spoke.
     pub(crate) fn touch(&self) {
         *self.contact.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// How many seconds without a word from a server end the sandbox; 0: none do.
+    pub(crate) fn idle_end(&self) -> watch::Receiver<u64> {
+        self.idle_end.subscribe()
+    }
+
+    /// Changes that.
+    pub(crate) fn end_when_idle_for(&self, seconds: u64) {
+        self.idle_end.send_replace(seconds);
     }
 
     /// How long no server has spoken. None while one listens to the events.

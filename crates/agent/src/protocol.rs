@@ -266,6 +266,9 @@ pub struct Handout {
     /// Address to begin to open; not awaited.
     #[serde(default)]
     pub start_url: Option<String>,
+    /// In place of [`AgentConfig::idle_end_seconds`] from now on.
+    #[serde(default)]
+    pub idle_end_seconds: Option<u64>,
     /// How long the page has to prove that it answers, in milliseconds; [`DEFAULT_HANDOUT_MS`] when absent.
     #[serde(default)]
     pub timeout_ms: Option<u64>,

@@ -145,17 +145,22 @@ async fn conclude(core: &Core, state: State, detail: String) -> ExitCode {
     }
 }
 
-/// Returns when no server has spoken for the configured time.
+/// Returns when no server has spoken for the time that is in force.
 async fn forsaken(core: &Core) {
-    let limit = match core.config.idle_end_seconds {
-        0 => return std::future::pending().await,
-        seconds => Duration::from_secs(seconds),
-    };
+    let mut limits = core.idle_end();
     loop {
-        match core.idle() {
-            Some(idle) if idle >= limit => return,
-            Some(idle) => tokio::time::sleep(limit - idle).await,
-            None => tokio::time::sleep(limit).await,
+        let limit = match *limits.borrow_and_update() {
+            0 => None,
+            seconds => Some(Duration::from_secs(seconds)),
+        };
+        let left = match (limit, core.idle()) {
+            (Some(limit), Some(idle)) if idle >= limit => return,
+            (Some(limit), idle) => limit - idle.unwrap_or_default(),
+            (None, _) => Duration::MAX,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(left) => {}
+            Ok(()) = limits.changed() => {}
         }
     }
 }

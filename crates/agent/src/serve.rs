@@ -129,6 +129,9 @@ async fn hand_out(core: &Core, asked: Handout) -> Result<Response<Body>, Refusal
         .await
         .map_err(|_| hung(CdpError::Timeout { method: "hand-out", after: within }))?
         .map_err(hung)?;
+    if let Some(seconds) = asked.idle_end_seconds {
+        core.end_when_idle_for(seconds);
+    }
     if let Some(url) = asked.start_url {
         live.browser.open(&url).await.map_err(hung)?;
     }

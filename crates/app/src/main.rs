@@ -58,6 +58,6 @@ async fn run(command: Command) -> anyhow::Result<()> {
 
 /// Logs go to standard error, so that standard output holds only what a command answers.
 fn log() {
-    let filter = EnvFilter::try_from_env("CASEMENT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("CASEMENT_LOG").unwrap_or_else(|_| EnvFilter::new("info,actix_server=warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

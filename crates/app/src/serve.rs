@@ -43,6 +43,8 @@ use crate::system::System;
 use crate::turns::WaitingRoom;
 
 const WORKERS: usize = 2;
+/// The buckets of every histogram; all of them hold seconds.
+const SECONDS: [f64; 12] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 /// How often the metrics fold what they gathered.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long ending all sessions may take before the process ends all the same.
@@ -103,6 +105,7 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
     if let Some(postmaster) = postmaster {
         postmaster.stop().await?;
     }
+    stop::unhear(data_dir.path());
     info!("stopped");
     Ok(())
 }
@@ -127,7 +130,8 @@ impl Running {
         store: &Store,
         listener: TcpListener,
     ) -> anyhow::Result<Self> {
-        let metrics = PrometheusBuilder::new().install_recorder().context("cannot set up the metrics")?;
+        let metrics =
+            PrometheusBuilder::new().set_buckets(&SECONDS)?.install_recorder().context("cannot set up the metrics")?;
         let local = listener.local_addr()?;
         let public_url = match &settings.public_url {
             Some(url) => url.clone(),
@@ -169,6 +173,7 @@ impl Running {
             max_pools: Pools::DEFAULT_MAX_POOLS,
         };
         let pools = Pools::new(pool_deps.clone(), sessions.clone());
+        let leases = Leases::new(pool_deps.clone(), sessions.clone());
         let events = engine.events();
         take_up(&engine, &sessions, &*repositories.line, node).await?;
 
@@ -181,7 +186,7 @@ impl Running {
             api_keys: repositories.keys.clone(),
             access: Access::new(repositories.projects.clone()),
             sessions: sessions.clone(),
-            leases: Leases::new(pool_deps.clone(), sessions.clone()),
+            leases: leases.clone(),
             pools,
             tokens: SessionTokens::new(&data_dir.token_key()?),
             dial: Arc::new(EngineDial(engine.clone())),
@@ -200,14 +205,14 @@ impl Running {
         let house = Housekeeping {
             node,
             nodes: repositories.nodes,
-            browsers: repositories.browsers.clone(),
             pools: repositories.pools.clone(),
             line: repositories.line,
             sessions: sessions.clone(),
+            leases: leases.clone(),
             room: room.clone(),
         };
         let notifications = Notifications::listen(&store.config, vec![node_channel(node)]);
-        tokio::spawn(hear(notifications, house.clone()));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(hear(notifications, house.clone())));
         tokio::spawn(house.run(stop.child_token()));
         tokio::spawn(follow_browsers(events, sessions.clone(), spares.clone()));
         let filler = PoolFiller::new(pool_deps, repositories.browsers, sessions.clone());

@@ -53,7 +53,12 @@ pub(crate) async fn run(settings: StopSettings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hears stop orders until dropped. The socket lies in the data directory, where only the owner may connect.
+/// Takes the socket away. Who waits at it learns that the server is gone when the process ends.
+pub(crate) fn unhear(data_dir: &Path) {
+    let _ = std::fs::remove_file(control_socket(data_dir));
+}
+
+/// Hears stop orders until the process ends. The socket lies in the data directory, where only the owner may connect.
 pub(crate) fn hear(data_dir: &Path, orders: mpsc::Sender<StopOrder>) -> anyhow::Result<()> {
     let path = control_socket(data_dir);
     // Left by a server that was killed; the data directory's lock says that nobody serves it now.

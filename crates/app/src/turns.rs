@@ -26,11 +26,11 @@ impl WaitingRoom {
         self.ears.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something was decided about a ticket.
-    pub(crate) fn call(&self, ticket: TicketId) {
-        if let Some(ear) = self.ears().get(&ticket) {
-            ear.notify_one();
-        }
+    /// Something was decided about a ticket; `false` if nobody here expects news of it.
+    pub(crate) fn call(&self, ticket: TicketId) -> bool {
+        let ears = self.ears();
+        let ear = ears.get(&ticket);
+        ear.inspect(|ear| ear.notify_one()).is_some()
     }
 
     /// The server stops: every wait is over.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_agent::protocol;
-use casement_domain::browser::{BrowserEngine, EngineError, Launch, Region, StartUrl, Started, Viewport};
+use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Region, Started, Viewport};
 use casement_domain::ids::BrowserId;
 
 use crate::engine::Engine;
@@ -21,10 +21,11 @@ impl BrowserEngine for Engine {
         self.start_browser(launch.clone()).await
     }
 
-    async fn hand_out(&self, id: BrowserId, start_url: Option<StartUrl>) -> Result<(), EngineError> {
+    async fn hand_out(&self, id: BrowserId, to: HandOut) -> Result<(), EngineError> {
         let running = self.running(id)?;
-        let url = start_url.map(|url| url.as_str().to_owned());
-        let answer = tokio::time::timeout(ANSWER, running.agent.handout(url, Some(PROOF))).await;
+        let url = to.start_url.map(|url| url.as_str().to_owned());
+        let idle_end = Some(to.abandoned_after_seconds.into());
+        let answer = tokio::time::timeout(ANSWER, running.agent.handout(url, idle_end, Some(PROOF))).await;
         let answer = answer.map_err(|_| EngineError::Timeout { seconds: 2 })?;
         answer.map_err(|error| running.failed(&error))
     }

@@ -100,7 +100,7 @@ async fn the_agent_refuses_what_it_cannot_serve() {
     config.chromium = PathBuf::from(SILENT);
     let sandbox = Sandbox::start(&config);
     let client = sandbox.client().await;
-    assert_eq!(refusal(client.handout(None, None).await), ErrorCode::NotReady);
+    assert_eq!(refusal(client.handout(None, None, None).await), ErrorCode::NotReady);
     assert_eq!(refusal(client.screenshot(None).await), ErrorCode::NotReady);
     let ask = async |head: &str, body: usize| {
         let mut stream = UnixStream::connect(sandbox.socket("agent")).await.unwrap();

@@ -24,7 +24,7 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
     cdp.until(&page, "innerWidth + 'x' + innerHeight", &json!("900x613")).await;
 
     let client = sandbox.client().await;
-    client.handout(Some("http://page.test/".to_owned()), None).await.unwrap();
+    client.handout(Some("http://page.test/".to_owned()), None, None).await.unwrap();
     let blue_below = |picture: &crate::headless::Picture| picture.at(50, 650) == [0, 0, 255];
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

@@ -112,12 +112,12 @@ async fn nothing_gets_out_past_the_proxy(cdp: &mut Cdp, page: &str, sandbox: &Sa
 
 async fn a_hand_out_begins_to_open_an_address(sandbox: &Sandbox, cdp: &mut Cdp, page: &str) {
     let client = sandbox.client().await;
-    client.handout(Some("http://page.test/".to_owned()), None).await.unwrap();
+    client.handout(Some("http://page.test/".to_owned()), None, None).await.unwrap();
     cdp.until(page, "document.readyState + ' ' + document.title", &json!("complete coloured")).await;
     let mut times = Vec::new();
     for _ in 0..20 {
         let began = Instant::now();
-        client.handout(None, None).await.unwrap();
+        client.handout(None, None, None).await.unwrap();
         times.push(began.elapsed());
     }
     times.sort_unstable();
@@ -219,10 +219,10 @@ async fn a_page_that_does_not_answer_is_not_handed_out(sandbox: &Sandbox) {
     let client = sandbox.client().await;
     let renderers = sandbox.processes("--type=renderer");
     renderers.iter().for_each(|pid| signal(*pid, "STOP"));
-    let refused = client.handout(None, Some(Duration::from_millis(300))).await;
+    let refused = client.handout(None, None, Some(Duration::from_millis(300))).await;
     renderers.iter().for_each(|pid| signal(*pid, "CONT"));
     assert_eq!(refusal(refused), ErrorCode::BrowserHung);
-    client.handout(None, Some(Duration::from_secs(5))).await.unwrap();
+    client.handout(None, None, Some(Duration::from_secs(5))).await.unwrap();
 }
 
 pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> ErrorCode {

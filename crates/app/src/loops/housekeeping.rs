@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use casement_domain::browser::{BrowserRepository, BrowserState};
 use casement_domain::node::{Node, NodeRepository};
-use casement_domain::pool::{PoolRepository, WaitingLine};
+use casement_domain::pool::{Leases, PoolRepository, WaitingLine};
 use casement_domain::session::{SessionEvent, Sessions};
 use casement_domain::{Clock, NodeId, StoreError};
 use casement_postgres::{Heard, Notifications};
@@ -28,10 +27,10 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct Housekeeping {
     pub(crate) node: NodeId,
     pub(crate) nodes: Arc<dyn NodeRepository>,
-    pub(crate) browsers: Arc<dyn BrowserRepository>,
     pub(crate) pools: Arc<dyn PoolRepository>,
     pub(crate) line: Arc<dyn WaitingLine>,
     pub(crate) sessions: Sessions,
+    pub(crate) leases: Leases,
     pub(crate) room: WaitingRoom,
 }
 
@@ -62,7 +61,7 @@ impl Housekeeping {
         self.sessions.sweep_idle().await?;
         if net {
             self.mourn().await?;
-            self.bury_leftovers().await?;
+            self.sessions.clear_remains().await?;
             self.call_the_decided().await?;
         }
         self.measure().await
@@ -79,19 +78,13 @@ impl Housekeeping {
         Ok(())
     }
 
-    /// Browsers marked as ending whose end failed, or was marked by somebody else.
-    async fn bury_leftovers(&self) -> Result<(), StoreError> {
-        for browser in self.browsers.of_node(self.node).await? {
-            if browser.state == BrowserState::Ending {
-                self.sessions.bury(browser.id).await;
+    /// The net under lost notifications. A ticket that nobody here expects is of a caller who is gone.
+    pub(crate) async fn call_the_decided(&self) -> Result<(), StoreError> {
+        for ticket in self.line.decided(self.node).await? {
+            if !self.room.call(ticket) {
+                self.leases.abandon(ticket).await?;
             }
         }
-        Ok(())
-    }
-
-    /// The net under lost notifications.
-    pub(crate) async fn call_the_decided(&self) -> Result<(), StoreError> {
-        self.line.decided(self.node).await?.into_iter().for_each(|ticket| self.room.call(ticket));
         Ok(())
     }
 
@@ -146,7 +139,9 @@ pub(crate) async fn hear(mut notifications: Notifications, house: Housekeeping) 
     loop {
         match notifications.next().await {
             Heard::Notification { payload, .. } => match payload.parse() {
-                Ok(ticket) => house.room.call(ticket),
+                Ok(ticket) => {
+                    house.room.call(ticket);
+                }
                 Err(_) => warn!("heard something that is no ticket"),
             },
             Heard::Listening => {

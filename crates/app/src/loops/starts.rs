@@ -20,9 +20,4 @@ impl StartSlots {
         #[expect(clippy::expect_used, reason = "the semaphore is never closed")]
         Arc::clone(&self.0).acquire_owned().await.expect("open")
     }
-
-    /// A slot, if one is free and nobody waits for it.
-    pub(crate) fn try_take(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0).try_acquire_owned().ok()
-    }
 }

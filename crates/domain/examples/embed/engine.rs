@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use casement_domain::browser::{
-    BrowserEngine, EngineError, Launch, Region, Shape, SpareBrowsers, StartUrl, Started, Viewport,
+    BrowserEngine, EngineError, HandOut, Launch, Region, Shape, SpareBrowsers, Started, Viewport,
 };
 use casement_domain::session::{Connections, EndReason, PoolWake};
 use casement_domain::{BrowserId, PoolId, SessionId};
@@ -44,7 +44,7 @@ impl BrowserEngine for Pretended {
         Ok(Started { version: "Pretended/1.0".to_owned(), stages: vec![] })
     }
 
-    async fn hand_out(&self, id: BrowserId, _start_url: Option<StartUrl>) -> Result<(), EngineError> {
+    async fn hand_out(&self, id: BrowserId, _to: HandOut) -> Result<(), EngineError> {
         self.needs(id)
     }
 

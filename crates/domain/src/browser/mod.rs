@@ -8,7 +8,7 @@ mod viewport;
 
 pub use model::{Browser, BrowserState, Shape, StartUrl};
 pub use policy::BrowserPolicy;
-pub use ports::{BrowserEngine, BrowserRepository, EngineError, EngineFault, Launch, SpareBrowsers, Started};
+pub use ports::{BrowserEngine, BrowserRepository, EngineError, EngineFault, HandOut, Launch, SpareBrowsers, Started};
 #[cfg(feature = "mocks")]
 pub use ports::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers};
 pub use transitions::{BrowserEvent, BrowserRefused};

@@ -17,6 +17,15 @@ pub struct Launch {
     pub abandoned_after_seconds: u32,
 }
 
+/// What a browser is told when a caller gets it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HandOut {
+    /// What it begins to open.
+    pub start_url: Option<StartUrl>,
+    /// After how many seconds without a word from a server its sandbox ends itself, from now on.
+    pub abandoned_after_seconds: u32,
+}
+
 /// A browser that answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Started {
@@ -80,8 +89,8 @@ pub trait BrowserEngine: Send + Sync {
     /// fails leaves nothing behind.
     async fn start(&self, launch: &Launch) -> Result<Started, EngineError>;
 
-    /// Proves that the page of a warm browser answers now, and begins to open `start_url` without waiting for it.
-    async fn hand_out(&self, id: BrowserId, start_url: Option<StartUrl>) -> Result<(), EngineError>;
+    /// Proves that the page of a warm browser answers now, and begins to open its start URL without waiting for it.
+    async fn hand_out(&self, id: BrowserId, to: HandOut) -> Result<(), EngineError>;
 
     /// Gives the display another size.
     async fn set_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError>;

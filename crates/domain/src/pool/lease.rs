@@ -11,7 +11,7 @@ use crate::browser::StartUrl;
 use crate::field::{Fields, InvalidInput};
 use crate::ids::{PoolId, SessionId, TicketId};
 use crate::name::LabelName;
-use crate::session::{EndSessionError, IdOrName, NotSupported, Session, SessionEvent, Sessions, Tags};
+use crate::session::{EndSessionError, IdOrName, NotSupported, Session, SessionEvent, Sessions, Tags, hand_out};
 use crate::store_error::StoreError;
 use crate::telemetry;
 
@@ -261,7 +261,7 @@ impl Leases {
     /// The browser of a new lease answers now, or the lease is over before it began.
     async fn hand_out(&self, session: Session) -> Option<Session> {
         let browser = session.browser?;
-        match self.deps.engine.hand_out(browser, session.start_url.clone()).await {
+        match self.deps.engine.hand_out(browser, hand_out(&session)).await {
             Ok(()) => {
                 self.sessions.activity().watch(&session);
                 Some(session)

@@ -243,6 +243,7 @@ impl Pools {
                 _ => continue,
             }
         }
+        self.sessions.clear_remains().await?;
         self.deps.wake.wake(pool.id);
         Ok(())
     }

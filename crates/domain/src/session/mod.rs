@@ -17,5 +17,6 @@ pub use model::{EndReason, IdOrName, PoolRef, Session, SessionState, StatusFilte
 pub use ports::{Connections, Created, PoolWake, SessionFilter, SessionRepository};
 #[cfg(feature = "mocks")]
 pub use ports::{MockConnections, MockPoolWake, MockSessionRepository};
+pub(crate) use service::hand_out;
 pub use service::{CreateSessionError, EndSessionError, SessionDeps, Sessions, UpdateSessionError, UseSessionError};
 pub use transitions::{SessionEvent, SessionRefused};

@@ -9,7 +9,8 @@ use super::{
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::browser::{
-    Browser, BrowserEngine, BrowserRepository, BrowserState, EngineError, Launch, Region, SpareBrowsers, Viewport,
+    Browser, BrowserEngine, BrowserRepository, BrowserState, EngineError, HandOut, Launch, Region, SpareBrowsers,
+    Viewport,
 };
 use crate::clock::{Clock, IdSource};
 use crate::field::{Bad, InvalidInput};
@@ -204,7 +205,7 @@ impl Sessions {
             self.deps.spares.put_back(&wish.shape, browser);
             return Err(error);
         }
-        if let Err(error) = self.deps.engine.hand_out(browser, wish.start_url.clone()).await {
+        if let Err(error) = self.deps.engine.hand_out(browser, hand_out(&session)).await {
             self.end_quietly(&session, SessionEvent::StartFailed).await;
             return Err(error.into());
         }
@@ -220,7 +221,7 @@ impl Sessions {
             let launch = Launch { id, shape: wish.shape.clone(), abandoned_after_seconds: wish.timeout_seconds };
             self.deps.engine.start(&launch).await?;
             if wish.start_url.is_some() {
-                self.deps.engine.hand_out(id, wish.start_url.clone()).await?;
+                self.deps.engine.hand_out(id, hand_out(&draft)).await?;
             }
             let active = draft
                 .on(SessionEvent::Ready(id), self.deps.clock.now())
@@ -523,6 +524,11 @@ impl Sessions {
         }
         Ok(())
     }
+}
+
+/// What the session's browser is told when its caller gets it.
+pub(crate) fn hand_out(session: &Session) -> HandOut {
+    HandOut { start_url: session.start_url.clone(), abandoned_after_seconds: session.timeout_seconds }
 }
 
 fn browser_of(session: &Session) -> Result<BrowserId, UseSessionError> {

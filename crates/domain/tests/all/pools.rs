@@ -231,6 +231,8 @@ async fn a_pool_with_leased_browsers_is_deleted_by_force_only() {
     world.sessions.expect_of_pool().returning(|_| Ok(vec![leased_session(1)]));
     world.closes(session_id(1), EndReason::Deleted);
     world.buries(browser_id(1));
+    world.browsers.expect_of_node().times(1).returning(|_| Ok(vec![pooled_browser(2, BrowserState::Ending)]));
+    world.buries(browser_id(2));
     world.wakes(2);
     world.build().pools.delete(&scope(), "warm", true).await.expect("deleted");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::Deleted)]);

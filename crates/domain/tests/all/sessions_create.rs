@@ -36,7 +36,7 @@ async fn a_spare_browser_is_handed_out_and_none_is_started() {
     world
         .engine
         .expect_hand_out()
-        .withf(|id, url| *id == browser_id(1) && url.is_none())
+        .withf(|id, to| *id == browser_id(1) && to.start_url.is_none() && to.abandoned_after_seconds == 60)
         .times(1)
         .returning(|_, _| Ok(()));
     let casement = world.build();
@@ -123,7 +123,7 @@ async fn without_a_spare_the_place_is_reserved_before_the_browser_starts() {
     world
         .engine
         .expect_hand_out()
-        .withf(|_, url| url.as_ref().is_some_and(|url| url.as_str() == "https://example.com/"))
+        .withf(|_, to| to.start_url.as_ref().is_some_and(|url| url.as_str() == "https://example.com/"))
         .times(1)
         .returning(|_, _| Ok(()));
     let kept = rows.clone();

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use casement_domain::browser::BrowserEngine;
+use casement_domain::browser::{BrowserEngine, HandOut};
 use casement_webdriver::{EngineEvent, What, Why};
 use serde_json::json;
 
@@ -26,11 +26,11 @@ async fn g1_a_page_that_takes_all_memory_ends_its_own_browser_alone() -> anyhow:
         Cdp::attach(&place.engine, id).await?.tell("Runtime.evaluate", json!({ "expression": script })).await?;
         assert_eq!(next(&mut events).await?, EngineEvent { browser: id, what: What::Exited(Why::Oom) });
         eprintln!("out of memory after {:?}", began.elapsed());
-        place.engine.hand_out(other, None).await?;
+        place.engine.hand_out(other, HandOut::default()).await?;
         place.engine.end(id).await?;
         assert_eq!(place.remains(id), Vec::<String>::new());
     }
-    place.engine.hand_out(other, None).await?;
+    place.engine.hand_out(other, HandOut::default()).await?;
     assert!(events.try_recv().is_err(), "each end is told once");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Browsers with a display, two at a time.
 
-use casement_domain::browser::{BrowserEngine, Shape, StartUrl, Viewport};
+use casement_domain::browser::{BrowserEngine, HandOut, Shape, StartUrl, Viewport};
 use serde_json::json;
 
 use super::cdp::Cdp;
@@ -29,7 +29,10 @@ async fn browsers_with_a_display_have_its_size_and_see_nothing_of_each_other() -
     assert_eq!(in_kiosk.evaluate("navigator.webdriver").await?, false);
 
     for id in [kiosk, framed] {
-        place.engine.hand_out(id, Some(StartUrl::parse(SITE).expect("a URL"))).await?;
+        place
+            .engine
+            .hand_out(id, HandOut { start_url: Some(StartUrl::parse(SITE).expect("a URL")), ..HandOut::default() })
+            .await?;
     }
     in_kiosk.until("document.title === 'the site' && document.readyState === 'complete'").await?;
     in_frame.until("document.title === 'the site' && document.readyState === 'complete'").await?;
@@ -46,7 +49,7 @@ async fn browsers_with_a_display_have_its_size_and_see_nothing_of_each_other() -
 
     place.engine.end(kiosk).await?;
     assert_eq!(place.remains(kiosk), Vec::<String>::new());
-    place.engine.hand_out(framed, None).await?;
+    place.engine.hand_out(framed, HandOut::default()).await?;
     place.engine.end_all().await?;
     assert_eq!(place.remains(framed), Vec::<String>::new());
     Ok(())

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use casement_domain::browser::{
-    BrowserEngine, BrowserPolicy, EngineError, EngineFault, Region, Shape, StartUrl, Viewport,
+    BrowserEngine, BrowserPolicy, EngineError, EngineFault, HandOut, Region, Shape, StartUrl, Viewport,
 };
 use casement_domain::ids::BrowserId;
 use rustix::process::Signal;
@@ -56,7 +56,7 @@ async fn a_headless_browser_is_what_its_shape_says() -> anyhow::Result<()> {
     assert_eq!(place.remains(id), Vec::<String>::new());
     place.engine.end(id).await?;
     assert!(events.try_recv().is_err(), "an end that was asked for is no news");
-    assert!(matches!(place.engine.hand_out(id, None).await, Err(EngineError::NotRunning(_))));
+    assert!(matches!(place.engine.hand_out(id, HandOut::default()).await, Err(EngineError::NotRunning(_))));
     Ok(())
 }
 
@@ -64,7 +64,7 @@ async fn a_headless_browser_is_what_its_shape_says() -> anyhow::Result<()> {
 async fn a_browser_that_is_not_there_is_not_running_and_ends_well() -> anyhow::Result<()> {
     let place = Place::new().await?;
     let id = new_id();
-    assert!(matches!(place.engine.hand_out(id, None).await, Err(EngineError::NotRunning(_))));
+    assert!(matches!(place.engine.hand_out(id, HandOut::default()).await, Err(EngineError::NotRunning(_))));
     assert!(matches!(place.engine.screenshot(id, None).await, Err(EngineError::NotRunning(_))));
     assert!(matches!(place.engine.cdp_path(id).await, Err(EngineError::NotRunning(_))));
     Ok(place.engine.end(id).await?)
@@ -84,12 +84,21 @@ async fn b6_the_command_line_is_ours(place: &Place, id: BrowserId) -> anyhow::Re
 }
 
 async fn the_start_url_is_opened(place: &Place, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
-    place.engine.hand_out(id, Some(StartUrl::parse(&format!("{SITE}/start")).expect("a URL"))).await?;
+    place
+        .engine
+        .hand_out(
+            id,
+            HandOut {
+                start_url: Some(StartUrl::parse(&format!("{SITE}/start")).expect("a URL")),
+                ..HandOut::default()
+            },
+        )
+        .await?;
     page.until("document.title === 'the site' && document.readyState === 'complete'").await?;
     let mut times = Vec::new();
     for _ in 0..50 {
         let began = Instant::now();
-        place.engine.hand_out(id, None).await?;
+        place.engine.hand_out(id, HandOut::default()).await?;
         times.push(began.elapsed());
     }
     times.sort_unstable();
@@ -189,7 +198,7 @@ async fn i5_a_stopped_page_or_agent_is_not_handed_out(place: &Place, id: Browser
     assert!(matches!(refused, Err(EngineError::Failed { fault: EngineFault::BrowserHung, .. })), "{refused:?}");
     let refused = hand_out_while_stopped(place, id, "/run/casement/program").await?;
     assert!(matches!(refused, Err(EngineError::Timeout { .. })), "{refused:?}");
-    Ok(place.engine.hand_out(id, None).await?)
+    Ok(place.engine.hand_out(id, HandOut::default()).await?)
 }
 
 /// What a hand-out answers, in time, while those processes stand still whose command line contains `word`.
@@ -200,7 +209,7 @@ async fn hand_out_while_stopped(place: &Place, id: BrowserId, word: &str) -> any
         signal(*pid, Signal::STOP)?;
     }
     let began = Instant::now();
-    let answer = place.engine.hand_out(id, None).await;
+    let answer = place.engine.hand_out(id, HandOut::default()).await;
     let took = began.elapsed();
     for pid in &pids {
         signal(*pid, Signal::CONT)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casement_domain::browser::BrowserEngine;
+use casement_domain::browser::{BrowserEngine, HandOut};
 use casement_webdriver::{Engine, EngineEvent, What, Why};
 use rustix::process::Signal;
 
@@ -29,7 +29,7 @@ async fn i5_a_later_life_takes_browsers_up_and_ends_strangers() -> anyhow::Resul
     assert_eq!(place.engine.sweep(&[kept]).await?, [stranger]);
     assert_eq!(place.remains(stranger), Vec::<String>::new());
 
-    place.engine.hand_out(kept, None).await?;
+    place.engine.hand_out(kept, HandOut::default()).await?;
     let mut page = Cdp::attach(&place.engine, kept).await?;
     assert_eq!(page.evaluate("mark").await?, "from an earlier life");
     assert_eq!(page.open(SITE).await?, None);
