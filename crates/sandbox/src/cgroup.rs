@@ -2,9 +2,12 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::inotify;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Step, StepError};
@@ -111,6 +114,22 @@ impl Cgroups {
         let texts = ["memory.events", "memory.oom_control"].map(|name| fs::read_to_string(group.join(name)));
         let mut lines = texts.iter().flatten().flat_map(|text| text.lines());
         lines.any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
+    }
+
+    /// A descriptor that becomes readable when the memory is full; to be read then. `None` without a limit.
+    pub(crate) fn memory_full(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(group) = &self.memory else { return Ok(None) };
+        let events = group.join("memory.events");
+        if events.exists() {
+            let inotify = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
+            inotify::add_watch(&inotify, &events, inotify::WatchFlags::MODIFY)?;
+            return Ok(Some(inotify));
+        }
+        let eventfd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let control = fs::File::open(group.join("memory.oom_control"))?;
+        let order = format!("{} {}", eventfd.as_raw_fd(), control.as_raw_fd());
+        fs::write(group.join("cgroup.event_control"), order)?;
+        Ok(Some(eventfd))
     }
 
     /// Removes the groups, which must be empty. Gone already is fine; `Ok(false)`: the kernel still holds one.

@@ -17,6 +17,10 @@ use crate::record::{MemoryLimit, Record};
 /// The most of a program's output that is kept. What comes after is refused to the program, not stored.
 pub(crate) const LOG_BYTES: u64 = 64 * 1024;
 
+/// How often, and with what pauses, it is looked whether the kernel killed somebody after it said that memory is full.
+const OOM_LOOKS: u32 = 20;
+const OOM_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
+
 /// One sandbox. Cheap to clone; holding it keeps nothing alive and dropping it ends nothing.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
@@ -115,6 +119,32 @@ impl Sandbox {
         self.cgroups.has_oom_kill()
     }
 
+    /// Returns once the kernel has killed a process of it because its memory was full; never where nothing limits it.
+    ///
+    /// # Errors
+    /// If its memory cannot be watched.
+    pub async fn out_of_memory(&self) -> io::Result<()> {
+        let Some(full) = self.cgroups.memory_full()? else { return std::future::pending().await };
+        let full = watched(full)?;
+        loop {
+            if self.oom_killed() {
+                return Ok(());
+            }
+            let mut ready = full.readable().await?;
+            let mut told = [0; 1024];
+            if rustix::io::read(full.get_ref(), &mut told) == Err(rustix::io::Errno::AGAIN) {
+                ready.clear_ready();
+            }
+            // Older kernels tell it first and kill then.
+            for _ in 0..OOM_LOOKS {
+                if self.oom_killed() {
+                    return Ok(());
+                }
+                tokio::time::sleep(OOM_PAUSE).await;
+            }
+        }
+    }
+
     /// How many listening sockets it was given.
     pub fn sockets(&self) -> usize {
         self.sockets
@@ -144,10 +174,13 @@ impl Sandbox {
 
 async fn ended(handle: &OwnedFd) -> io::Result<()> {
     // A descriptor of its own for each who waits: one can be registered only once.
-    #[expect(deprecated, reason = "sound for an OwnedFd, which is the same descriptor for as long as it lives")]
-    let watched = AsyncFd::with_interest(handle.try_clone()?, Interest::READABLE)?;
-    watched.readable().await?.retain_ready();
+    watched(handle.try_clone()?)?.readable().await?.retain_ready();
     Ok(())
+}
+
+fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    #[expect(deprecated, reason = "sound for an OwnedFd, which is the same descriptor for as long as it lives")]
+    AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
 pub(crate) fn read_log(file: &std::fs::File) -> String {

@@ -48,6 +48,7 @@ async fn until_end(running: &Running) -> End {
         biased;
         told = &mut listening => Err(told),
         ended = sandbox.exited() => Ok(ended),
+        end = killed_for_memory(running) => Err(end),
     };
     let told = match ended {
         Err(told) => told,
@@ -64,7 +65,16 @@ async fn until_end(running: &Running) -> End {
     if sandbox.oom_killed() { (Why::Oom, told.1) } else { told }
 }
 
-/// Returns when the agent says that the browser is gone, the kernel killed a part of it for memory, or nobody answers.
+/// Returns when the kernel has killed a part of it: a page takes no process with it that anybody waits for.
+async fn killed_for_memory(running: &Running) -> End {
+    if let Err(error) = running.sandbox.out_of_memory().await {
+        tracing::warn!(browser = %running.id, %error, "the memory of a sandbox cannot be watched");
+        return std::future::pending().await;
+    }
+    (Why::Oom, "a process of it was killed for its memory".to_owned())
+}
+
+/// Returns when the agent says that the browser is gone, or nobody answers.
 async fn listen(running: &Running) -> End {
     let mut tries = TRIES;
     loop {
@@ -74,10 +84,6 @@ async fn listen(running: &Running) -> End {
                     Ok(Some(Event::Exited { reason, detail })) => {
                         let why = if reason == ExitReason::Oom { Why::Oom } else { Why::Crashed };
                         return (why, detail);
-                    }
-                    // A page that was killed takes no process with it that anybody waits for.
-                    Ok(Some(Event::Heartbeat)) if running.sandbox.oom_killed() => {
-                        return (Why::Oom, "a process of it was killed for its memory".to_owned());
                     }
                     Ok(Some(_)) => tries = TRIES,
                     Ok(None) => break,
