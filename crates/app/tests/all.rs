@@ -4,7 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod all {
+    mod crashes;
     mod examples;
+    mod host;
     mod live_view;
     mod playwright;
     mod puppeteer;

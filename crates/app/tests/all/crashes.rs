@@ -12,7 +12,8 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::host::{
-    browser_of, chromium, count, end_reason, id_of, idle_browsers, sandbox, sandboxes, sql, uuid,
+    browser_of, chromium, count, end_reason, idle_browsers, page_at, sandbox, sandboxes, server_process, sql,
+    until_ended_well, uuid,
 };
 use super::support::http::{Answer, Request};
 use super::support::{Cdp, Options, Pages, Server, Session, Shared, processes_of, remains_of, until};
@@ -73,11 +74,16 @@ fn a_killed_server_comes_back_to_its_sessions_pools_and_idle_clocks_and_clears_a
     assert_eq!(sql(&server, "select count(*) from sessions where state = 'starting'")?, "0");
     let mut client = Cdp::connect(used.text("cdp_ws_url"))?;
     let targets = client.call("Target.getTargets", &json!({}))?;
-    let mut tabs: Vec<&str> = targets["targetInfos"].as_array().context("no targets")?.iter()
-        .filter(|target| target["type"] == "page").filter_map(|target| target["url"].as_str()).collect();
+    let mut tabs: Vec<&str> = targets["targetInfos"]
+        .as_array()
+        .context("no targets")?
+        .iter()
+        .filter(|target| target["type"] == "page")
+        .filter_map(|target| target["url"].as_str())
+        .collect();
     tabs.sort_unstable();
     assert_eq!(tabs, [pages.url("/form"), pages.url("/green")]);
-    let form = client.page_at(&pages.url("/form"))?;
+    let form = page_at(&mut client, &pages.url("/form"))?;
     assert_eq!(client.evaluate(&form, "window.mark")?, 42, "the same page as before, not a fresh one");
 
     let taken = server.acquire("kept")?;
@@ -106,12 +112,12 @@ fn a_server_that_is_terminated_tells_its_clients_and_leaves_their_sessions() -> 
     });
     until_count(&server, "select count(*) from pool_waiters", |found| found == 1)?;
 
-    let own = server.processes().into_iter().find(|process| Some(process.pid.cast_unsigned()) == server.pid());
-    server.signal(&own.context("the server is not among its processes")?, Signal::TERM)?;
+    let first = server_process(&server)?;
+    server.signal(&first, Signal::TERM)?;
 
     assert_eq!(client.until_closed()?, Some((1012, "drain".to_owned())));
     assert_eq!(waiting.join().unwrap()?.status, 204, "who waits is told to come again");
-    assert!(server.until_ended()?.success());
+    until_ended_well(&mut server, &first)?;
     let left = server.processes();
     assert!(!left.iter().any(|process| process.argv.iter().any(|word| word.contains("postgres"))), "{left:#?}");
     server.restart()?;
@@ -121,9 +127,10 @@ fn a_server_that_is_terminated_tells_its_clients_and_leaves_their_sessions() -> 
 
     let browser = browser_of(&server, &held)?;
     let places = [sandbox(&server, &browser)];
+    let second = server_process(&server)?;
     let mut stopping = server.command(&["stop", "--end-sessions"]);
     assert!(stopping.status()?.success());
-    assert!(server.until_ended()?.success());
+    until_ended_well(&mut server, &second)?;
     let root = server.data_dir().parent().context("no parent")?.to_owned();
     assert_eq!(remains_of(&root), Vec::<String>::new());
     assert!(places.iter().all(|place| !place.exists()), "the sandbox's directory is still there");
@@ -230,7 +237,7 @@ fn i2_the_private_postgresql_is_killed_and_comes_back_by_itself_under_live_cdp_t
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = client.page()?;
     let postmaster = server.data_dir().join("postgres/postmaster.pid");
-    let pid = || Some(fs::read_to_string(&postmaster).ok()?.lines().next()?.parse::<i32>().ok()?);
+    let pid = || fs::read_to_string(&postmaster).ok()?.lines().next()?.parse::<i32>().ok();
     let old = pid().context("no postmaster")?;
 
     // Whoever holds this file keeps the cluster from being started, so the outage lasts as long as the test wants.
@@ -260,17 +267,24 @@ fn i2_a_database_of_the_operator_goes_away_for_a_while_and_a_browser_dies_meanwh
     let flags = vec!["--database-url".to_owned(), cluster.url()];
     let server = Server::start(Options { flags, ..Options::default() })?;
     assert!(!server.data_dir().join("postgres").exists(), "no private cluster beside the operator's");
-    let (lasting, dying) = (server.headless()?, server.headless()?);
+    let of_width = |width: u32| {
+        let viewport = json!({ "width": width, "height": 600 });
+        server.create(&json!({ "headless": true, "timeout_seconds": 600, "viewport": viewport }))
+    };
+    let (lasting, dying) = (of_width(800)?, of_width(802)?);
     let mut client = Cdp::connect(lasting.text("cdp_ws_url"))?;
     let page = client.page()?;
     let mut doomed = Cdp::connect(dying.text("cdp_ws_url"))?;
-    let root = sandboxes(&server)?;
-    let dir = root.iter().find(|id| is_of(&server, id, &mut doomed)).context("no sandbox of the session")?.clone();
+    let dead = sandboxes(&server)?.iter().find_map(|id| {
+        let browser = chromium(&server, id).ok()?.into_iter().next()?;
+        browser.argv.join(" ").contains("--window-size=802,").then_some(browser)
+    });
+    let dead = dead.context("no browser of that width")?;
 
     runtime.block_on(cluster.stop())?;
     let stopped = Instant::now();
     assert_unavailable(&server, &mut client, &page)?;
-    server.signal(&chromium(&server, &dir)?[0], Signal::KILL)?;
+    server.signal(&dead, Signal::KILL)?;
     assert_eq!(doomed.until_closed()?, Some((4002, "crashed".to_owned())));
     until("the server has noticed", SOON, || {
         assert_eq!(client.evaluate(&page, "6 * 7").ok()?, 42);
@@ -288,14 +302,4 @@ fn i2_a_database_of_the_operator_goes_away_for_a_while_and_a_browser_dies_meanwh
     drop(server);
     runtime.block_on(cluster.stop())?;
     Ok(())
-}
-
-/// Whether this sandbox runs the browser behind the connection: by the directory that Chromium made for it.
-fn is_of(server: &Server, browser: &str, client: &mut Cdp) -> bool {
-    let own = |client: &mut Cdp| Some(client.call("Browser.getVersion", &json!({})).ok()?["product"].clone());
-    own(client).is_some() && browser_by_socket(server, browser, client)
-}
-
-fn browser_by_socket(_: &Server, _: &str, _: &mut Cdp) -> bool {
-    todo!()
 }

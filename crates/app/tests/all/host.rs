@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
+use serde_json::json;
 use ulid::Ulid;
 
-use super::support::{Process, Server, Session, processes_of};
+use super::support::{Cdp, Process, Server, Session, processes_of, until};
 
 /// Asks the server's private database. Rows are lines, columns are parted by `|`.
 pub(super) fn sql(server: &Server, statement: &str) -> anyhow::Result<String> {
@@ -24,9 +26,13 @@ pub(super) fn count(server: &Server, statement: &str) -> anyhow::Result<u64> {
     Ok(sql(server, statement)?.parse()?)
 }
 
+fn ulid(id: &str) -> anyhow::Result<Ulid> {
+    Ulid::from_string(id).map_err(|error| anyhow!("{id}: {error}"))
+}
+
 /// An identifier as the database writes it.
 pub(super) fn uuid(id: &str) -> anyhow::Result<String> {
-    let digits = format!("{:032x}", Ulid::from_string(id)?.0);
+    let digits = format!("{:032x}", ulid(id)?.0);
     let (a, b, c, d, e) = (&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]);
     Ok(format!("{a}-{b}-{c}-{d}-{e}"))
 }
@@ -41,6 +47,7 @@ pub(super) fn id_of(uuid: &str) -> anyhow::Result<String> {
 pub(super) fn sandboxes(server: &Server) -> anyhow::Result<Vec<String>> {
     let entries = fs::read_dir(server.data_dir().join("sandboxes"))?;
     let mut found: Vec<String> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into()).collect();
+    found.retain(|name| name.parse::<Ulid>().is_ok());
     found.sort_unstable();
     Ok(found)
 }
@@ -87,4 +94,34 @@ pub(super) fn metric(server: &Server, beginning: &str) -> anyhow::Result<Option<
     let text = server.get("/metrics")?.expect(200)?.text();
     let line = text.lines().find(|line| line.starts_with(beginning));
     Ok(line.and_then(|line| line.rsplit(' ').next()?.parse().ok()))
+}
+
+/// The server's own process.
+pub(super) fn server_process(server: &Server) -> anyhow::Result<Process> {
+    let serving = |process: &Process| process.argv.get(1).is_some_and(|word| word == "serve");
+    server.processes().into_iter().find(serving).context("the server does not run")
+}
+
+/// Attaches to the page that shows this address.
+pub(super) fn page_at(client: &mut Cdp, url: &str) -> anyhow::Result<String> {
+    let targets = client.call("Target.getTargets", &json!({}))?;
+    let shows = |target: &&serde_json::Value| target["type"] == "page" && target["url"] == url;
+    let target = targets["targetInfos"].as_array().and_then(|all| all.iter().find(shows));
+    let target = target.with_context(|| format!("no page at {url}: {targets}"))?["targetId"].clone();
+    let attached = client.call("Target.attachToTarget", &json!({ "targetId": target, "flatten": true }))?;
+    Ok(attached["sessionId"].as_str().context("no session")?.to_owned())
+}
+
+/// Waits until the server, which was told to end by other means than the harness's, has done so with success.
+pub(super) fn until_ended_well(server: &mut Server, process: &Process) -> anyhow::Result<()> {
+    let stat = format!("/proc/{}/stat", process.pid);
+    let code = until("the server ends", Duration::from_secs(90), || {
+        let text = fs::read_to_string(&stat).ok()?;
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        // Dead, and not yet waited for; its last field is what it would be told then.
+        (*fields.first()? == "Z").then(|| fields.last().copied().unwrap_or_default().to_owned())
+    })?;
+    ensure!(code == "0", "the server ended with the status {code}");
+    // Only takes note: a process that has ended cannot be killed.
+    server.kill()
 }
