@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use casement_egress::{Egress, EgressHandle};
+use casement_egress::{Egress, EgressHandle, Stats};
 use casement_webdriver::EgressPort;
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
@@ -13,16 +13,55 @@ pub(crate) struct WaysOut {
     egress: Egress,
     runtime: Handle,
     open: Mutex<HashMap<String, EgressHandle>>,
+    closed: Mutex<Sums>,
+}
+
+/// What went through ways out.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    requests: u64,
+    refused: u64,
+    bytes_from_sessions: u64,
+    bytes_to_sessions: u64,
+}
+
+impl Sums {
+    fn add(&mut self, stats: Stats) {
+        self.requests += stats.requests;
+        self.refused += stats.refused;
+        self.bytes_from_sessions += stats.bytes_from_session;
+        self.bytes_to_sessions += stats.bytes_to_session;
+    }
 }
 
 impl WaysOut {
     /// None yet. Must be called inside the main runtime, which serves them.
     pub(crate) fn new(egress: Egress) -> Self {
-        Self { egress, runtime: Handle::current(), open: Mutex::default() }
+        Self { egress, runtime: Handle::current(), open: Mutex::default(), closed: Mutex::default() }
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<String, EgressHandle>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn closed(&self) -> MutexGuard<'_, Sums> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings the metrics up to date.
+    pub(crate) fn measure(&self) {
+        let mut sums = *self.closed();
+        let mut connections = 0;
+        for stats in self.open().values().map(EgressHandle::stats) {
+            connections += stats.connections;
+            sums.add(stats);
+        }
+        metrics::counter!("casement_egress_requests_total").absolute(sums.requests);
+        metrics::counter!("casement_egress_refused_total").absolute(sums.refused);
+        metrics::counter!("casement_egress_bytes_total", "direction" => "from_sessions")
+            .absolute(sums.bytes_from_sessions);
+        metrics::counter!("casement_egress_bytes_total", "direction" => "to_sessions").absolute(sums.bytes_to_sessions);
+        metrics::gauge!("casement_egress_connections").set(u32::try_from(connections).unwrap_or(u32::MAX));
     }
 }
 
@@ -37,6 +76,7 @@ impl EgressPort for WaysOut {
     fn close(&self, session: &str) {
         let closed = self.open().remove(session);
         if let Some(handle) = closed {
+            self.closed().add(handle.stats());
             self.runtime.spawn(handle.close());
         }
     }

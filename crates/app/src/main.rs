@@ -7,6 +7,7 @@ mod egress;
 mod first_start;
 mod keys;
 mod loops;
+mod metered;
 mod postmaster;
 mod serve;
 mod settings;

@@ -34,8 +34,9 @@ use crate::doctor::raise_open_files;
 use crate::egress::WaysOut;
 use crate::first_start;
 use crate::loops::{
-    Housekeeping, PoolBell, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_spares,
+    Blocked, Housekeeping, PoolBell, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_spares,
 };
+use crate::metered::Metered;
 use crate::settings::ServeSettings;
 use crate::stop::{self, StopOrder};
 use crate::store::Store;
@@ -141,13 +142,14 @@ impl Running {
         let repositories = Repositories::new(store);
         announce_node(&*repositories.nodes, node, local).await?;
 
-        let engine = engine(settings, data_dir).await?;
+        let ways_out = ways_out(settings);
+        let engine = engine(settings, data_dir, ways_out.clone()).await?;
         let connections = ConnectionRegistry::new();
         let spares = Spares::new(settings.spares);
         let bell = PoolBell::default();
         let room = WaitingRoom::default();
         let system = Arc::new(System);
-        let port: Arc<dyn BrowserEngine> = Arc::new(engine.clone());
+        let port: Arc<dyn BrowserEngine> = Arc::new(Metered(engine.clone()));
         let sessions = Sessions::new(SessionDeps {
             node,
             sessions: repositories.sessions.clone(),
@@ -208,6 +210,7 @@ impl Running {
             pools: repositories.pools.clone(),
             line: repositories.line,
             sessions: sessions.clone(),
+            session_rows: repositories.sessions.clone(),
             leases: leases.clone(),
             room: room.clone(),
         };
@@ -216,11 +219,17 @@ impl Running {
         tokio::spawn(house.run(stop.child_token()));
         tokio::spawn(follow_browsers(events, sessions.clone(), spares.clone()));
         let filler = PoolFiller::new(pool_deps, repositories.browsers, sessions.clone());
-        let pool_loop =
-            PoolLoop { filler, pools: repositories.pools, sessions: sessions.clone(), bell, slots: slots.clone() };
+        let pool_loop = PoolLoop {
+            filler,
+            pools: repositories.pools,
+            sessions: sessions.clone(),
+            bell,
+            slots: slots.clone(),
+            blocked: Blocked::default(),
+        };
         tokio::spawn(fill_pools(pool_loop, stop.child_token()));
         tokio::spawn(keep_spares(spares.clone(), port, slots, stop.child_token()));
-        tokio::spawn(upkeep(metrics));
+        tokio::spawn(upkeep(metrics, ways_out, spares.clone()));
         Ok(Self { server, engine, sessions, session_rows: repositories.sessions, spares, room, stop, node, public_url })
     }
 
@@ -287,14 +296,15 @@ async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr
     Ok(nodes.announce(&Node { id, host, address: local.to_string(), started_at: now, heartbeat_at: now }).await?)
 }
 
-async fn engine(settings: &ServeSettings, data_dir: &DataDir) -> anyhow::Result<Engine> {
-    let egress =
-        Egress::new(Rules::new(settings.egress_allow.clone()), Arc::new(SystemResolver::default()), Limits::default());
+fn ways_out(settings: &ServeSettings) -> Arc<WaysOut> {
+    let rules = Rules::new(settings.egress_allow.clone());
+    Arc::new(WaysOut::new(Egress::new(rules, Arc::new(SystemResolver::default()), Limits::default())))
+}
+
+async fn engine(settings: &ServeSettings, data_dir: &DataDir, ways_out: Arc<WaysOut>) -> anyhow::Result<Engine> {
     let mut config = EngineConfig::discover(data_dir.path().to_owned())?;
     config.memory_bytes = settings.session_memory << 20;
-    Engine::new(config, Arc::new(WaysOut::new(egress)))
-        .await
-        .context("browsers cannot be run here; see casement doctor")
+    Engine::new(config, ways_out).await.context("browsers cannot be run here; see casement doctor")
 }
 
 /// Takes up what an earlier life of this node left, and ends what is nobody's.
@@ -313,10 +323,12 @@ fn rendered(metrics: PrometheusHandle) -> Arc<dyn Fn() -> String + Send + Sync> 
     Arc::new(move || metrics.render())
 }
 
-async fn upkeep(metrics: PrometheusHandle) {
+async fn upkeep(metrics: PrometheusHandle, ways_out: Arc<WaysOut>, spares: Spares) {
     let mut tick = tokio::time::interval(METRICS_UPKEEP);
     loop {
         tick.tick().await;
+        ways_out.measure();
+        metrics::gauge!("casement_spare_browsers").set(f64::from(spares.ready()));
         metrics.run_upkeep();
     }
 }

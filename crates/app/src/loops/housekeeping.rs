@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolRepository, WaitingLine};
-use casement_domain::session::{SessionEvent, Sessions};
+use casement_domain::session::{SessionEvent, SessionRepository, SessionState, Sessions};
 use casement_domain::{Clock, NodeId, StoreError};
 use casement_postgres::{Heard, Notifications};
 use casement_webdriver::{EngineEvent, What, Why};
@@ -30,6 +30,7 @@ pub(crate) struct Housekeeping {
     pub(crate) pools: Arc<dyn PoolRepository>,
     pub(crate) line: Arc<dyn WaitingLine>,
     pub(crate) sessions: Sessions,
+    pub(crate) session_rows: Arc<dyn SessionRepository>,
     pub(crate) leases: Leases,
     pub(crate) room: WaitingRoom,
 }
@@ -90,6 +91,12 @@ impl Housekeeping {
 
     async fn measure(&self) -> Result<(), StoreError> {
         let now = System.now();
+        let sessions = self.session_rows.of_node(self.node).await?;
+        for state in [SessionState::Starting, SessionState::Active] {
+            let count = sessions.iter().filter(|session| session.state == state).count();
+            metrics::gauge!("casement_sessions", "state" => state.as_str())
+                .set(u32::try_from(count).unwrap_or(u32::MAX));
+        }
         for pool in self.pools.all().await? {
             let counts = self.pools.counts(pool).await?;
             let label = pool.to_string();

@@ -6,6 +6,6 @@ mod spares;
 mod starts;
 
 pub(crate) use housekeeping::{Housekeeping, follow_browsers, hear};
-pub(crate) use pools::{PoolBell, PoolLoop, run as fill_pools};
+pub(crate) use pools::{Blocked, PoolBell, PoolLoop, run as fill_pools};
 pub(crate) use spares::{Spares, run as keep_spares};
 pub(crate) use starts::StartSlots;

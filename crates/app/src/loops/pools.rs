@@ -1,17 +1,17 @@
 //! Keeps this node's pools full: looks at a pool when something about it changed, and starts what is missing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use casement_domain::browser::Launch;
-use casement_domain::pool::{FairQueue, PoolFiller, PoolRepository, Round, WarmError};
+use casement_domain::pool::{FairQueue, FillStatus, PoolFiller, PoolRepository, Round, WarmError};
 use casement_domain::session::{PoolWake, Sessions};
 use casement_domain::{Clock, PoolId, ProjectId};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::StartSlots;
 use crate::system::System;
@@ -46,6 +46,30 @@ pub(crate) struct PoolLoop {
     pub(crate) sessions: Sessions,
     pub(crate) bell: PoolBell,
     pub(crate) slots: StartSlots,
+    pub(crate) blocked: Blocked,
+}
+
+/// Why pools cannot fill, in the metrics.
+#[derive(Clone, Default)]
+pub(crate) struct Blocked(Arc<Mutex<HashMap<PoolId, String>>>);
+
+impl Blocked {
+    fn note(&self, pool: PoolId, status: &FillStatus) {
+        let label = pool.to_string();
+        metrics::gauge!("casement_pool_failed_starts", "pool" => label.clone()).set(f64::from(status.failures));
+        let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match &status.reason {
+            Some(reason) => reasons.insert(pool, reason.clone()),
+            None => reasons.remove(&pool),
+        };
+        let blocked = |reason: &str| metrics::gauge!("casement_pool_blocked", "pool" => label.clone(), "reason" => reason.to_owned());
+        if let Some(before) = before {
+            blocked(&before).set(0.0);
+        }
+        if let Some(reason) = &status.reason {
+            blocked(reason).set(1.0);
+        }
+    }
 }
 
 /// Runs until `stop`. Starts that are under way then end with the process, and the next start of the node clears them.
@@ -120,15 +144,16 @@ fn take_up(context: &PoolLoop, queue: &mut FairQueue<ProjectId, (PoolId, Launch)
 
 fn start(context: &PoolLoop, pool: PoolId, launch: Launch, permit: tokio::sync::OwnedSemaphorePermit) {
     let filler = context.filler.clone();
+    let blocked = context.blocked.clone();
     let bell = context.bell.clone();
     tokio::spawn(async move {
         let result = filler.warm(pool, &launch).await;
         drop(permit);
         let status = filler.status(pool);
-        metrics::gauge!("casement_pool_failed_starts", "pool" => pool.to_string()).set(f64::from(status.failures));
+        blocked.note(pool, &status);
         match result {
             Ok(()) => {
-                debug!(%pool, browser = %launch.id, "a browser is ready");
+                info!(%pool, browser = %launch.id, "a browser is ready in its pool");
                 bell.wake(pool);
             }
             Err(WarmError::Engine(error)) => {

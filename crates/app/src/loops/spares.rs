@@ -47,6 +47,12 @@ impl Spares {
         shelves.iter().find(|shelf| shelf.ready.len() < self.each).map(|shelf| shelf.shape.clone())
     }
 
+    /// How many are ready.
+    pub(crate) fn ready(&self) -> u32 {
+        let ready = self.shelves().iter().map(|shelf| shelf.ready.len()).sum::<usize>();
+        u32::try_from(ready).unwrap_or(u32::MAX)
+    }
+
     /// A spare ended by itself; `false` if it was none.
     pub(crate) fn lost(&self, id: BrowserId) -> bool {
         let mut found = false;
