@@ -173,6 +173,8 @@ impl Authorized {
 }
 
 fn segment(request: &HttpRequest, name: &str) -> Result<String, ApiError> {
+    // The router has decoded most of it already, and put something else for what is no UTF-8.
+    decoded(request.uri().path())?;
     decoded(request.match_info().get(name).unwrap_or_default())
 }
 

@@ -91,6 +91,7 @@ async fn a_pool_with_leases_is_deleted_only_by_force() {
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(3).build())));
     ports.pools.expect_delete().returning(|_, force| Ok(if force { PoolDeleted::Yes } else { PoolDeleted::InUse(2) }));
     ports.sessions.expect_of_pool().returning(|_| Ok(Vec::new()));
+    ports.browsers.expect_of_node().returning(|_| Ok(Vec::new()));
     ports.wake.expect_wake().return_const(());
     let api = TestApi::start(ports);
     let path = format!("/browser_pools/{}", pool_id(1));

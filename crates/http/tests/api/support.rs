@@ -222,8 +222,9 @@ impl TestApi {
         TcpStream::connect(self.server.local_addr()).await.unwrap()
     }
 
-    /// Sends `raw` as it is and reads until the server closes.
+    /// Sends `raw` as it is and reads one reply.
     pub(super) async fn raw(&self, raw: impl AsRef<[u8]>) -> Reply {
+        let head_only = raw.as_ref().starts_with(b"HEAD ");
         let mut stream = self.connect().await;
         let (mut read, mut write) = stream.split();
         let mut bytes = Vec::new();
@@ -232,9 +233,12 @@ impl TestApi {
             let _ = write.write_all(raw.as_ref()).await;
             std::future::pending::<()>().await;
         };
+        let reading = async {
+            while !is_whole(&bytes, head_only) && read.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {}
+        };
         tokio::select! {
             () = sending => {}
-            read = tokio::time::timeout(PATIENCE, read.read_to_end(&mut bytes)) => { let _ = read.expect("a reply"); }
+            read = tokio::time::timeout(PATIENCE, reading) => read.expect("a reply"),
         }
         Reply::parse(&bytes)
     }
@@ -282,6 +286,15 @@ pub(super) fn request(method: &str, path: &str, headers: &[&str], body: &str) ->
     head.push_str("\r\n");
     head.push_str(body);
     head.into_bytes()
+}
+
+/// Whether the reply's head and as much body as it tells of are there; a connection that carried an upgrade is closed
+/// only after a while.
+fn is_whole(bytes: &[u8], head_only: bool) -> bool {
+    let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return false };
+    let reply = Reply::parse(bytes);
+    let length = reply.header("content-length").and_then(|length| length.parse::<usize>().ok());
+    head_only || reply.status == 204 || length.is_some_and(|length| bytes.len() >= end + 4 + length)
 }
 
 /// What came back.
