@@ -17,7 +17,7 @@ mod store;
 mod system;
 mod turns;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -28,10 +28,10 @@ fn main() -> ExitCode {
     let command = Arguments::parse().command;
     // The agent makes a smaller runtime of its own: there is one in every sandbox.
     if let Command::Agent { config } = &command {
-        log();
+        log("info");
         return casement_agent::run(config);
     }
-    log();
+    log(if matches!(command, Command::Serve(_)) { "info,actix_server=warn" } else { "warn" });
     let done = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -57,8 +57,13 @@ async fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Logs go to standard error, so that standard output holds only what a command answers.
-fn log() {
-    let filter = EnvFilter::try_from_env("CASEMENT_LOG").unwrap_or_else(|_| EnvFilter::new("info,actix_server=warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+/// Logs go to standard error, so that standard output holds only what a command answers. `CASEMENT_LOG` says how much.
+fn log(default: &str) {
+    let filter = EnvFilter::try_from_env("CASEMENT_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let stderr = std::io::stderr();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(stderr.is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
 }
