@@ -17,6 +17,7 @@ pub mod live_view;
 mod middleware;
 mod openapi;
 mod operational;
+mod plain_errors;
 mod pool;
 mod query;
 mod refusals;

@@ -10,18 +10,25 @@ use std::{
     time::Duration,
 };
 
+use actix_http::{HttpService, error::DispatchError};
+use actix_server::ServerHandle;
+use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
 use actix_web::{
-    App, HttpServer,
-    dev::ServerHandle,
+    App,
+    dev::AppConfig,
     middleware::from_fn,
+    rt::net::TcpStream,
     web::{self, Data},
 };
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     connections::ConnectionRegistry,
     host::Hosts,
-    middleware, relay, routes,
+    middleware,
+    plain_errors::Connection,
+    relay, routes,
     state::{Api, Config, Services},
 };
 
@@ -29,12 +36,15 @@ use crate::{
 const DRAIN_SECONDS: u64 = 30;
 /// How long a client may take for the head of a request.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a connection may take to close.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection may lie idle between two requests; longer than the pools of common clients keep theirs.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// A running server.
 pub struct Server {
     handle: ServerHandle,
+    stopping: CancellationToken,
     done: JoinHandle<io::Result<()>>,
     draining: Arc<AtomicBool>,
     connections: ConnectionRegistry,
@@ -55,28 +65,41 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
         services,
         draining: draining.clone(),
     });
+    let stopping = CancellationToken::new();
+    let stopped = stopping.clone();
     let app = move || {
-        App::new()
+        let app = App::new()
             .app_data(api.clone())
             .configure(routes::all)
             .default_service(web::to(routes::unknown))
-            .wrap(from_fn(middleware::outermost))
+            .wrap(from_fn(middleware::outermost));
+        let stopped = stopped.clone();
+        let http = HttpService::build()
+            .client_request_timeout(HEAD_PATIENCE)
+            .client_disconnect_timeout(CLOSE_PATIENCE)
+            .keep_alive(KEEP_ALIVE)
+            // A caller that closes its half has gone: its place in a line is given up at once.
+            .h1_allow_half_closed(false)
+            .graceful_shutdown_signal(move || stopped.clone().cancelled_owned())
+            .local_addr(local)
+            .on_connect_ext(|connection: &Connection, extensions| relay::on_connect(connection.stream(), extensions))
+            .h1(map_config(app.into_factory().map_err(|error| error.error_response()), |()| AppConfig::default()));
+        let ids = api.services.ids.clone();
+        let accept = move |stream: TcpStream| {
+            let peer = stream.peer_addr().ok();
+            std::future::ready(Ok::<_, DispatchError>((Connection::new(stream, ids.clone()), peer)))
+        };
+        fn_service(accept).and_then(http)
     };
-    let server = HttpServer::new(app)
+    let server = actix_server::Server::build()
         .workers(config.workers)
-        .on_connect(relay::on_connect)
-        .client_request_timeout(HEAD_PATIENCE)
-        .client_disconnect_timeout(Duration::from_secs(5))
-        .keep_alive(KEEP_ALIVE)
-        // A caller that closes its half has gone: its place in a line is given up at once.
-        .h1_allow_half_closed(false)
         .shutdown_timeout(DRAIN_SECONDS)
         .disable_signals()
-        .listen(listener)?
+        .listen("casement", listener, app)?
         .run();
     let handle = server.handle();
     let done = tokio::spawn(server);
-    Ok(Server { handle, done, draining, connections, local })
+    Ok(Server { handle, done, stopping, draining, connections, local })
 }
 
 impl Server {
@@ -94,6 +117,7 @@ impl Server {
     pub async fn drain(self) -> io::Result<()> {
         self.draining.store(true, Ordering::Relaxed);
         self.connections.drain();
+        self.stopping.cancel();
         self.handle.stop(true).await;
         self.done.await.map_err(io::Error::other)?
     }
