@@ -1,12 +1,13 @@
 //! Keeps the store true: heartbeats, idle clocks, browsers that ended, nodes that are gone, notifications.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolRepository, WaitingLine};
 use casement_domain::session::{SessionEvent, SessionRepository, SessionState, Sessions};
-use casement_domain::{Clock, NodeId, StoreError};
+use casement_domain::{Clock, NodeId, PoolId, StoreError};
 use casement_postgres::{Heard, Notifications};
 use casement_webdriver::{EngineEvent, What, Why};
 use tokio::sync::mpsc;
@@ -97,16 +98,17 @@ impl Housekeeping {
             metrics::gauge!("casement_sessions", "state" => state.as_str())
                 .set(u32::try_from(count).unwrap_or(u32::MAX));
         }
+        let lines: HashMap<PoolId, _> =
+            self.line.lengths().await?.into_iter().map(|(pool, length, since)| (pool, (length, since))).collect();
         for pool in self.pools.all().await? {
             let counts = self.pools.counts(pool).await?;
             let label = pool.to_string();
             metrics::gauge!("casement_pool_browsers", "pool" => label.clone(), "state" => "idle")
                 .set(f64::from(counts.available));
-            metrics::gauge!("casement_pool_browsers", "pool" => label, "state" => "leased")
+            metrics::gauge!("casement_pool_browsers", "pool" => label.clone(), "state" => "leased")
                 .set(f64::from(counts.acquired));
-        }
-        for (pool, length, since) in self.line.lengths().await? {
-            let label = pool.to_string();
+            // Also of a pool for which nobody waits: what was said of a line before is over then.
+            let (length, since) = lines.get(&pool).copied().unwrap_or((0, now));
             metrics::gauge!("casement_pool_waiters", "pool" => label.clone()).set(f64::from(length));
             metrics::gauge!("casement_pool_longest_wait_seconds", "pool" => label).set((now - since).as_seconds_f64());
         }
