@@ -2,34 +2,53 @@
 //! so it is answered below all of our code, without a body. Here such an answer gets the body that all errors have.
 
 use std::{
+    future::Future as _,
     io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use actix_web::rt::net::TcpStream;
 use casement_domain::IdSource;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Sleep,
+};
 
 use crate::error::Code;
 
 /// The parser's own answers are shorter.
 const LONGEST_BARE: usize = 512;
+/// How much a refused client may still send, in bytes, and for how long. Closed with something unread, the connection
+/// would be reset, and the answer lost on its way.
+const MOST_DRAINED: usize = 4 * 1024 * 1024;
+const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A client's connection.
 pub(crate) struct Connection {
     stream: TcpStream,
     ids: Arc<dyn IdSource>,
-    /// The answer that takes another's place, as far as it is not written yet, and how long the other was.
-    instead: Option<(Vec<u8>, usize)>,
+    refusal: Option<Refusal>,
     /// After an upgrade the bytes are not ours.
     upgraded: bool,
 }
 
+/// An answer that takes another's place.
+struct Refusal {
+    /// What of it is not written yet.
+    left: Vec<u8>,
+    /// How long the other was.
+    stands_for: usize,
+    /// How much was read since, only to be thrown away.
+    drained: usize,
+    until: Pin<Box<Sleep>>,
+}
+
 impl Connection {
     pub(crate) fn new(stream: TcpStream, ids: Arc<dyn IdSource>) -> Self {
-        Self { stream, ids, instead: None, upgraded: false }
+        Self { stream, ids, refusal: None, upgraded: false }
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -70,25 +89,45 @@ fn answer(code: Code, message: &str, ids: &dyn IdSource) -> Vec<u8> {
     .into_bytes()
 }
 
+impl Refusal {
+    /// Writes the answer and lets the client read it before the connection closes.
+    fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.left.is_empty() {
+            match ready!(Pin::new(&mut *stream).poll_write(cx, &self.left))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => drop(self.left.drain(..written)),
+            }
+        }
+        ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
+        while self.drained < MOST_DRAINED && self.until.as_mut().poll(cx).is_pending() {
+            let mut waste = [0; 8192];
+            let mut buffer = ReadBuf::new(&mut waste);
+            ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                break;
+            }
+            self.drained += buffer.filled().len();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if !this.upgraded && this.instead.is_none() && bytes.starts_with(b"HTTP/1.1 ") {
+        if !this.upgraded && this.refusal.is_none() && bytes.starts_with(b"HTTP/1.1 ") {
             this.upgraded = bytes.starts_with(b"HTTP/1.1 101");
-            this.instead = bare(bytes).map(|(code, message)| (answer(code, message, this.ids.as_ref()), bytes.len()));
+            this.refusal = bare(bytes).map(|(code, message)| Refusal {
+                left: answer(code, message, this.ids.as_ref()),
+                stands_for: bytes.len(),
+                drained: 0,
+                until: Box::pin(tokio::time::sleep(DRAIN_PATIENCE)),
+            });
         }
-        let Some((left, stands_for)) = &mut this.instead else {
-            return Pin::new(&mut this.stream).poll_write(cx, bytes);
-        };
-        while !left.is_empty() {
-            let written = ready!(Pin::new(&mut this.stream).poll_write(cx, left))?;
-            if written == 0 {
-                return Poll::Ready(Ok(0));
-            }
-            left.drain(..written);
-        }
-        let stands_for = *stands_for;
-        this.instead = None;
+        let Some(refusal) = &mut this.refusal else { return Pin::new(&mut this.stream).poll_write(cx, bytes) };
+        ready!(refusal.poll_send(&mut this.stream, cx))?;
+        let stands_for = refusal.stands_for;
+        this.refusal = None;
         Poll::Ready(Ok(stands_for))
     }
 

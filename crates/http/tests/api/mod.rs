@@ -11,4 +11,5 @@ mod operational;
 mod pools;
 mod protocol;
 mod sessions;
+mod sockets;
 mod support;

@@ -44,6 +44,7 @@ pub(super) struct Ports {
     pub(super) projects: Option<MockProjectRepository>,
     pub(super) not_ready: Option<String>,
     pub(super) public_url: Option<String>,
+    pub(super) dial: Option<Arc<dyn SessionDial>>,
 }
 
 /// The keys that there are.
@@ -153,6 +154,7 @@ pub(super) struct TestApi {
     pub(super) server: Server,
     pub(super) tokens: SessionTokens,
     pub(super) sessions: Sessions,
+    pub(super) clock: Arc<FixedClock>,
 }
 
 impl TestApi {
@@ -199,11 +201,11 @@ impl TestApi {
             pools: Pools::new(deps.clone(), sessions.clone()),
             leases: Leases::new(deps, sessions.clone()),
             tokens: tokens.clone(),
-            dial: Arc::new(NoWay),
+            dial: ports.dial.unwrap_or_else(|| Arc::new(NoWay)),
             connections,
             health: Arc::new(Ready(ports.not_ready)),
             metrics: Arc::new(|| "casement_up 1\n".to_owned()),
-            clock,
+            clock: clock.clone(),
             ids: Arc::new(CountingIds::default()),
             runtime: tokio::runtime::Handle::current(),
         };
@@ -211,7 +213,7 @@ impl TestApi {
         let public = ports.public_url.unwrap_or_else(|| "https://casement.test".to_owned());
         let config = Config { public_url: public.parse().unwrap(), extra_hosts: Vec::new(), workers: 1 };
         let server = serve(config, services, listener).unwrap();
-        Self { server, tokens, sessions }
+        Self { server, tokens, sessions, clock }
     }
 
     pub(super) fn token(&self, session: SessionId, permission: Permission) -> String {

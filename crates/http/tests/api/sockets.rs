@@ -1,0 +1,138 @@
+//! WebSockets into a session: what is told when they end, and what keeps a session from counting as idle.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use casement_domain::{
+    BrowserId,
+    session::SessionEvent,
+    store_error::Replaced,
+    testing::{session, session_id},
+};
+use casement_http::{
+    Permission, SessionDial,
+    relay::{Channel, Dial, DialError},
+};
+use futures_util::{SinkExt as _, StreamExt as _};
+use pretty_assertions::assert_eq;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
+
+use super::support::{Ports, TestApi};
+
+/// A browser that sends back what it gets.
+struct Echo(SocketAddr);
+
+impl Echo {
+    async fn start() -> Arc<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+                    while let Some(Ok(message)) = socket.next().await {
+                        if message.is_text() && socket.send(message).await.is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        Arc::new(Self(address))
+    }
+}
+
+impl SessionDial for Echo {
+    fn of(&self, _: BrowserId) -> Arc<dyn Dial> {
+        Arc::new(Self(self.0))
+    }
+}
+
+#[async_trait]
+impl Dial for Echo {
+    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
+        std::net::TcpStream::connect(self.0).map_err(|error| DialError::Unavailable(error.into()))
+    }
+
+    async fn cdp_path(&self) -> Result<String, DialError> {
+        Ok("/devtools/browser/x".to_owned())
+    }
+}
+
+async fn api() -> TestApi {
+    let mut ports = Ports { dial: Some(Echo::start().await), ..Ports::default() };
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
+    ports.engine.expect_end().returning(|_| Ok(()));
+    ports.browsers.expect_forget().returning(|_| Ok(()));
+    let api = TestApi::start(ports);
+    api.sessions.activity().watch(&session(1));
+    api
+}
+
+/// An open socket that has proved to work.
+async fn open(api: &TestApi) -> WebSocketStream<TcpStream> {
+    let token = api.token(session_id(1), Permission::Drive);
+    let url = format!("ws://casement.test/vm/{}/cdp?jwt={token}", session_id(1));
+    let (mut socket, _) = tokio_tungstenite::client_async(url, api.connect().await).await.unwrap();
+    socket.send(Message::text("hello")).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("hello"));
+    socket
+}
+
+/// Code and reason of the close frame that comes next.
+async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, String) {
+    let next = tokio::time::timeout(Duration::from_secs(10), socket.next()).await.expect("an end");
+    match next {
+        Some(Ok(Message::Close(Some(frame)))) => (frame.code.into(), frame.reason.to_string()),
+        other => panic!("no close frame but {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a4_the_end_of_a_session_closes_its_sockets_with_the_reason() {
+    for (event, code, reason) in [
+        (SessionEvent::Delete, 4000, "deleted"),
+        (SessionEvent::IdleTimeout, 4001, "idle_timeout"),
+        (SessionEvent::Crash, 4002, "crashed"),
+        (SessionEvent::OutOfMemory, 4006, "oom"),
+    ] {
+        let api = api().await;
+        let (mut one, mut other) = (open(&api).await, open(&api).await);
+        api.sessions.end(session_id(1), event).await.unwrap();
+        for socket in [&mut one, &mut other] {
+            assert_eq!(closed(socket).await, (code, reason.to_owned()));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_draining_server_closes_sockets_as_drain_and_is_done_soon() {
+    let api = api().await;
+    let mut socket = open(&api).await;
+    let draining = tokio::spawn(api.server.drain());
+    assert_eq!(closed(&mut socket).await, (1012, "drain".to_owned()));
+    drop(socket);
+    tokio::time::timeout(Duration::from_secs(20), draining).await.expect("done").unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_socket_is_use_of_the_session() {
+    let api = api().await;
+    let activity = api.sessions.activity();
+    let socket = open(&api).await;
+    let timeout = time::Duration::seconds(61);
+    api.clock.advance(timeout);
+    assert_eq!(activity.idle(), []);
+    assert!(!activity.is_watched(session_id(1)), "nobody watches");
+    drop(socket);
+    let closed = async {
+        while activity.idle().is_empty() {
+            api.clock.advance(timeout);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), closed).await.expect("idle once the socket is gone");
+    assert_eq!(activity.idle(), [session_id(1)]);
+}
