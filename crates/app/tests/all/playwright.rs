@@ -17,6 +17,7 @@ fn playwright_drives_the_page_that_is_open_and_leaves_the_browser() -> anyhow::R
         "said": "Hello, Ada",
         "computed": { "product": 42, "title": "Pressed", "seen": ["click"] },
         "picture": [1920, 1080],
+        "bulk": { "upload": 3 << 20, "popup": "Green", "large": 12 << 20 },
         "cookies": "",
         "small": [640, 480],
     });

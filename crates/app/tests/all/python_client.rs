@@ -22,6 +22,7 @@ fn every_call_of_the_python_client_for_sessions_and_pools_works() -> anyhow::Res
         "browsers": {
             "viewport": [640, 480],
             "screenshot": [640, 480],
+            "direct": [640, 480],
             "deleted": ["NotFoundError", "not_found"],
         },
         "refusals": {

@@ -101,7 +101,16 @@ def browsers():
     changed = strict.browsers.update(made.session_id, name=NAME + "-b", tags={"of": "python"})
     assert changed.name == NAME + "-b" and changed.tags == {"of": "python"}, changed
     sized = strict.browsers.update(made.session_id, viewport={"width": 640, "height": 480})
-    shot = size(strict.browsers.computer.capture_screenshot(made.session_id).read())
+    raw = strict.browsers.computer.with_raw_response.capture_screenshot(made.session_id)
+    assert raw.http_request.url.path == f"/browsers/{made.session_id}/computer/screenshot", raw.http_request.url
+    shot = size(raw.read())
+    # By this setting of its user the client sends these calls straight to the session's own address.
+    os.environ["KERNEL_BROWSER_ROUTING_SUBRESOURCES"] = "computer"
+    direct = Kernel(**where, max_retries=0, _strict_response_validation=True)
+    assert direct.browsers.retrieve(made.session_id).session_id == made.session_id, "it learns the route from an answer"
+    raw = direct.browsers.computer.with_raw_response.capture_screenshot(made.session_id)
+    assert raw.http_request.url.path == f"/vm/{made.session_id}/computer/screenshot", raw.http_request.url
+    assert "authorization" not in raw.http_request.headers, "the session's own token opens it"
     strict.browsers.delete_by_id(NAME + "-b")
     old = strict.browsers.retrieve(made.session_id, include_deleted=True)
     assert old.deleted_at is not None, old
@@ -109,6 +118,7 @@ def browsers():
     return {
         "viewport": [sized.viewport.width, sized.viewport.height],
         "screenshot": shot,
+        "direct": size(raw.read()),
         "deleted": refused(lambda: strict.browsers.retrieve(made.session_id)),
     }
 

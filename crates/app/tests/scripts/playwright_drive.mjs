@@ -15,6 +15,18 @@ const said = await page.textContent('#said');
 const computed = await page.evaluate(async (n) => ({ product: 6 * n, title: document.title, seen: window.seen }), 7);
 const picture = await page.screenshot();
 
+// What crosses the connection in bulk, both ways, and pages that open pages.
+const extra = await contexts[0].newPage();
+await extra.setContent(`<input type=file><button onclick="window.open('${pages}/green')">open</button>`);
+await extra.setInputFiles('input', { name: 'up.txt', mimeType: 'text/plain', buffer: Buffer.alloc(3 << 20, 'x') });
+const upload = await extra.evaluate(async () => (await document.querySelector('input').files[0].text()).length);
+const [popup] = await Promise.all([extra.waitForEvent('popup'), extra.click('button')]);
+await popup.waitForURL(`${pages}/green`);
+const large = await extra.evaluate(() => 'y'.repeat(12 << 20));
+const bulk = { upload, popup: await popup.title(), large: large.length };
+await popup.close();
+await extra.close();
+
 // A context of its own shares nothing with the first one.
 await page.context().addCookies([{ name: 'first', value: '1', url: pages }]);
 const other = await browser.newContext({ viewport: { width: 640, height: 480 } });
@@ -27,4 +39,4 @@ await browser.close();
 assert.equal(browser.isConnected(), false);
 
 const size = (png) => [png.readUInt32BE(16), png.readUInt32BE(20)];
-console.log(JSON.stringify({ open, said, computed, picture: size(picture), cookies, small: size(small) }));
+console.log(JSON.stringify({ open, said, computed, picture: size(picture), bulk, cookies, small: size(small) }));
