@@ -28,13 +28,19 @@ struct RegionInput {
     height: Option<i64>,
 }
 
+/// A PNG.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[expect(dead_code, reason = "it stands in the description only; the picture is sent as it is")]
+struct Png(Vec<u8>);
+
 /// Takes a picture of a session's display.
 #[utoipa::path(
     post, path = "/browsers/{id}/computer/screenshot", tag = "Browsers",
-    request_body = inline(Option<Screenshot>),
+    request_body = Screenshot,
     params(("id" = String, Path)),
     responses(
-        (status = 200, description = "Exactly of the region's size", body = Vec<u8>, content_type = "image/png"),
+        (status = 200, description = "Exactly of the region's size", body = inline(Png), content_type = "image/png"),
         (status = 400, description = "A field breaks a rule", body = ErrorBody),
         (status = 404, description = "There is no such session", body = ErrorBody),
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),

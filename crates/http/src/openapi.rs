@@ -3,7 +3,7 @@
 use utoipa::{
     Modify, OpenApi,
     openapi::{
-        self,
+        self, RefOr,
         security::{Http, HttpAuthScheme, SecurityScheme},
     },
 };
@@ -34,7 +34,7 @@ use crate::{computer, operational, pool, session};
         operational::description,
     ),
     security(("api_key" = [])),
-    modifiers(&ApiKey),
+    modifiers(&ApiKey, &OptionalBodies),
 )]
 struct Document;
 
@@ -46,6 +46,23 @@ impl Modify for ApiKey {
         let mut key = Http::new(HttpAuthScheme::Bearer);
         key.description = Some("An API key: `csk_…`".to_owned());
         document.components.get_or_insert_default().add_security_scheme("api_key", SecurityScheme::Http(key));
+    }
+}
+
+/// No body means the same as `{}`, so only those with a field that must be given are required.
+struct OptionalBodies;
+
+impl Modify for OptionalBodies {
+    fn modify(&self, document: &mut openapi::OpenApi) {
+        for item in document.paths.paths.values_mut() {
+            let operations = [&mut item.post, &mut item.patch, &mut item.delete];
+            for operation in operations.into_iter().flatten() {
+                let required = matches!(operation.operation_id.as_deref(), Some("create_pool" | "release_browser"));
+                if let (false, Some(RefOr::T(body))) = (required, &mut operation.request_body) {
+                    body.required = None;
+                }
+            }
+        }
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct AcquireBrowser {
 /// Takes a browser from a pool: a ready one at once, else in order of arrival.
 #[utoipa::path(
     post, path = "/browser_pools/{id_or_name}/acquire", tag = "Browser pools",
-    request_body = inline(Option<AcquireBrowser>),
+    request_body = AcquireBrowser,
     params(("id_or_name" = String, Path)),
     responses((status = 200, body = SessionBody), (status = 204, description = "The wait is over without a browser"))
 )]

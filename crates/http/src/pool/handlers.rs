@@ -102,7 +102,7 @@ pub(crate) async fn update_pool(mut caller: Authorized) -> Answer {
 /// Deletes a pool.
 #[utoipa::path(
     delete, path = "/browser_pools/{id_or_name}", tag = "Browser pools",
-    request_body = inline(Option<DeletePool>),
+    request_body = DeletePool,
     params(("id_or_name" = String, Path)),
     responses(
         (status = 204, description = "It is gone"),

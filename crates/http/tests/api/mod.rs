@@ -7,6 +7,7 @@ mod auth;
 mod direct;
 mod errors;
 mod hostile;
+mod logs;
 mod operational;
 mod pools;
 mod protocol;

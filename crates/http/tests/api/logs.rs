@@ -1,0 +1,93 @@
+//! What the log says of a request, and what it must not.
+
+use std::{
+    io,
+    sync::{Mutex, OnceLock},
+};
+
+use casement_domain::{
+    StoreError,
+    testing::{session, session_id},
+};
+use casement_http::Permission;
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::support::{Key, Ports, TestApi};
+
+/// The log of all tests of this program.
+#[derive(Default)]
+struct Log(Mutex<Vec<u8>>);
+
+impl Log {
+    /// What was logged so far; collecting begins with the first call.
+    fn text() -> String {
+        static LOG: OnceLock<&'static Log> = OnceLock::new();
+        let log = LOG.get_or_init(|| {
+            let log: &'static Log = Box::leak(Box::default());
+            let subscriber = tracing_subscriber::fmt()
+                .with_ansi(false)
+                .with_max_level(tracing::Level::TRACE)
+                .with_writer(log)
+                .finish();
+            tracing::subscriber::set_global_default(subscriber).unwrap();
+            log
+        });
+        String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl<'a> MakeWriter<'a> for &'static Log {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line(self)
+    }
+}
+
+struct Line(&'static Log);
+
+impl io::Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_one_line_with_its_id_and_no_secret() {
+    Log::text();
+    let mut ports = Ports::default();
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    ports.sessions.expect_list().returning(|_, _, _| {
+        Err(StoreError::Broken { operation: "session.list", source: "the row has no state".into() })
+    });
+    let api = TestApi::start(ports);
+    let token = api.token(session_id(1), Permission::Drive);
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let basic = format!("Authorization: Basic {token}");
+    let vm = format!("/vm/{}", session_id(1));
+    for (method, path, line) in [
+        ("GET", format!("{vm}/cdp?jwt={token}"), "X-Request-Id: log-1"),
+        ("GET", format!("{vm}/wd/status"), basic.as_str()),
+        ("GET", format!("/live/{}?jwt={token}", session_id(1)), "X-Request-Id: log-2"),
+        ("POST", format!("/nowhere?jwt={token}"), "X-Request-Id: log-3"),
+        ("GET", "/browsers?query=private".to_owned(), key.as_str()),
+    ] {
+        api.request(method, &path, &["X-Request-Id: log-4", line], "{\"secret\": \"private\"}").await;
+    }
+    let log = Log::text();
+    let line = log.lines().find(|line| line.contains("request_id=log-4") && line.contains("request failed")).unwrap();
+    assert!(line.contains("the row has no state"), "{line}");
+    let line = log.lines().find(|line| line.contains("request_id=log-4") && line.contains("answered")).unwrap();
+    for fact in ["method=GET", "status=", "elapsed_ms=", "route="] {
+        assert!(line.contains(fact), "{line}");
+    }
+    for secret in [&*token, &*Key::Organization.text(), "jwt=", "csk_", "private"] {
+        let told = log.lines().filter(|line| line.contains("casement") && line.contains(secret)).collect::<Vec<_>>();
+        assert!(told.is_empty(), "{secret} in {told:?}");
+    }
+}
