@@ -28,6 +28,8 @@ pub(crate) enum DisplayError {
     Start(#[source] io::Error),
     #[error("the X server did not say its number within {} s", START.as_secs())]
     Silent,
+    #[error("the X server ended before it said its number")]
+    Ended,
     #[error("the X server refused: {0}")]
     X(String),
     #[error("outside of what the display can show")]
@@ -66,6 +68,7 @@ impl Display {
         let mut reader = BufReader::with_capacity(64, stdout);
         let read = tokio::time::timeout(START, reader.read_line(&mut line)).await;
         let number: u32 = match read {
+            Ok(Ok(0)) => return Err(DisplayError::Ended),
             Ok(Ok(_)) => line.trim().parse().map_err(|_| DisplayError::Silent)?,
             Ok(Err(error)) => return Err(DisplayError::Start(error)),
             Err(_) => return Err(DisplayError::Silent),
