@@ -9,6 +9,7 @@ mod all {
     mod host;
     mod live_view;
     mod playwright;
+    mod pools;
     mod puppeteer;
     mod python_client;
     mod selenium;

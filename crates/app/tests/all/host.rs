@@ -76,12 +76,35 @@ pub(super) fn end_reason(server: &Server, session: &str) -> anyhow::Result<Strin
 
 /// Chromium's own processes in a sandbox: the browser first, then the others.
 pub(super) fn chromium(server: &Server, browser: &str) -> anyhow::Result<Vec<Process>> {
-    let mut all = processes_of(&sandbox(server, browser));
-    let program = |process: &Process| process.argv.first().is_some_and(|name| name.contains("chrom"));
-    all.retain(|process| program(process) && !process.argv[0].contains("crashpad"));
+    let mut all = with_descendants(processes_of(&sandbox(server, browser)));
+    // Chromium writes the arguments of its later processes as one word.
+    all.retain(|process| {
+        process.argv.first().and_then(|word| word.split(' ').next()).is_some_and(|name| name.ends_with("/chromium"))
+    });
     all.sort_by_key(|process| kind(process).is_some());
     ensure!(all.first().is_some_and(|first| kind(first).is_none()), "no Chromium runs in {browser}: {all:#?}");
     Ok(all)
+}
+
+/// A renderer sees no mounts any more, by which it could be told whose it is; its parent does.
+fn with_descendants(mut known: Vec<Process>) -> Vec<Process> {
+    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut others: Vec<(i32, i32)> = numbers
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            Some((pid, stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?))
+        })
+        .collect();
+    loop {
+        let is_known = |pid: &i32| known.iter().any(|process| process.pid == *pid);
+        let new = others.iter().position(|(pid, parent)| !is_known(pid) && is_known(parent));
+        let Some(new) = new else { return known };
+        let pid = others.swap_remove(new).0;
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words = command.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+        known.push(Process { pid, argv: words.filter(|word| !word.is_empty()).collect() });
+    }
 }
 
 /// `renderer`, `gpu-process` and the like; nothing for the browser itself.

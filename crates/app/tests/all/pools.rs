@@ -1,0 +1,345 @@
+//! Pools under callers that come together, wait, give up and break things.
+
+use std::io::Write as _;
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::host::{browser_of, chromium, count, id_of, idle_browsers, kind, metric, sandboxes, sql};
+use super::support::http::{Answer, Request};
+use super::support::{Cdp, Options, Server, Session, Shared, until};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A pool of headless browsers that is deleted at the end of its test.
+struct Pool<'a> {
+    server: &'a Server,
+    name: &'static str,
+    id: String,
+}
+
+impl<'a> Pool<'a> {
+    fn new(server: &'a Server, name: &'static str, size: u32) -> anyhow::Result<Self> {
+        Self::shaped(server, name, &json!({ "size": size, "headless": true, "fill_rate_per_minute": 100 }))
+    }
+
+    fn shaped(server: &'a Server, name: &'static str, wish: &Value) -> anyhow::Result<Self> {
+        let mut wish = wish.clone();
+        wish["name"] = name.into();
+        let made = server.post("/browser_pools", &wish)?.expect(201)?.json()?;
+        Ok(Self { server, name, id: made["id"].as_str().context("no id")?.to_owned() })
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("/browser_pools/{}{rest}", self.name)
+    }
+
+    /// One acquire, as it is answered.
+    fn acquire(&self, seconds: u64) -> anyhow::Result<Answer> {
+        self.server.post(&self.path("/acquire"), &json!({ "acquire_timeout_seconds": seconds }))
+    }
+
+    /// An acquire that nobody waits for yet.
+    fn ask(&self, seconds: u64) -> Request {
+        let body = json!({ "acquire_timeout_seconds": seconds });
+        Request::new("POST", &self.path("/acquire")).bearer(self.server.key()).json(&body)
+    }
+
+    fn waiting(&self) -> anyhow::Result<u64> {
+        let line = "select count(*) from pool_waiters w join browser_pools p on p.id = w.pool_id";
+        count(self.server, &format!("{line} where p.name = '{}' and w.outcome is null", self.name))
+    }
+
+    fn until_waiting(&self, wanted: u64, limit: Duration) -> anyhow::Result<()> {
+        until(&format!("{wanted} wait for {}", self.name), limit, || (self.waiting().ok()? == wanted).then_some(()))
+    }
+
+    fn counts(&self) -> anyhow::Result<(u64, u64)> {
+        let found = self.server.get(&self.path(""))?.expect(200)?.json()?;
+        let number = |field: &str| found[field].as_u64().with_context(|| format!("no {field}: {found}"));
+        Ok((number("available_count")?, number("acquired_count")?))
+    }
+
+    fn until_counts(&self, wanted: (u64, u64)) -> anyhow::Result<()> {
+        let mut last = (0, 0);
+        until(&format!("{} has (idle, leased) {wanted:?}", self.name), Duration::from_secs(90), || {
+            last = self.counts().ok()?;
+            (last == wanted).then_some(())
+        })
+        .with_context(|| format!("it has {last:?}"))
+    }
+
+    fn delete(self) -> anyhow::Result<()> {
+        self.server.send("DELETE", &self.path(""), Some(&json!({ "force": true })))?.expect(204).map(drop)
+    }
+}
+
+fn session(answer: &Answer) -> anyhow::Result<Session> {
+    ensure!(answer.status == 200, "no browser: {} {}", answer.status, answer.text());
+    Ok(Session(answer.json()?))
+}
+
+#[test]
+fn h1_waiters_are_served_in_order_of_arrival_and_a_newcomer_does_not_overtake() -> anyhow::Result<()> {
+    const WAITERS: usize = 16;
+    let pool = Pool::new(&Shared::get().server, "queue", 1)?;
+    let server = pool.server;
+    let first = session(&pool.acquire(60)?)?;
+    let served: Mutex<Vec<usize>> = Mutex::default();
+    thread::scope(|scope| -> anyhow::Result<()> {
+        let mut line = Vec::new();
+        for number in 0..WAITERS {
+            let (pool, served) = (&pool, &served);
+            line.push(scope.spawn(move || -> anyhow::Result<()> {
+                let leased = session(&pool.acquire(120)?)?;
+                served.lock().unwrap().push(number);
+                server.release(pool.name, &leased)
+            }));
+            pool.until_waiting(number as u64 + 1, SOON)?;
+        }
+        server.release(pool.name, &first)?;
+        while served.lock().unwrap().len() < WAITERS - 2 {
+            ensure!(!line.iter().all(thread::ScopedJoinHandle::is_finished), "the line broke up");
+            let before = served.lock().unwrap().len();
+            let newcomer = pool.acquire(0)?.status;
+            // Only while somebody waited for certain: the line may have come to its end meanwhile.
+            ensure!(newcomer == 204 || before >= WAITERS - 2, "a newcomer overtook: {newcomer}");
+        }
+        line.into_iter().try_for_each(|waiter| waiter.join().unwrap())
+    })?;
+    assert_eq!(served.into_inner()?, (0..WAITERS).collect::<Vec<_>>());
+    pool.delete()
+}
+
+#[test]
+fn h3_a_caller_that_hangs_up_leaves_the_line_at_once_and_never_costs_a_browser() -> anyhow::Result<()> {
+    let wish = json!({ "size": 1, "headless": true, "timeout_seconds": 10 });
+    let pool = Pool::shaped(&Shared::get().server, "left", &wish)?;
+    let server = pool.server;
+    let held = session(&pool.acquire(60)?)?;
+    let gauge = format!("casement_pool_waiters{{pool=\"{}\"}}", pool.id);
+    // What keeps the lease from being idle.
+    let open = Cdp::connect(held.text("cdp_ws_url"))?;
+    for way in ["closed", "half closed"] {
+        let waiter = pool.ask(60).start(server.address())?;
+        pool.until_waiting(1, SOON)?;
+        if way == "closed" {
+            until("the gauge shows the line", SOON, || (metric(server, &gauge).ok()?? == 1.0).then_some(()))?;
+            drop(waiter);
+        } else {
+            waiter.shutdown(Shutdown::Write)?;
+        }
+        pool.until_waiting(0, Duration::from_secs(2)).context(way)?;
+    }
+    until("the gauge shows that nobody waits", SOON, || (metric(server, &gauge).ok()?? == 0.0).then_some(()))?;
+
+    drop(open);
+    // Around the moment of its turn. Once the answer is written nobody knows that it was not read: then the lease ends
+    // by being idle.
+    let mut held = held;
+    for pause in [0, 300, 500, 900] {
+        let waiter = pool.ask(60).start(server.address())?;
+        pool.until_waiting(1, SOON)?;
+        server.release(pool.name, &held)?;
+        thread::sleep(Duration::from_millis(pause));
+        drop(waiter);
+        pool.until_counts((1, 0)).with_context(|| format!("hung up {pause} ms after a browser was on its way"))?;
+        held = session(&pool.acquire(60)?)?;
+    }
+    pool.delete()
+}
+
+#[test]
+fn a_wait_ends_with_204_when_its_time_is_up_or_a_little_before_the_caller_gives_up() -> anyhow::Result<()> {
+    let pool = Pool::new(&Shared::get().server, "patience", 1)?;
+    let held = session(&pool.acquire(60)?)?;
+    let timed = |request: Request| -> anyhow::Result<(u16, Duration)> {
+        let began = Instant::now();
+        Ok((request.send(pool.server.address())?.status, began.elapsed()))
+    };
+    let (status, took) = timed(pool.ask(0))?;
+    assert!(status == 204 && took < Duration::from_secs(1), "{status} after {took:?}");
+    let (status, took) = timed(pool.ask(1))?;
+    assert!(status == 204 && (0.9..2.5).contains(&took.as_secs_f64()), "{status} after {took:?}");
+    let (status, took) = timed(pool.ask(60).header("X-Stainless-Read-Timeout", "3"))?;
+    assert!(status == 204 && (1.4..2.9).contains(&took.as_secs_f64()), "{status} after {took:?}");
+    pool.until_waiting(0, Duration::ZERO)?;
+    pool.server.release(pool.name, &held)?;
+    pool.delete()
+}
+
+#[test]
+fn a_pool_that_is_deleted_or_flushed_or_resized_takes_its_browsers_along() -> anyhow::Result<()> {
+    let pool = Pool::new(&Shared::get().server, "moving", 2)?;
+    let server = pool.server;
+    let held = session(&pool.acquire(60)?)?;
+    pool.until_counts((1, 1))?;
+
+    let flushed = idle_browsers(server, pool.name)?;
+    server.post(&pool.path("/flush"), &json!({}))?.expect(204)?;
+    assert!(!sandboxes(server)?.contains(&flushed[0]), "the flush was answered before the sandbox was gone");
+    assert_eq!(server.get(&format!("/browsers/{}", held.id()))?.status, 200, "what is leased is not flushed");
+    // At this size and rate it grows by one every ten seconds.
+    server.send("PATCH", &pool.path(""), Some(&json!({ "size": 6 })))?.expect(200)?;
+    until("it fills again, at its rate", SOON, || (pool.counts().ok()? == (1, 1)).then_some(()))?;
+    assert_ne!(idle_browsers(server, pool.name)?, flushed);
+
+    server.send("PATCH", &pool.path(""), Some(&json!({ "size": 1 })))?.expect(200)?;
+    pool.until_counts((0, 1)).context("it became smaller")?;
+    server.release(pool.name, &held)?;
+    pool.until_counts((1, 0)).context("what is left of it")?;
+
+    let last = session(&pool.acquire(60)?)?;
+    let refused = server.delete(&pool.path(""))?;
+    assert_eq!((refused.status, &refused.json()?["code"]), (409, &json!("resource_in_use")));
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let (ask, address) = (pool.ask(60), server.address());
+            thread::spawn(move || ask.send(address))
+        })
+        .collect();
+    pool.until_waiting(2, SOON)?;
+    pool.delete()?;
+    for waiter in waiting {
+        assert_eq!(waiter.join().unwrap()?.status, 404, "who waits is told that the pool is gone");
+    }
+    assert_eq!(server.get(&format!("/browsers/{}", last.id()))?.status, 404);
+    Ok(())
+}
+
+#[test]
+fn a_browser_that_was_given_back_is_never_handed_out_again() -> anyhow::Result<()> {
+    let pool = Pool::new(&Shared::get().server, "fresh", 1)?;
+    let server = pool.server;
+    let old = session(&pool.acquire(60)?)?;
+    let browser = browser_of(server, &old)?;
+    let other = server.headless()?;
+    let wrong = server.post(&pool.path("/release"), &json!({ "session_id": other.id() }))?;
+    assert_eq!(wrong.status, 404, "another session is not this pool's to take back: {}", wrong.text());
+    server.delete(&format!("/browsers/{}", other.id()))?.expect(204)?;
+
+    // `reuse` asks for what cannot be done safely, so it changes nothing.
+    let body = json!({ "session_id": old.id(), "reuse": true });
+    server.post(&pool.path("/release"), &body)?.expect(204)?;
+    assert!(!sandboxes(server)?.contains(&browser), "the release was answered before the sandbox was gone");
+    assert_eq!(server.post(&pool.path("/release"), &body)?.status, 404, "given back twice");
+
+    let new = session(&pool.acquire(60)?)?;
+    assert_ne!((new.id(), browser_of(server, &new)?), (old.id(), browser));
+    assert_eq!(server.get(&format!("/browsers/{}", old.id()))?.status, 404);
+    let refused = Cdp::connect(old.text("cdp_ws_url")).err().context("the old address still leads somewhere")?;
+    assert!(refused.to_string().contains("404"), "{refused}");
+    pool.delete()
+}
+
+#[test]
+fn i5_a_browser_whose_page_hangs_is_not_handed_out() -> anyhow::Result<()> {
+    let pool = Pool::new(&Shared::get().server, "wedged", 1)?;
+    let server = pool.server;
+    pool.until_counts((1, 0))?;
+    let idle = idle_browsers(server, pool.name)?;
+    let mut renderers = chromium(server, &idle[0])?;
+    renderers.retain(|process| kind(process) == Some("renderer"));
+    assert!(!renderers.is_empty(), "an idle browser has a page");
+    for renderer in &renderers {
+        server.signal(renderer, Signal::STOP)?;
+    }
+
+    let leased = session(&pool.acquire(60)?)?;
+
+    assert_ne!(browser_of(server, &leased)?, idle[0]);
+    let mut client = Cdp::connect(leased.text("cdp_ws_url"))?;
+    let page = client.page()?;
+    assert_eq!(client.evaluate(&page, "6 * 7")?, 42);
+    until("the hung one is cleared away", SOON, || (!sandboxes(server).ok()?.contains(&idle[0])).then_some(()))?;
+    pool.delete()
+}
+
+/// Writes a program that the sandboxes find before the system's own.
+fn put_program(dir: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+    let new = dir.join(format!("{name}.new"));
+    let mut file = std::fs::File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755))?;
+    Ok(std::fs::rename(new, dir.join(name))?)
+}
+
+#[test]
+fn h6_a_pool_that_cannot_fill_backs_off_says_why_and_fills_once_it_can() -> anyhow::Result<()> {
+    // An X server that always fails: headful browsers do not start, headless ones do.
+    let open = std::fs::Permissions::from_mode(0o755);
+    let programs = tempfile::Builder::new().prefix("casement-x-").permissions(open).tempdir_in("/tmp")?;
+    put_program(programs.path(), "Xvfb", "#!/bin/sh\nexit 1\n")?;
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH")?);
+    let server = Server::start(Options { variables: vec![("PATH".to_owned(), path)], ..Options::default() })?;
+    let broken = Pool::shaped(&server, "broken", &json!({ "size": 2 }))?;
+    let well = Pool::new(&server, "well", 1)?;
+
+    let failed = format!("casement_pool_start_failures_total{{pool=\"{}\"", broken.id);
+    let mut at = Vec::new();
+    until("four starts have failed", Duration::from_secs(60), || {
+        if metric(&server, &failed).ok()?? > at.len() as f64 {
+            at.push(Instant::now());
+        }
+        (at.len() >= 4).then_some(())
+    })?;
+    let last = at[3] - at[2];
+    assert!(last > Duration::from_millis(1500), "starts are tried less and less often, but the last after {last:?}");
+    let shown = server.get("/metrics")?.text();
+    let blocked = format!("casement_pool_blocked{{pool=\"{}\"", broken.id);
+    let why: Vec<&str> = shown.lines().filter(|line| line.starts_with(&blocked) && line.ends_with(" 1")).collect();
+    assert!(why.len() == 1 && why[0].contains("the X server ended"), "{why:#?}");
+    let log = server.log();
+    let said = log.lines().find(|line| line.contains("a pool cannot fill"));
+    let said = said.context("the log says nothing")?;
+    assert!(said.contains("the X server ended") && said.contains("retry_in"), "{said}");
+    assert_eq!(well.acquire(30)?.status, 200, "another pool is served meanwhile");
+    assert_eq!(broken.acquire(1)?.status, 204);
+    let half_made = sql(&server, "select id from browsers where state = 'leased' or state = 'idle'")?;
+    let mut whole: Vec<String> = half_made.lines().map(id_of).collect::<anyhow::Result<_>>()?;
+    whole.sort_unstable();
+    until("nothing of the failed starts is left", SOON, || {
+        let found = sandboxes(&server).ok()?;
+        (found.iter().filter(|id| whole.contains(id)).count() == whole.len() && found.len() <= whole.len() + 1)
+            .then_some(())
+    })?;
+
+    put_program(programs.path(), "Xvfb", "#!/bin/sh\nexec /usr/bin/Xvfb \"$@\"\n")?;
+    let leased = session(&broken.acquire(120)?)?;
+    assert_eq!(leased.0["headless"], false);
+    let shown = server.get("/metrics")?.text();
+    assert!(!shown.lines().any(|line| line.starts_with(&blocked) && line.ends_with(" 1")), "{shown}");
+    Ok(())
+}
+
+#[test]
+fn a_create_of_the_default_shape_is_served_from_the_reserve_and_never_from_a_pool() -> anyhow::Result<()> {
+    let variables = vec![("CASEMENT_LOG".to_owned(), "info,casement=debug".to_owned())];
+    let server = Server::start(Options { spares: 1, variables, ..Options::default() })?;
+    let pool = Pool::shaped(&server, "same-shape", &json!({ "size": 1 }))?;
+    pool.until_counts((1, 0))?;
+    until("both spares are warm", Duration::from_secs(60), || {
+        (server.log().matches("a spare browser is ready").count() >= 2).then_some(())
+    })?;
+    let before = sandboxes(&server)?;
+    let pooled = idle_browsers(&server, pool.name)?;
+
+    for wish in [json!({}), json!({ "headless": true })] {
+        let began = Instant::now();
+        let session = server.create(&wish)?;
+        let took = began.elapsed();
+        let browser = browser_of(&server, &session)?;
+        assert!(before.contains(&browser), "{wish}: a browser was started for it");
+        assert!(!pooled.contains(&browser), "{wish}: it was taken from a pool");
+        assert!(took < Duration::from_millis(500), "{wish}: {took:?}");
+    }
+    assert_eq!(pool.counts()?, (1, 0));
+    Ok(())
+}
