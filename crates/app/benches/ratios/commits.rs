@@ -16,6 +16,8 @@ use crate::support::Server;
 const SCRIPT: &str = "INSERT INTO bench_commits (content) VALUES (repeat('x', 300));\n";
 /// Commits of a run that are not counted: the connection is new, and the statement is prepared.
 const FIRST: usize = 5;
+/// How many per second: each comes alone, as a caller does. In a row each would find the disk and the processor awake.
+const RATE: usize = 50;
 
 /// The private cluster of a server.
 pub(crate) struct Commits {
@@ -37,7 +39,8 @@ impl Commits {
     pub(crate) fn run(&self, count: usize) -> anyhow::Result<Samples> {
         let mut pgbench = Command::new(self.programs.join("pgbench"));
         pgbench.args(["--no-vacuum", "--protocol=prepared", "--log", "--log-prefix=commit", "--file=commit.sql"]);
-        pgbench.arg(format!("--transactions={}", count + FIRST)).arg(&self.url).current_dir(&self.dir);
+        pgbench.arg(format!("--transactions={}", count + FIRST)).arg(format!("--rate={RATE}"));
+        pgbench.arg(&self.url).current_dir(&self.dir);
         let done = pgbench.output().context("cannot start pgbench")?;
         ensure!(done.status.success(), "pgbench: {}", String::from_utf8_lossy(&done.stderr));
         let mut samples = Samples::default();
@@ -46,10 +49,8 @@ impl Commits {
             if path.extension().is_some_and(|extension| extension == "sql") {
                 continue;
             }
-            // Client, number, microseconds, …
             for line in fs::read_to_string(&path)?.lines().skip(FIRST) {
-                let took = line.split(' ').nth(2).and_then(|word| word.parse::<f64>().ok());
-                samples.add_ms(took.with_context(|| format!("pgbench's log cannot be read: {line}"))? / 1000.0);
+                samples.add_ms(took(line).with_context(|| format!("pgbench's log cannot be read: {line}"))?);
             }
             fs::remove_file(&path)?;
         }
@@ -65,4 +66,11 @@ impl Commits {
         ensure!(done.status.success(), "psql: {}", String::from_utf8_lossy(&done.stderr));
         Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
     }
+}
+
+/// Milliseconds of a transaction, from pgbench's log: client, number, microseconds since it was due, script, two of the
+/// clock, and how many of the microseconds passed before it began.
+fn took(line: &str) -> Option<f64> {
+    let column = |n: usize| line.split(' ').nth(n)?.parse::<f64>().ok();
+    Some((column(2)? - column(6)?) / 1000.0)
 }

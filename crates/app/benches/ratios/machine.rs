@@ -94,6 +94,13 @@ pub(crate) fn pss_kib_below(dir: &Path) -> anyhow::Result<(u64, usize)> {
     Ok((sizes.sum::<anyhow::Result<u64>>()?, processes.len()))
 }
 
+/// The server of a data directory.
+pub(crate) fn server_pid(data_dir: &Path) -> anyhow::Result<u32> {
+    let processes = processes_of(data_dir);
+    let server = processes.iter().find(|process| process.argv.get(1).is_some_and(|word| word == "serve"));
+    Ok(server.context("the server does not run")?.pid.unsigned_abs())
+}
+
 /// Processor time that a process has used so far, in milliseconds.
 pub(crate) fn cpu_ms(pid: u32) -> anyhow::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;

@@ -1,9 +1,7 @@
 //! What an idle session and the server take.
 
-use anyhow::Context as _;
-
 use crate::client::{Client, first_answer};
-use crate::machine::{pss_kib, pss_kib_below, quiet};
+use crate::machine::{pss_kib, pss_kib_below, quiet, server_pid};
 use crate::support::{Options, Server};
 use crate::table::{Limit, Row, Table};
 
@@ -11,7 +9,7 @@ const SESSIONS: u64 = 4;
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
-    let pid = server.pid().context("the server does not run")?;
+    let pid = server_pid(&server.data_dir())?;
     let mut client = Client::of(&server)?;
     let mut sizes = Vec::new();
     let mut processes = 0;

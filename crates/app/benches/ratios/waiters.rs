@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::client::request;
 use crate::commits::Commits;
-use crate::machine::{cpu_ms, open_files, pss_kib, quiet};
+use crate::machine::{cpu_ms, open_files, pss_kib, quiet, server_pid};
 use crate::progress;
 use crate::samples::Samples;
 use crate::support::http::Answer;
@@ -23,7 +23,8 @@ use crate::support::{Options, Server, Session};
 use crate::table::{Limit, Row, Table, ms};
 
 const POOL: &str = "bench";
-const SIZE: usize = 2;
+/// One browser, so that the moments of the hand-overs tell their order.
+const SIZE: usize = 1;
 const WAITERS: usize = 10_000;
 /// How many enter one after the other, and so have an order that must be kept.
 const ORDERED: usize = 30;
@@ -54,7 +55,7 @@ struct Callers {
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
-    let pid = server.pid().context("the server does not run")?;
+    let pid = server_pid(&server.data_dir())?;
     let database = Commits::beside(&server)?;
     server.post("/browser_pools", &json!({ "name": POOL, "size": SIZE, "headless": true }))?.expect(201)?;
     server.until_available(POOL, SIZE as u64)?;
@@ -135,7 +136,7 @@ fn everybody(server: &Server, callers: &Callers, wanted: usize, table: &mut Tabl
     for _ in ORDERED..wanted {
         let one = callers.told.recv_timeout(PATIENCE).context("not everybody was told")?;
         let status = one.answer?.status;
-        // One or two more had a browser before the pool went away.
+        // One more may have had a browser before the pool went away.
         if status != 200 {
             told.add(one.at - began);
         }
