@@ -20,6 +20,7 @@ fn saw() -> Value {
         "green": true,
         "said": "Hello, Grüße 4 – aus der Ablage",
         "seen": ["click"],
+        "focus": "tabs",
         "address": Shared::get().pages.url("/form"),
         // What a viewer without the right to drive tried has done nothing.
         "after": [["click"], "Grüße 4 – aus der Ablage"],

@@ -52,6 +52,12 @@ try {
   saw.said = await page.textContent('#said');
   saw.seen = await page.evaluate(() => window.seen);
   saw.address = await person.textContent('#url');
+  await page.evaluate(() => { document.body.style.height = '5000px'; });
+  await person.mouse.wheel(0, 300);
+  await page.waitForFunction(() => scrollY > 0, null, { timeout: 20000 });
+  await page.evaluate(() => { document.body.style.height = ''; });
+  await person.keyboard.press('Shift+Escape'); // every other key belongs to the session's browser
+  saw.focus = await person.evaluate(() => document.activeElement.id);
 
   // The link for handing on shows, and takes no input, not even from a page that lies.
   await person.click('#share');
