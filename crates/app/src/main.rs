@@ -52,7 +52,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Keys(command) => keys::run(command).await,
         Command::Doctor(data_dir) => doctor::run(data_dir).await,
         Command::Stop(settings) => stop::run(settings).await,
-        Command::Openapi => Ok(writeln!(std::io::stdout(), "{}", casement_http::openapi())?),
+        Command::Openapi => Ok(write!(std::io::stdout(), "{}", casement_http::openapi())?),
         Command::Agent { .. } => unreachable!("handled before the runtime was made"),
     }
 }

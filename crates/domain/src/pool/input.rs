@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::PoolConfig;
 use crate::browser::{BrowserPolicy, StartUrl, Viewport};
-use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::field::{Bad, FieldCode, Fields, within};
 use crate::name::SlugName;
 use crate::session::{NotSupported, ViewportInput, shape, timeout_seconds};
 use crate::telemetry;
@@ -158,14 +158,4 @@ fn size(value: i64) -> Result<u32, Bad> {
 
 fn fill_rate(value: i64) -> Result<u32, Bad> {
     within(value, 1, 100)
-}
-
-/// # Errors
-/// The field that breaks a rule.
-pub(super) fn acquire_timeout(value: Option<i64>, config: &PoolConfig) -> Result<u32, InvalidInput> {
-    match value {
-        Some(seconds) => within(seconds, 0, 3600).map_err(|bad| InvalidInput::one(bad.at("acquire_timeout_seconds"))),
-        // As long as the pool needs to fill from empty.
-        None => Ok((100_u32.div_ceil(config.fill_rate_per_minute) * 60).min(3600)),
-    }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use time::{Duration, OffsetDateTime};
 
-use super::input::acquire_timeout;
+use super::model::LONGEST_WAIT;
 use super::{Entered, LeaseRequest, Outcome, Place, Pool, PoolDeps, TakenNow, Turn, TurnEvent};
 use crate::access::Scope;
 use crate::browser::StartUrl;
-use crate::field::{Fields, InvalidInput};
+use crate::field::{Fields, InvalidInput, within};
 use crate::ids::{PoolId, SessionId, TicketId};
 use crate::name::LabelName;
 use crate::session::{EndSessionError, IdOrName, NotSupported, Session, SessionEvent, Sessions, Tags, hand_out};
@@ -117,8 +117,10 @@ impl Leases {
     /// # Errors
     /// See [`AcquireError`].
     pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireInput) -> Result<Acquired, AcquireError> {
+        let (mut lease, asked) = self.parse(&input)?;
         let pool = self.pool(scope, which).await?.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
-        let (mut lease, seconds) = self.parse(&pool, &input)?;
+        let wait = Duration::seconds(i64::from(asked.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
+        let seconds = input.patience.map_or(wait, |patience| wait.min(patience));
         for _ in 0..DEAD_BROWSERS_MET {
             match self.deps.line.take_now(pool.id, &lease, self.deps.clock.now()).await? {
                 TakenNow::Leased(session) => {
@@ -152,19 +154,19 @@ impl Leases {
         Ok(Acquired::Waiting(Box::new(waiting)))
     }
 
-    fn parse(&self, pool: &Pool, input: &AcquireInput) -> Result<(LeaseRequest, Duration), AcquireError> {
+    /// The lease, and how many seconds to wait, if the caller says so.
+    fn parse(&self, input: &AcquireInput) -> Result<(LeaseRequest, Option<u32>), AcquireError> {
         let mut fields = Fields::new();
+        let seconds = fields
+            .take_optional("acquire_timeout_seconds", input.acquire_timeout_seconds, |n| within(n, 0, LONGEST_WAIT));
         let name = fields.take_optional("name", input.name.as_deref(), LabelName::parse_in_path);
         let start_url = fields.take_optional("start_url", input.start_url.as_deref(), StartUrl::parse);
         let tags = fields.take_optional("tags", input.tags.clone(), Tags::parse);
         let capture = fields.take("telemetry", telemetry::on_create(input.telemetry.as_ref())).flatten();
         fields.finish()?;
-        let seconds = acquire_timeout(input.acquire_timeout_seconds, &pool.config)?;
         crate::session::supported(None, capture.is_some(), [("", false); 4])?;
-        let wait = Duration::seconds(i64::from(seconds));
-        let wait = input.patience.map_or(wait, |patience| wait.min(patience));
         let session = SessionId::mint(self.deps.ids.as_ref());
-        Ok((LeaseRequest { session, name, start_url, tags: tags.unwrap_or_default() }, wait))
+        Ok((LeaseRequest { session, name, start_url, tags: tags.unwrap_or_default() }, seconds))
     }
 
     async fn enter(&self, waiting: &mut Waiting) -> Result<(), AcquireError> {

@@ -21,6 +21,17 @@ pub struct PoolConfig {
     pub start_url: Option<StartUrl>,
 }
 
+/// How long an acquire may wait, in seconds.
+pub(super) const LONGEST_WAIT: u32 = 3600;
+
+impl PoolConfig {
+    /// How long a pool needs to fill from empty at its rate, at most an hour: how long an acquire waits unless told.
+    #[must_use]
+    pub fn time_to_fill_seconds(&self) -> u32 {
+        (100_u32.div_ceil(self.fill_rate_per_minute.max(1)) * 60).min(LONGEST_WAIT)
+    }
+}
+
 /// How far a pool may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {

@@ -30,11 +30,20 @@ fn page() -> String {
 
 #[test]
 fn the_documented_table_is_the_table_of_the_code() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors.md");
+    assert_committed("docs/errors.md", &page());
+}
+
+#[test]
+fn the_committed_openapi_document_is_what_the_handlers_say() {
+    assert_committed("docs/openapi.json", &casement_http::openapi());
+}
+
+fn assert_committed(file: &str, made: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, page()).unwrap();
+        std::fs::write(&path, made).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), page(), "run it with UPDATE_DOCS=1");
+    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), made, "{file}: run it with UPDATE_DOCS=1");
 }
 
 #[test]
