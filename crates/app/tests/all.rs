@@ -7,6 +7,8 @@ mod all {
     mod crashes;
     mod examples;
     mod host;
+    mod hostile;
+    mod limits;
     mod live_view;
     mod playwright;
     mod pools;

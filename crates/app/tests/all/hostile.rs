@@ -1,0 +1,535 @@
+//! What callers and passers-by try who mean no good.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+
+use super::host::{browser_of, chromium, count, metric, server_process, sql, uuid};
+use super::support::http::{Answer, Request};
+use super::support::{Cdp, Options, Server, Session, Shared, until};
+
+/// Every operation of the API's own description that needs a key: method and path with its names in braces.
+fn operations(server: &Server) -> anyhow::Result<Vec<(String, String)>> {
+    let document = Request::new("GET", "/openapi.json").send(server.address())?.expect(200)?.json()?;
+    let mut found = Vec::new();
+    for (path, item) in document["paths"].as_object().context("no paths")? {
+        for (method, operation) in item.as_object().context("no operations")? {
+            let open = operation["security"].as_array().is_some_and(|all| all.contains(&json!({})));
+            if !open {
+                found.push((method.to_uppercase(), path.clone()));
+            }
+        }
+    }
+    ensure!(found.len() >= 15, "the description lists {found:?} only");
+    Ok(found)
+}
+
+/// The path with an identifier in place of its name.
+fn filled(path: &str, id: &str) -> String {
+    match (path.find('{'), path.find('}')) {
+        (Some(from), Some(to)) => format!("{}{id}{}", &path[..from], &path[to + 1..]),
+        _ => path.to_owned(),
+    }
+}
+
+/// A new key of this server, for one project or for all.
+fn key(server: &Server, flags: &[&str]) -> anyhow::Result<String> {
+    let output = server.command(&[&["keys", "create", "--name", "a test's"], flags].concat()).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+#[test]
+fn a1_no_route_of_the_description_is_open_without_a_good_key() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let revoked = key(server, &[])?;
+    let id = revoked.split('_').nth(1).context("no id")?;
+    server.get("/browsers")?.expect(200)?;
+    ensure!(server.command(&["keys", "revoke", id]).output()?.status.success(), "it was not revoked");
+    let expired = key(server, &["--days", "1"])?;
+    let expired_id = expired.split('_').nth(1).context("no id")?;
+    sql(server, &format!("update api_keys set expires_at = now() where id = '{}'", uuid(expired_id)?))?;
+    let (good_id, secret) = server.key().trim_start_matches("csk_").split_once('_').context("an odd key")?;
+    let unknown_id = good_id.chars().rev().collect::<String>();
+    let credentials = [
+        None,
+        Some("Bearer ".to_owned()),
+        Some("Bearer csk_".to_owned()),
+        Some(format!("Bearer {}x", server.key())),
+        Some(format!("Bearer {}", &server.key()[..server.key().len() - 1])),
+        Some(format!("Bearer csk_{good_id}_{}", "A".repeat(secret.len()))),
+        Some(format!("Bearer csk_{unknown_id}_{secret}")),
+        Some(format!("Basic {}", server.key())),
+        Some(format!("Bearer {revoked}")),
+        Some(format!("Bearer {expired}")),
+    ];
+    let mut bodies = HashSet::new();
+    for (method, path) in operations(server)? {
+        for credential in &credentials {
+            let mut request = Request::new(&method, &filled(&path, "01k9zk0000000000000000000a")).json(&json!({}));
+            if let Some(credential) = credential {
+                request = request.header("Authorization", credential);
+            }
+            let answer = request.send(server.address())?;
+            let shown = credential.as_deref().map(|text| &text[..text.len().min(12)]);
+            assert_eq!(answer.status, 401, "{method} {path} with {shown:?}: {}", answer.text());
+            assert!(answer.header("www-authenticate").is_some_and(|value| value.starts_with("Bearer realm=")));
+            bodies.insert(answer.text());
+        }
+        let in_the_query = format!("{}?api_key={}", filled(&path, "x"), server.key());
+        assert_eq!(Request::new(&method, &in_the_query).send(server.address())?.status, 401, "{method} {path}");
+    }
+    assert_eq!(bodies.len(), 1, "one answer, whatever was wrong: {bodies:?}");
+    Ok(())
+}
+
+/// An answer without what differs between any two: the identifier that was asked for, the request's own, the time.
+fn comparable(answer: &Answer, asked: &str) -> (u16, String, Vec<(String, String)>) {
+    let mut headers = answer.headers.clone();
+    headers.retain(|(name, _)| name != "x-request-id" && name != "date");
+    headers.sort_unstable();
+    (answer.status, answer.text().replace(asked, "…"), headers)
+}
+
+#[test]
+fn a3_another_projects_key_finds_nothing_and_cannot_tell_what_is_there() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let organization = sql(server, "select id from organizations")?;
+    sql(
+        server,
+        &format!(
+            "insert into projects (id, organization_id, name, is_default, status, created_at, updated_at)
+             values (gen_random_uuid(), '{organization}', 'elsewhere', false, 'active', now(), now())"
+        ),
+    )?;
+    let stranger = key(server, &["--project", "elsewhere"])?;
+    let session = server.create(&json!({ "headless": true, "timeout_seconds": 600, "name": "the-name" }))?;
+    let pool = server.get("/browser_pools/default")?.expect(200)?.json()?;
+    let pool = pool["id"].as_str().context("no id")?;
+    let rows = || sql(server, "select count(*), min(size), max(size) from browser_pools where deleted_at is null");
+    let before = (rows()?, server.get(&format!("/browsers/{}", session.id()))?.json()?["name"].clone());
+
+    for (method, path) in operations(server)?.into_iter().filter(|(_, path)| path.contains('{')) {
+        let (there, not_there) = match path.starts_with("/browsers") {
+            true => (vec![session.id(), "the-name"], vec!["01k9zk0000000000000000000a", "no-name!"]),
+            false => (vec![pool, "default"], vec!["01k9zk0000000000000000000a", "unknown"]),
+        };
+        for (there, not_there) in there.into_iter().zip(not_there) {
+            if path.contains("{id}") && there == "the-name" {
+                continue;
+            }
+            let ask = |id: &str| {
+                let body = json!({ "session_id": session.id(), "size": 2, "name": "taken-over", "force": true });
+                Request::new(&method, &filled(&path, id)).bearer(&stranger).json(&body).send(server.address())
+            };
+            let (found, unknown) = (ask(there)?, ask(not_there)?);
+            assert_eq!(found.status, 404, "{method} {path} {there}: {}", found.text());
+            assert_eq!(comparable(&found, there), comparable(&unknown, not_there), "{method} {path} {there}");
+        }
+    }
+    for list in ["/browsers", "/browsers?status=all", "/browser_pools"] {
+        let listed = Request::new("GET", list).bearer(&stranger).send(server.address())?;
+        assert_eq!((listed.status, listed.text().as_str()), (200, "[]"), "{list}");
+    }
+    let default_project = sql(server, "select id from projects where is_default")?;
+    let default_project = super::host::id_of(&default_project)?;
+    let named = Request::new("GET", "/browsers").bearer(&stranger).header("X-Kernel-Project-Id", &default_project);
+    assert_eq!(named.send(server.address())?.status, 403, "a key of one project names another");
+    let metrics = Request::new("GET", "/metrics").bearer(&stranger).send(server.address())?;
+    assert_eq!(metrics.status, 403, "figures of the whole are not for one project");
+    let direct = Request::new("POST", &format!("/vm/{}/computer/screenshot", session.id())).bearer(&stranger);
+    assert_eq!(direct.json(&json!({})).send(server.address())?.status, 404);
+
+    let after = (rows()?, server.get(&format!("/browsers/{}", session.id()))?.json()?["name"].clone());
+    assert_eq!(after, before, "nothing was changed");
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
+}
+
+/// The routes into a session that a token opens, with how each is asked.
+fn direct(id: &str, token: &str) -> Vec<Request> {
+    let socket = |path: String| {
+        Request::new("GET", &path)
+            .header("Connection", "Upgrade")
+            .header("Upgrade", "websocket")
+            .header("Sec-WebSocket-Version", "13")
+            .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+    };
+    vec![
+        socket(format!("/vm/{id}/cdp?jwt={token}")),
+        socket(format!("/vm/{id}/webdriver?jwt={token}")),
+        socket(format!("/vm/{id}/webdriver/session/0a1b2c?jwt={token}")),
+        socket(format!("/live/{id}/socket?jwt={token}")),
+        Request::new("GET", &format!("/live/{id}?jwt={token}")),
+        Request::new("POST", &format!("/vm/{id}/computer/screenshot?jwt={token}")).json(&json!({})),
+        Request::new("POST", &format!("/vm/{id}/wd/session?jwt={token}")).json(&json!({ "capabilities": {} })),
+    ]
+}
+
+/// The answer to a request that asks for an upgrade: the connection stays open behind a refusal.
+fn answer(request: &Request, server: &Server) -> anyhow::Result<Answer> {
+    let mut stream = request.start(server.address())?;
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        let read = stream.read(&mut chunk)?;
+        bytes.extend_from_slice(&chunk[..read]);
+        // Until its announced length is there it is none.
+        if let Ok(answer) = Answer::read(&bytes, false) {
+            return Ok(answer);
+        }
+        ensure!(read > 0, "{}: no whole answer: {}", request.path, String::from_utf8_lossy(&bytes));
+    }
+}
+
+#[test]
+fn a4_a_token_opens_its_own_session_only_and_nothing_after_its_end() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let (one, other) = (server.headless()?, server.headless()?);
+    let token = one.token();
+    let cut = &token[..token.len() - 1];
+    let (head, rest) = token.split_once('.').context("no token")?;
+    let (claims, mac) = rest.split_once('.').context("no token")?;
+    let unsigned = format!("eyJhbGciOiJub25lIn0.{claims}.");
+    let swapped = format!("{head}.{}.{mac}", other.token().split('.').nth(1).context("no claims")?);
+    for (id, token, what) in [
+        (other.id(), token, "another session's"),
+        ("01k9zk0000000000000000000a", token, "another, unknown session's"),
+        (one.id(), cut, "cut"),
+        (one.id(), "", "empty"),
+        (one.id(), &unsigned, "unsigned"),
+        (other.id(), &swapped, "with swapped claims"),
+    ] {
+        for request in direct(id, token) {
+            let answer = answer(&request, server)?;
+            assert_eq!(answer.status, 401, "{what}: {} {}", request.path, answer.text());
+        }
+    }
+
+    let mut open = Cdp::connect(one.text("cdp_ws_url"))?;
+    server.delete(&format!("/browsers/{}", one.id()))?.expect(204)?;
+    assert_eq!(open.until_closed()?, Some((4000, "deleted".to_owned())));
+    for request in direct(one.id(), token) {
+        let answer = answer(&request, server)?;
+        assert_eq!(answer.status, 404, "after its end: {} {}", request.path, answer.text());
+    }
+    server.delete(&format!("/browsers/{}", other.id()))?.expect(204).map(drop)
+}
+
+#[test]
+fn b1_b2_b3_b5_a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let address = server.address();
+    let session = server.headless()?;
+    let port = address.port();
+
+    for host in ["attacker.test", &format!("attacker.test:{port}"), "169.254.169.254", "", "127.0.0.1.attacker.test"] {
+        let mut all = direct(session.id(), session.token());
+        all.push(Request::new("GET", "/browsers").bearer(server.key()));
+        all.push(Request::new("GET", "/healthz"));
+        all.push(Request::new("GET", "/openapi.json"));
+        for request in all {
+            let answer = answer(&request.header("Host", host), server)?;
+            assert_eq!((answer.status, &answer.json()?["code"]), (400, &json!("bad_request")), "{host:?}");
+        }
+    }
+    // A browser that was told to come here by a page sends the page's origin along.
+    for origin in ["http://attacker.test", "null", "https://127.0.0.1.attacker.test"] {
+        for mut request in direct(session.id(), "x") {
+            request.path = request.path.split('?').next().unwrap_or_default().to_owned();
+            let answer = answer(&request.header("Origin", origin), server)?;
+            assert_eq!(answer.status, 403, "{origin}: {}", answer.text());
+        }
+    }
+    let mut sockets = direct(session.id(), session.token());
+    let with_token = sockets.remove(0).header("Origin", "http://attacker.test");
+    let mut stream = with_token.start(address)?;
+    let mut beginning = [0; 12];
+    stream.read_exact(&mut beginning)?;
+    assert_eq!(&beginning, b"HTTP/1.1 101", "whoever has the token may use it from any page");
+    drop(stream);
+
+    let before = count(server, "select count(*) from sessions")?;
+    for kind in ["text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded"] {
+        for (method, path) in operations(server)?.into_iter().filter(|(method, _)| method == "POST") {
+            let mut form = Request::new(&method, &filled(&path, session.id())).header("Content-Type", kind);
+            form.body = Some(br#"{"headless":true}"#.to_vec());
+            let refused = form.clone().header("Origin", "http://attacker.test").send(address)?;
+            assert_eq!(refused.status, 403, "{path} {kind}: {}", refused.text());
+            assert_eq!(form.send(address)?.status, 401, "{path} {kind}");
+        }
+    }
+    assert_eq!(count(server, "select count(*) from sessions")?, before);
+
+    let id = session.id();
+    for path in ["/json", "/json/version", "/json/list", "/json/protocol", "/devtools/browser/x", "/status", "/session"]
+    {
+        for path in [path.to_owned(), format!("/vm/{id}{path}")] {
+            for request in [Request::new("GET", &path), Request::new("GET", &path).bearer(server.key())] {
+                let answer = request.send(address)?;
+                assert_eq!((answer.status, &answer.json()?["code"]), (404, &json!("route_not_found")), "{path}");
+            }
+        }
+    }
+    let mut listening = listeners(server)?;
+    listening.retain(|found| *found != address);
+    assert!(listening.is_empty(), "nothing else listens on this machine's network: {listening:?}");
+    server.delete(&format!("/browsers/{id}"))?.expect(204).map(drop)
+}
+
+/// Where the server and its sandboxes listen in this machine's own network namespace.
+fn listeners(server: &Server) -> anyhow::Result<Vec<SocketAddr>> {
+    let own = fs::metadata("/proc/self/ns/net")?.ino();
+    let mut found = Vec::new();
+    for process in server.processes() {
+        let place = format!("/proc/{}", process.pid);
+        if !fs::metadata(format!("{place}/ns/net")).is_ok_and(|namespace| namespace.ino() == own) {
+            continue;
+        }
+        let open = fs::read_dir(format!("{place}/fd")).into_iter().flatten().flatten();
+        let sockets: HashSet<String> = open
+            .filter_map(|entry| fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned))
+            .filter_map(|link| Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+            .collect();
+        for table in ["tcp", "tcp6"] {
+            let lines = fs::read_to_string(format!("{place}/net/{table}")).unwrap_or_default();
+            for fields in lines.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>()) {
+                // State 0A is listening; the tenth field is the socket's number.
+                if fields.len() > 9 && fields[3] == "0A" && sockets.contains(fields[9]) {
+                    let (ip, port) = fields[1].split_once(':').context("an odd line")?;
+                    let ip = u32::from_str_radix(ip, 16).unwrap_or(0).swap_bytes();
+                    found.push((std::net::Ipv4Addr::from(ip), u16::from_str_radix(port, 16)?).into());
+                }
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// The browser's own arguments, as the kernel has them.
+fn arguments(server: &Server, session: &Session) -> anyhow::Result<Vec<String>> {
+    let browser = browser_of(server, session)?;
+    Ok(chromium(server, &browser)?.remove(0).argv)
+}
+
+#[test]
+fn b6_no_field_policy_or_name_reaches_the_browsers_command_line() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let size = json!({ "width": 811, "height": 607 });
+    let plain = server.create(&json!({ "headless": true, "viewport": size }))?;
+    let flags = json!(["--no-sandbox", "--remote-debugging-port=9999", "--load-extension=/tmp", "--user-data-dir=/"]);
+    let evil = server.create(&json!({
+        "headless": true, "viewport": size,
+        "name": "--no-sandbox", "tags": { "--no-sandbox": "--user-data-dir=/" },
+        "args": flags, "chromium_args": flags, "extra_chromium_args": flags, "flags": flags, "command_line": flags,
+        "executable_path": "/bin/sh", "binary": "/bin/sh", "user_data_dir": "/", "program": "/bin/sh",
+        "env": { "LD_PRELOAD": "/tmp/x.so" }, "no_sandbox": true,
+        "browser_policy": {
+            "AllowFileSelectionDialogs": false, "UserDataDir": "/", "DiskCacheDir": "/", "AudioSandboxEnabled": false,
+            "NetworkServiceSandboxEnabled": false, "--no-sandbox": true,
+        },
+        "start_url": "about:blank#--no-sandbox",
+    }))?;
+    assert_eq!(arguments(server, &evil)?, arguments(server, &plain)?);
+    for session in [&plain, &evil] {
+        server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    }
+    for blocked in ["RemoteDebuggingAllowed", "ExtensionInstallForcelist", "ProxySettings", "ProxyMode", "HeadlessMode"]
+    {
+        let refused = server.post("/browsers", &json!({ "browser_policy": { blocked: 1 } }))?.expect(400)?.json()?;
+        assert_eq!(refused["details"][0]["code"], "blocked", "{refused}");
+        assert!(refused["details"][0]["message"].as_str().unwrap().starts_with("browser_policy."), "{refused}");
+    }
+    for url in ["--no-sandbox", "/etc/passwd", "-version"] {
+        let refused = server.post("/browsers", &json!({ "headless": true, "start_url": url }))?.expect(400)?.json()?;
+        assert!(refused["details"][0]["message"].as_str().unwrap().starts_with("start_url: "), "{refused}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_its_field_and_changes_nothing() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let many = |count: usize| (0..count).map(|n| (n.to_string(), "x".to_owned())).collect::<BTreeMap<_, _>>();
+    let rows = || sql(server, "select (select count(*) from browser_pools), (select count(*) from pool_waiters)");
+    let before = rows()?;
+    for (wish, field, code) in [
+        (json!({ "viewport": { "width": 0, "height": 1 } }), "viewport.width: ", "out_of_range"),
+        (json!({ "viewport": { "width": 1, "height": -1 } }), "viewport.height: ", "out_of_range"),
+        (json!({ "viewport": { "width": 1_000_000_000, "height": 1 } }), "viewport.width: ", "out_of_range"),
+        (json!({ "viewport": { "width": 1.5, "height": 1 } }), "viewport.width: ", "invalid_type"),
+        (json!({ "viewport": "big" }), "viewport: ", "invalid_type"),
+        (json!({ "name": "a\u{0}b" }), "name: ", "invalid_format"),
+        (json!({ "name": "a\nb" }), "name: ", "invalid_format"),
+        (json!({ "name": "a".repeat(10_240) }), "name: ", "too_long"),
+        (json!({ "name": "01k9zk0000000000000000000a" }), "name: ", "invalid_format"),
+        (json!({ "tags": many(51) }), "tags: ", "too_many"),
+        (json!({ "timeout_seconds": 9 }), "timeout_seconds: ", "out_of_range"),
+        (json!({ "timeout_seconds": "60" }), "timeout_seconds: ", "invalid_type"),
+        (json!({ "headless": "yes" }), "headless: ", "invalid_type"),
+    ] {
+        let refused = server.post("/browsers", &wish)?.expect(400)?.json()?;
+        let detail = &refused["details"][0];
+        let message = detail["message"].as_str().unwrap_or_default();
+        assert!(message.starts_with(field) && detail["code"] == code, "{code} at {field} expected: {refused}");
+    }
+    let pool = server.post("/browser_pools", &json!({ "size": 0, "name": "../x" }))?.expect(400)?.json()?;
+    assert_eq!(pool["details"].as_array().map(Vec::len), Some(2), "{pool}");
+    let unreadable: [(&str, &[u8], u16); 7] = [
+        ("application/json", b"{\"headless\": tr", 400),
+        ("application/json", b"{\"headless\": true, \"headless\": false}", 400),
+        ("application/json", b"[]", 400),
+        ("application/json", b"{} {}", 400),
+        ("application/json", b"{\"name\": \"\xff\"}", 400),
+        ("text/plain", b"{}", 415),
+        ("application/json; charset=utf-16", b"{}", 415),
+    ];
+    for (kind, body, status) in unreadable {
+        let mut request = Request::new("POST", "/browsers").bearer(server.key()).header("Content-Type", kind);
+        request.body = Some(body.to_vec());
+        let answer = request.send(server.address())?;
+        assert_eq!(answer.status, status, "{}: {}", String::from_utf8_lossy(body), answer.text());
+        assert!(answer.json()?["code"].is_string());
+    }
+    let deep = "[".repeat(200_000);
+    let mut nested = Request::new("POST", "/browsers").bearer(server.key()).header("Content-Type", "application/json");
+    nested.body = Some(format!("{{\"tags\": {deep}").into_bytes());
+    assert_eq!(nested.send(server.address())?.status, 400);
+    assert_eq!(rows()?, before);
+    Ok(())
+}
+
+#[test]
+fn a_megabyte_of_headers_is_refused_and_costs_nobody_else() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let one = Request::new("GET", "/browsers").bearer(server.key()).header("X-Much", &"a".repeat(1 << 20));
+    let mut many = Request::new("GET", "/browsers").bearer(server.key());
+    for number in 0..20_000 {
+        many = many.header(&format!("X-{number}"), "a much longer value, fifty bytes all in all");
+    }
+    for request in [one, many] {
+        let mut answer = Vec::new();
+        // It may be cut off while it still sends.
+        if let Ok(mut stream) = request.start(server.address()) {
+            drop(stream.read_to_end(&mut answer));
+        }
+        let status = Answer::read(&answer, false).map(|answer| answer.status).ok();
+        assert!(matches!(status, None | Some(400 | 431)), "{status:?}");
+        server.get("/browsers")?.expect(200)?;
+    }
+    Ok(())
+}
+
+/// A masked text frame of a client.
+fn frame(text: &str) -> Vec<u8> {
+    let length = u16::try_from(text.len()).unwrap();
+    // The mask of zeros leaves the text as it is.
+    let mut bytes = vec![0x81, 0x80 | 126];
+    bytes.extend(length.to_be_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(text.as_bytes());
+    bytes
+}
+
+/// The memory of the server's process alone, in MiB.
+fn resident(server: &Server) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", server_process(server)?.pid))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+}
+
+#[test]
+fn a_client_that_stops_reading_is_cut_off_and_costs_no_memory() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let session = server.headless()?;
+    let before = resident(&server)?;
+    let open = r#"casement_relays_open{channel="cdp"}"#;
+    let mut deaf = direct(session.id(), session.token()).remove(0).start(server.address())?;
+    read_head(&mut deaf)?;
+    let large = json!({ "expression": "'x'.repeat(30000000)", "returnByValue": true });
+    let target = Cdp::connect(session.text("cdp_ws_url"))?.call("Target.getTargets", &json!({}))?;
+    let target = target["targetInfos"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "page")).cloned();
+    let target = target.context("no page")?["targetId"].clone();
+    let attach =
+        json!({ "id": 1, "method": "Target.attachToTarget", "params": { "targetId": target, "flatten": true } });
+    deaf.write_all(&frame(&attach.to_string()))?;
+    let attached = read_until(&mut deaf, "\"sessionId\":\"")?;
+    let (_, rest) = attached.split_once("\"sessionId\":\"").context("no session")?;
+    let page = rest.split('"').next().context("no session")?;
+    for id in 2..8 {
+        let ask = json!({ "id": id, "sessionId": page, "method": "Runtime.evaluate", "params": large });
+        deaf.write_all(&frame(&ask.to_string()))?;
+    }
+
+    let mut most = 0;
+    until("the server gives the silent client up", Duration::from_secs(60), || {
+        most = most.max(resident(&server).ok()?);
+        let mut other = Cdp::connect(session.text("cdp_ws_url")).ok()?;
+        assert!(other.call("Browser.getVersion", &json!({})).is_ok(), "others are served");
+        drop(other);
+        (metric(&server, open).ok()?? == 0.0).then_some(())
+    })?;
+    assert!(most < before + 24, "{before} MiB before, {most} MiB with 180 MB on the way");
+    Ok(())
+}
+
+fn read_head(stream: &mut TcpStream) -> anyhow::Result<()> {
+    let head = read_until(stream, "\r\n\r\n")?;
+    ensure!(head.starts_with("HTTP/1.1 101"), "{head}");
+    Ok(())
+}
+
+/// Reads byte by byte, so that nothing behind it is lost.
+fn read_until(stream: &mut TcpStream, end: &str) -> anyhow::Result<String> {
+    let mut read = Vec::new();
+    let mut byte = [0];
+    let mut enough = 0;
+    while enough < 60 {
+        stream.read_exact(&mut byte)?;
+        read.push(byte[0]);
+        if enough > 0 || read.ends_with(end.as_bytes()) {
+            enough = if end.starts_with('\r') { 60 } else { enough + 1 };
+        }
+    }
+    Ok(String::from_utf8_lossy(&read).into_owned())
+}
+
+#[test]
+fn j3_no_secret_stands_in_the_log_or_in_the_database() -> anyhow::Result<()> {
+    let variables = vec![("CASEMENT_LOG".to_owned(), "trace".to_owned())];
+    let server = Server::start(Options { variables, ..Options::default() })?;
+    let other_key = key(&server, &[])?;
+    let session = server.headless()?;
+    drop(Cdp::connect(session.text("cdp_ws_url"))?);
+    for request in direct(session.id(), session.token()) {
+        drop(request.start(server.address())?);
+    }
+    let wrong = format!("/vm/{}/cdp?jwt={}x", session.id(), session.token());
+    Request::new("GET", &wrong).send(server.address())?.expect(401)?;
+    Request::new("GET", &format!("/browsers?jwt={}&key={}", session.token(), other_key)).send(server.address())?;
+    Request::new("GET", "/browsers").bearer(&format!("{other_key}x")).send(server.address())?.expect(401)?;
+    server.get("/no/such/route")?.expect(404)?;
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    let log = server.log();
+    assert!(log.contains(&format!("/vm/{}/cdp", session.id())), "the log tells of what was asked");
+    let secret = |key: &str| key.rsplit('_').next().unwrap_or_default().to_owned();
+    let mac = session.token().rsplit('.').next().unwrap_or_default().to_owned();
+    let dump =
+        sql(&server, "select string_agg(t::text, ' ') from (select api_keys::text as t from api_keys) all_keys")?;
+    for secret in [server.key().to_owned(), other_key.clone(), secret(server.key()), secret(&other_key), mac] {
+        let shown = log.lines().find(|line| line.contains(&secret));
+        assert!(shown.is_none(), "a secret stands in the log: {shown:?}");
+        assert!(!dump.contains(&secret), "a secret stands in the database");
+        for process in server.processes() {
+            assert!(!process.argv.iter().any(|word| word.contains(&secret)), "a secret stands in {}", process.argv[0]);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! The limits of the organization and of a project, when everybody comes at once and when they are changed.
+
+use std::thread;
+
+use serde_json::json;
+
+use super::host::{count, sql};
+use super::support::http::{Answer, Request};
+use super::support::{Options, Server};
+
+/// Notes, with every change of a session, how many live just then.
+const TRACE: &str = "
+    CREATE TABLE trace (live bigint NOT NULL);
+    CREATE FUNCTION trace_sessions() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO trace SELECT count(*) FROM sessions WHERE state <> 'ended'; RETURN NULL;
+    END $$;
+    CREATE TRIGGER trace AFTER INSERT OR UPDATE ON sessions FOR EACH STATEMENT EXECUTE FUNCTION trace_sessions()";
+
+/// So many creates at the same time, answered.
+fn rush(server: &Server, callers: usize) -> anyhow::Result<Vec<Answer>> {
+    let body = json!({ "headless": true, "timeout_seconds": 600 });
+    let create = Request::new("POST", "/browsers").bearer(server.key()).json(&body);
+    let answers: Vec<_> = thread::scope(|scope| {
+        let callers: Vec<_> = (0..callers).map(|_| scope.spawn(|| create.send(server.address()))).collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+    });
+    answers.into_iter().collect()
+}
+
+/// The refusal of one more create, which must be one for its limit.
+fn refusal(server: &Server) -> anyhow::Result<String> {
+    let refused = server.post("/browsers", &json!({ "headless": true }))?.expect(429)?;
+    assert_eq!((refused.header("x-should-retry"), refused.header("retry-after")), (Some("false"), None));
+    let body = refused.json()?;
+    assert_eq!(body["code"], "limit_exceeded");
+    Ok(body["message"].as_str().unwrap_or_default().to_owned())
+}
+
+fn live(server: &Server) -> anyhow::Result<u64> {
+    count(server, "select count(*) from sessions where state <> 'ended'")
+}
+
+#[test]
+fn a6_a7_the_limits_are_met_exactly_under_a_rush_and_obeyed_at_once_when_they_change() -> anyhow::Result<()> {
+    let server = Server::start(Options { spares: 1, ..Options::default() })?;
+    sql(&server, TRACE)?;
+    sql(&server, "update organizations set max_concurrent_sessions = 3")?;
+
+    let answers = rush(&server, 200)?;
+
+    let of_status = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
+    assert_eq!((of_status(201), of_status(429)), (3, 197), "{:?}", odd(&answers));
+    assert_eq!(count(&server, "select max(live) from trace")?, 3, "it was never exceeded, not for a moment");
+    assert_eq!(live(&server)?, 3);
+    let names_limit_value_and_use = "max_concurrent_sessions of the organization is 3, 3 in use, 1 more asked";
+    assert_eq!(refusal(&server)?, names_limit_value_and_use);
+    let pool = server.post("/browser_pools", &json!({ "size": 1, "headless": true }))?.expect(429)?;
+    assert_eq!(pool.json()?["code"], "limit_exceeded", "a pool's size counts with the sessions");
+
+    let first = answers.iter().find(|answer| answer.status == 201).map(Answer::json).unwrap()?;
+    server.delete(&format!("/browsers/{}", first["session_id"].as_str().unwrap()))?.expect(204)?;
+    sql(&server, "delete from trace")?;
+    let answers = rush(&server, 20)?;
+    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1, "{:?}", odd(&answers));
+    assert_eq!(count(&server, "select max(live) from trace")?, 3);
+
+    sql(&server, "update organizations set max_concurrent_sessions = 1")?;
+    refusal(&server)?;
+    assert_eq!(live(&server)?, 3, "a lowered limit ends nothing");
+    sql(&server, "update organizations set max_concurrent_sessions = null")?;
+    sql(&server, "update projects set max_concurrent_sessions = 4")?;
+    server.headless()?;
+    let of_the_project = refusal(&server)?;
+    assert!(of_the_project.contains("project is 4, 4 in use"), "{of_the_project}");
+    Ok(())
+}
+
+/// What is neither created nor refused for a limit.
+fn odd(answers: &[Answer]) -> Vec<(u16, String)> {
+    let odd = answers.iter().filter(|answer| answer.status != 201 && answer.status != 429);
+    odd.map(|answer| (answer.status, answer.text())).collect()
+}
