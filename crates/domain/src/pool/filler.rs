@@ -154,12 +154,18 @@ impl PoolFiller {
                 Ok(())
             }
             Err(error) => {
-                if let WarmError::Engine(engine) = &error {
-                    let next = self.status(pool).failed(engine.to_string(), self.deps.clock.now());
-                    self.statuses().insert(pool, next);
-                }
-                let _ = self.browsers.discard(launch.id).await;
+                // A start that somebody ended on purpose, by a flush or with the pool, has not failed.
+                let wanted = self.browsers.discard(launch.id).await.unwrap_or(true);
                 self.sessions.bury(launch.id).await;
+                let error = match error {
+                    WarmError::Engine(engine) if wanted => {
+                        let next = self.status(pool).failed(engine.to_string(), self.deps.clock.now());
+                        self.statuses().insert(pool, next);
+                        WarmError::Engine(engine)
+                    }
+                    WarmError::Engine(_) => WarmError::NotWanted,
+                    other => other,
+                };
                 self.deps.wake.wake(pool);
                 Err(error)
             }

@@ -115,6 +115,19 @@ async fn a_browser_that_the_pool_does_not_want_any_more_is_ended_without_a_pause
     assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
 }
 
+#[tokio::test]
+async fn a_start_that_was_ended_on_purpose_is_no_failure() {
+    let mut world = World::default();
+    world.engine.expect_start().times(1).returning(|_| Err(hung()));
+    world.browsers.expect_discard().times(1).returning(|_| Ok(false));
+    world.buries(browser_id(1));
+    world.wakes(1);
+    let casement = world.build();
+    let error = casement.filler.warm(pool_id(1), &launch()).await.expect_err("ended");
+    assert!(matches!(error, WarmError::NotWanted), "{error:?}");
+    assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
+}
+
 /// A world in which every start fails, and what is left of each is cleared.
 fn cannot_start(mut world: World) -> World {
     world.engine.expect_start().returning(|_| Err(EngineError::NoRoom("no memory".to_owned())));
