@@ -6,8 +6,10 @@
 mod all {
     mod crashes;
     mod examples;
+    mod floods;
     mod host;
     mod hostile;
+    mod isolation;
     mod limits;
     mod live_view;
     mod playwright;
@@ -16,5 +18,6 @@ mod all {
     mod python_client;
     mod selenium;
     mod server;
+    mod site;
     mod support;
 }

@@ -1,0 +1,109 @@
+//! Callers that send too much, or never read what they asked for.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+
+use super::host::{metric, server_process};
+use super::hostile::direct;
+use super::support::http::{Answer, Request};
+use super::support::{Cdp, Options, Server, Shared, until};
+
+#[test]
+fn a_megabyte_of_headers_is_refused_and_costs_nobody_else() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let one = Request::new("GET", "/browsers").bearer(server.key()).header("X-Much", &"a".repeat(1 << 20));
+    let mut many = Request::new("GET", "/browsers").bearer(server.key());
+    for number in 0..20_000 {
+        many = many.header(&format!("X-{number}"), "a much longer value, fifty bytes all in all");
+    }
+    for request in [one, many] {
+        let mut answer = Vec::new();
+        // It may be cut off while it still sends.
+        if let Ok(mut stream) = request.start(server.address()) {
+            drop(stream.read_to_end(&mut answer));
+        }
+        let status = Answer::read(&answer, false).map(|answer| answer.status).ok();
+        assert!(matches!(status, None | Some(400 | 431)), "{status:?}");
+        server.get("/browsers")?.expect(200)?;
+    }
+    Ok(())
+}
+
+/// A masked text frame of a client.
+fn frame(text: &str) -> Vec<u8> {
+    let length = u16::try_from(text.len()).unwrap();
+    // The mask of zeros leaves the text as it is.
+    let mut bytes = vec![0x81, 0x80 | 126];
+    bytes.extend(length.to_be_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(text.as_bytes());
+    bytes
+}
+
+/// The memory of the server's process alone, in MiB.
+fn resident(server: &Server) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", server_process(server)?.pid))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+}
+
+#[test]
+fn a_client_that_stops_reading_is_cut_off_and_costs_no_memory() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let session = server.headless()?;
+    let before = resident(&server)?;
+    let open = r#"casement_relays_open{channel="cdp"}"#;
+    let mut deaf = direct(session.id(), session.token()).remove(0).start(server.address())?;
+    read_head(&mut deaf)?;
+    let large = json!({ "expression": "'x'.repeat(30000000)", "returnByValue": true });
+    let target = Cdp::connect(session.text("cdp_ws_url"))?.call("Target.getTargets", &json!({}))?;
+    let target = target["targetInfos"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "page")).cloned();
+    let target = target.context("no page")?["targetId"].clone();
+    let attach =
+        json!({ "id": 1, "method": "Target.attachToTarget", "params": { "targetId": target, "flatten": true } });
+    deaf.write_all(&frame(&attach.to_string()))?;
+    let attached = read_until(&mut deaf, "\"sessionId\":\"")?;
+    let (_, rest) = attached.split_once("\"sessionId\":\"").context("no session")?;
+    let page = rest.split('"').next().context("no session")?;
+    for id in 2..8 {
+        let ask = json!({ "id": id, "sessionId": page, "method": "Runtime.evaluate", "params": large });
+        deaf.write_all(&frame(&ask.to_string()))?;
+    }
+
+    let mut most = 0;
+    until("the server gives the silent client up", Duration::from_secs(60), || {
+        most = most.max(resident(&server).ok()?);
+        let mut other = Cdp::connect(session.text("cdp_ws_url")).ok()?;
+        assert!(other.call("Browser.getVersion", &json!({})).is_ok(), "others are served");
+        drop(other);
+        (metric(&server, open).ok()?? == 0.0).then_some(())
+    })?;
+    assert!(most < before + 24, "{before} MiB before, {most} MiB with 180 MB on the way");
+    Ok(())
+}
+
+fn read_head(stream: &mut TcpStream) -> anyhow::Result<()> {
+    let head = read_until(stream, "\r\n\r\n")?;
+    ensure!(head.starts_with("HTTP/1.1 101"), "{head}");
+    Ok(())
+}
+
+/// Reads byte by byte, so that nothing behind it is lost.
+fn read_until(stream: &mut TcpStream, end: &str) -> anyhow::Result<String> {
+    let mut read = Vec::new();
+    let mut byte = [0];
+    let mut enough = 0;
+    while enough < 60 {
+        stream.read_exact(&mut byte)?;
+        read.push(byte[0]);
+        if enough > 0 || read.ends_with(end.as_bytes()) {
+            enough = if end.starts_with('\r') { 60 } else { enough + 1 };
+        }
+    }
+    Ok(String::from_utf8_lossy(&read).into_owned())
+}

@@ -1,0 +1,385 @@
+//! What one caller leaves is never seen by another, and a page reaches nothing but what it was let reach.
+//!
+//! Some of what a site can leave needs a certificate or a person to be left or looked for: HSTS, TLS tickets, looked-up
+//! names, what forms remember, which links were visited. It lives in the memory and in the files of the browser's own
+//! processes, so it is gone with those; that they are gone is looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{Seek as _, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+
+use super::host::{browser_of, chromium, kind, sandbox};
+use super::site::Site;
+use super::support::{Cdp, Options, Process, Server, Session, processes_of, until};
+
+const SOON: Duration = Duration::from_secs(30);
+
+struct Place {
+    server: Server,
+    site: Site,
+}
+
+static PLACE: OnceLock<Place> = OnceLock::new();
+
+/// One server for all tests here, whose browsers reach the site and nothing else on this machine.
+fn place() -> &'static Place {
+    PLACE.get_or_init(|| {
+        let site = Site::start().unwrap();
+        let options = Options { egress_allow: vec![site.address.to_string()], ..Options::default() };
+        Place { server: Server::start(options).unwrap(), site }
+    })
+}
+
+/// The first caller's connection, and the page it has open.
+struct Visit {
+    client: Cdp,
+    page: String,
+    origin: String,
+}
+
+impl Visit {
+    fn of(session: &Session, site: &Site) -> anyhow::Result<Self> {
+        let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+        let page = client.page()?;
+        client.call_in(Some(&page), "Emulation.setFocusEmulationEnabled", &json!({ "enabled": true }))?;
+        Ok(Self { client, page, origin: site.url("") })
+    }
+
+    fn grant(&mut self, permissions: &[&str]) -> anyhow::Result<()> {
+        let params = json!({ "origin": self.origin, "permissions": permissions });
+        self.client.call("Browser.grantPermissions", &params).map(drop)
+    }
+
+    /// What is there of all that a page can leave, by kind.
+    fn look(&mut self) -> anyhow::Result<BTreeMap<String, bool>> {
+        let mut found: BTreeMap<String, bool> = serde_json::from_value(self.client.evaluate(&self.page, "look()")?)?;
+        self.grant(&["clipboardReadWrite", "clipboardSanitizedWrite"])?;
+        let clipboard = self.client.evaluate(&self.page, "clipboard()")?;
+        found.insert("clipboard".to_owned(), clipboard == true);
+        Ok(found)
+    }
+
+    /// What shows before anything was opened: tabs, and where they were.
+    fn traces(&mut self) -> anyhow::Result<(usize, usize)> {
+        let targets = self.client.call("Target.getTargets", &json!({}))?;
+        let tabs = targets["targetInfos"].as_array().context("no targets")?;
+        let tabs = tabs.iter().filter(|target| target["type"] == "page").count();
+        let history = self.client.call_in(Some(&self.page), "Page.getNavigationHistory", &json!({}))?;
+        Ok((tabs, history["entries"].as_array().map_or(0, Vec::len)))
+    }
+}
+
+/// The kinds of which something is there.
+fn present(found: &BTreeMap<String, bool>) -> Vec<&str> {
+    found.iter().filter(|(_, there)| **there).map(|(kind, _)| kind.as_str()).collect()
+}
+
+/// The files of a session that hold the word in their name or their content, as its browser sees them.
+fn files_with(browser: &Process, word: &str) -> Vec<String> {
+    let root = format!("/proc/{}/root", browser.pid);
+    let mut found = Vec::new();
+    let mut rest: Vec<_> = ["tmp", "home", "dev/shm", "run"].map(|name| Path::new(&root).join(name)).into();
+    while let Some(path) = rest.pop() {
+        let Ok(kind) = fs::symlink_metadata(&path).map(|meta| meta.file_type()) else { continue };
+        if kind.is_dir() {
+            rest.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+        let named = path.file_name().is_some_and(|name| name.to_string_lossy().contains(word));
+        let holds = || {
+            let program = path.ends_with("run/casement/program");
+            let bytes = if kind.is_file() && !program { fs::read(&path).unwrap_or_default() } else { Vec::new() };
+            bytes.windows(word.len()).any(|window| window == word.as_bytes())
+        };
+        if named || holds() {
+            found.push(path.display().to_string());
+        }
+    }
+    found
+}
+
+fn first_process(server: &Server, session: &Session) -> anyhow::Result<Process> {
+    Ok(chromium(server, &browser_of(server, session)?)?.remove(0))
+}
+
+/// Leaves something of every kind in the session.
+fn plant(session: &Session, site: &Site) -> anyhow::Result<Visit> {
+    let mut first = Visit::of(session, site)?;
+    first.grant(&["clipboardReadWrite", "clipboardSanitizedWrite", "geolocation", "notifications"])?;
+    let with_password = site.url("/locked").replacen("http://", "http://canary:canary@", 1);
+    let page = first.page.clone();
+    first.client.open(&page, &with_password)?;
+    first.client.open(&page, &site.url("/plant?canary-visited"))?;
+    first.client.evaluate(&page, "plant()")?;
+    first.client.call("Target.createTarget", &json!({ "url": site.url("/?canary-tab") }))?;
+    let download = json!({ "behavior": "allow", "downloadPath": "/tmp/canary-downloads" });
+    first.client.call("Browser.setDownloadBehavior", &download)?;
+    first.client.evaluate(&page, "void Object.assign(document.createElement('a'), { href: '/download' }).click()")?;
+    Ok(first)
+}
+
+#[test]
+fn e1_e2_nothing_that_one_caller_leaves_is_there_for_the_next_or_for_another() -> anyhow::Result<()> {
+    let Place { server, site } = place();
+    server.post("/browser_pools", &json!({ "name": "canary", "size": 1, "headless": true }))?.expect(201)?;
+    let session = server.acquire("canary")?;
+    let browser = browser_of(server, &session)?;
+    let process = first_process(server, &session)?;
+    let mut first = plant(&session, site)?;
+    let downloaded = format!("/proc/{}/root/tmp/canary-downloads/canary.txt", process.pid);
+    until("the download is there", SOON, || Path::new(&downloaded).exists().then_some(()))?;
+    let planted = first.look()?;
+    let missing: Vec<_> = planted.iter().filter(|(_, there)| !**there).collect();
+    assert!(planted.len() == 15 && missing.is_empty(), "what was left is not seen where it was left: {missing:?}");
+    let (tabs, pages) = first.traces()?;
+    assert!(tabs == 2 && pages > 2, "{tabs} tabs, {pages} pages");
+    assert!(!files_with(&process, "canary").is_empty(), "files");
+
+    let other = server.headless()?;
+    assert_clean(server, site, &other).context("another session at the same time")?;
+
+    server.release("canary", &session)?;
+    assert!(processes_of(&sandbox(server, &browser)).is_empty(), "its processes, and all that they remember, are gone");
+    assert!(!sandbox(server, &browser).exists());
+    let next = server.acquire("canary")?;
+    assert_ne!(browser_of(server, &next)?, browser);
+    assert_clean(server, site, &next).context("the next caller of the pool")?;
+    server.delete(&format!("/browsers/{}", other.id()))?.expect(204)?;
+    server.send("DELETE", "/browser_pools/canary", Some(&json!({ "force": true })))?.expect(204).map(drop)
+}
+
+fn assert_clean(server: &Server, site: &Site, session: &Session) -> anyhow::Result<()> {
+    let mut visit = Visit::of(session, site)?;
+    let (tabs, pages) = visit.traces()?;
+    ensure!((tabs, pages) == (1, 1), "{tabs} tabs are open, {pages} pages were visited");
+    let files = files_with(&first_process(server, session)?, "canary");
+    ensure!(files.is_empty(), "files: {files:#?}");
+    let page = visit.page.clone();
+    visit.client.open(&page, &site.url("/"))?;
+    let found = visit.look()?;
+    ensure!(found.len() == 15 && present(&found).is_empty(), "still there: {:?}", present(&found));
+    Ok(())
+}
+
+/// What a page is shown in place of an address, or how Chromium says that it cannot open it.
+fn shown(visit: &mut Visit, url: &str) -> anyhow::Result<String> {
+    let page = visit.page.clone();
+    let answer = visit.client.call_in(Some(&page), "Page.navigate", &json!({ "url": url }))?;
+    let error = answer["errorText"].as_str().unwrap_or_default();
+    if !error.is_empty() {
+        return Ok(error.to_owned());
+    }
+    let whole = "new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', done))
+        .then(() => document.documentElement.innerText)";
+    Ok(visit.client.evaluate(&page, whole)?.as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn b4_c1_a_page_that_scans_this_machine_cannot_tell_open_from_closed_and_reaches_nothing() -> anyhow::Result<()> {
+    let Place { server, site } = place();
+    let session = server.headless()?;
+    let mut visit = Visit::of(&session, site)?;
+    let page = visit.page.clone();
+    let open = TcpListener::bind("127.0.0.1:0")?;
+    open.set_nonblocking(true)?;
+    let (open_port, server_port) = (open.local_addr()?.port(), server.address().port());
+
+    let inside = [9222, 9515, 3128];
+    let known = [open_port, server_port, 5432, 1024, 60_000];
+    visit.client.open(&page, &site.url("/"))?;
+    // As many as are quick to ask for; the next test asks for all of them, without a browser around it.
+    let ports: BTreeSet<u16> = (1..=1024).chain((1025..=65_000).step_by(61)).chain(inside).chain(known).collect();
+    let answers = visit.client.evaluate(&page, &format!("scan({})", json!(ports)))?;
+    let mut said: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
+    for (port, what) in answers.as_object().context("no ports")? {
+        said.entry(what.as_str().context("no word")?.to_owned()).or_default().insert(port.parse()?);
+    }
+    let refused = said.remove("opaque").context("no port was asked for at all")?;
+    let blocked: BTreeSet<u16> = said.remove("TypeError").unwrap_or_default();
+    assert!(said.is_empty(), "{:?}", said.keys());
+    // Ports that Chromium itself never asks, such as those of mail: a fixed list, whatever listens there.
+    assert!(blocked.len() < 100, "{blocked:?}");
+    for port in inside.into_iter().chain(known) {
+        assert!(refused.contains(&port), "{port} is answered differently");
+    }
+
+    let closed = shown(&mut visit, "http://127.0.0.1:60000/json/version")?;
+    assert!(!closed.is_empty() && !closed.contains("60000") && closed.len() < 2000, "{closed:?}");
+    let local = [
+        "127.0.0.1",
+        "localhost",
+        "localhost.",
+        "[::1]",
+        "127.1",
+        "2130706433",
+        "0x7f.1",
+        "0.0.0.0",
+        "[::]",
+        "[::ffff:127.0.0.1]",
+        "[::127.0.0.1]",
+        "[64:ff9b::127.0.0.1]",
+        "[2002:7f00:1::]",
+    ];
+    let names =
+        local.iter().flat_map(|host| [9222, open_port, server_port, 60_000].map(|port| format!("{host}:{port}")));
+    let metadata = ["169.254.169.254", "[fd00:ec2::254]", "100.100.100.200", "10.0.0.1", "192.168.0.1", "224.0.0.1"];
+    for name in names.chain(metadata.map(str::to_owned)) {
+        let direct = shown(&mut visit, &format!("http://{name}/json/version"))?;
+        assert_eq!(direct, closed, "{name}");
+        let redirected = shown(&mut visit, &site.url(&format!("/away?http://{name}/json/list")))?;
+        assert_eq!(redirected, closed, "{name}, by a redirect");
+    }
+    visit.client.open(&page, &site.url("/"))?;
+    let mut sockets = BTreeSet::new();
+    for port in inside.into_iter().chain([open_port, server_port, 60_000]) {
+        let told = visit.client.evaluate(&page, &format!("socket('ws://127.0.0.1:{port}/devtools/browser')"))?;
+        sockets.insert(told.to_string());
+    }
+    assert_eq!(sockets, BTreeSet::from(["1006".to_owned()]), "WebSockets");
+    let came = open.accept();
+    assert!(came.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "{came:?}");
+    assert!(!server.log().contains("/json/version"), "the server itself was reached");
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
+}
+
+/// What comes back for all these bytes on one connection to the session's way out.
+fn through_the_way_out(process: &Process, requests: &[u8]) -> anyhow::Result<String> {
+    let mut sent = tempfile::tempfile()?;
+    sent.write_all(requests)?;
+    sent.rewind()?;
+    let script = "exec 3<>/dev/tcp/127.0.0.1/3128 4<&0; cat <&4 >&3 & cat <&3";
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &process.pid.to_string(), "--net", "--", "/bin/bash", "-c", script]);
+    let output = command.stdin(sent).output().context("cannot start nsenter")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn b4_every_port_of_this_machine_gets_the_same_refusal_from_a_sessions_way_out() -> anyhow::Result<()> {
+    let Place { server, site } = place();
+    let session = server.headless()?;
+    let process = first_process(server, &session)?;
+    let open = TcpListener::bind("127.0.0.1:0")?;
+    open.set_nonblocking(true)?;
+    let ports = || (1..=u16::MAX).filter(|port| *port != site.address.port());
+    let request = |port: u16| {
+        let end = if port == u16::MAX { "Connection: close\r\n" } else { "" };
+        format!("GET http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{end}\r\n")
+    };
+    let requests: String = ports().map(request).collect();
+
+    let answers = through_the_way_out(&process, requests.as_bytes())?;
+
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    for answer in answers.split("HTTP/1.1 ").skip(1) {
+        let varies = |line: &&str| line.to_ascii_lowercase().starts_with("date:") || line.starts_with("connection:");
+        let lines: Vec<&str> = answer.lines().filter(|line| !varies(line)).collect();
+        *kinds.entry(lines.join("\n")).or_default() += 1;
+    }
+    assert_eq!(kinds.len(), 1, "{kinds:#?}");
+    assert_eq!(kinds.into_values().sum::<usize>(), ports().count());
+    assert!(open.accept().is_err(), "somebody came");
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
+}
+
+/// A number of `/proc/<pid>/status`, as it stands there.
+fn status(process: &Process, field: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
+    line.trim_start_matches(':').trim().to_owned()
+}
+
+#[test]
+fn e4_chromiums_own_sandbox_is_on_and_nothing_has_a_capability() -> anyhow::Result<()> {
+    let Place { server, site } = place();
+    for wish in [json!({ "headless": true }), json!({})] {
+        let session = server.create(&wish)?;
+        let mut visit = Visit::of(&session, site)?;
+        let text = shown(&mut visit, "chrome://sandbox/")?;
+        assert!(text.contains("You are adequately sandboxed."), "{text}");
+        visit.client.open(&visit.page.clone(), &site.url("/"))?;
+
+        let all = chromium(server, &browser_of(server, &session)?)?;
+        let renderers: Vec<_> = all.iter().filter(|process| kind(process) == Some("renderer")).collect();
+        assert!(!renderers.is_empty());
+        for renderer in renderers {
+            assert_eq!(status(renderer, "Seccomp"), "2", "filtered");
+        }
+        let namespace = |process: &Process| fs::read_link(format!("/proc/{}/ns/user", process.pid)).ok();
+        let outermost = namespace(&all[0]);
+        for process in all.iter().chain(&processes_of(&sandbox(server, &browser_of(server, &session)?))) {
+            // Chromium's zygote makes namespaces of its own for what it starts, and may do in them as it likes.
+            if namespace(process) == outermost || kind(process) == Some("renderer") {
+                assert_eq!(status(process, "CapEff"), "0000000000000000", "{:?}", process.argv);
+            }
+            assert_eq!(status(process, "NoNewPrivs"), "1", "{:?}", process.argv);
+            assert!(
+                !status(process, "Uid").split_whitespace().any(|uid| uid == "0"),
+                "{:?} runs as root",
+                process.argv
+            );
+        }
+        server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    }
+    Ok(())
+}
+
+/// Runs a shell inside a session, as somebody who has taken over the whole browser.
+fn inside(process: &Process, script: &str) -> anyhow::Result<String> {
+    let target = process.pid.to_string();
+    let own = ["--user", "--mount", "--pid", "--net", "--ipc", "--uts", "--setuid", "1000", "--setgid", "1000"];
+    let output = Command::new("nsenter")
+        .args(["--target", &target])
+        .args(own)
+        .args(["--", "/bin/sh", "-c", script])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .output()?;
+    ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[test]
+fn e5_whoever_has_taken_over_a_browser_finds_nothing_of_the_host_or_of_another_session() -> anyhow::Result<()> {
+    let Place { server, .. } = place();
+    let (session, other) = (server.headless()?, server.headless()?);
+    let process = first_process(server, &session)?;
+    let mut client = Cdp::connect(other.text("cdp_ws_url"))?;
+    assert!(client.page().is_ok(), "there is somebody to look for");
+
+    let processes = inside(&process, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")?;
+    assert!(processes.contains("/chromium"), "it sees its own: {processes}");
+    for other in [" serve --listen", "postgres:", &browser_of(server, &other)?] {
+        assert!(!processes.contains(other), "it sees others: {processes}");
+    }
+    let places = "ls -d /tmp/casement-e2e-* /run/casement-* /var/run/docker.sock /root /var/lib 2>/dev/null; true";
+    assert_eq!(inside(&process, places)?, "");
+    assert_eq!(inside(&process, "sed 1,2d /proc/net/dev | cut -d: -f1 | tr -d ' '")?, "lo", "no network but its own");
+    let secrets = "for file in /etc/shadow /etc/ssh /root /proc/sysrq-trigger /dev/mem /dev/sda; do
+        { cat $file || ls $file; } >/dev/null 2>&1 && echo $file; done; true";
+    assert_eq!(inside(&process, secrets)?, "");
+    let environment =
+        inside(&process, "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | cut -d= -f1 | sort -u; true")?;
+    for name in ["CASEMENT", "CARGO", "DATABASE", "PGPASS", "SUDO", "SSH"] {
+        assert!(!environment.contains(name), "{environment}");
+    }
+    let writable = "for dir in / /usr /etc /bin /run/casement /run/casement/egress /dev /proc/sys; do
+        (: > $dir/canary) 2>/dev/null && echo $dir; done; true";
+    assert_eq!(inside(&process, writable)?, "", "nothing of the system can be changed");
+    let mounts = inside(&process, "cat /proc/self/mountinfo")?;
+    for elsewhere in [browser_of(server, &other)?, "/postgres".to_owned(), "docker".to_owned()] {
+        assert!(!mounts.contains(&elsewhere), "{mounts}");
+    }
+    for session in [session, other] {
+        server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    }
+    Ok(())
+}
