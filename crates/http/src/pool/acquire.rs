@@ -62,7 +62,7 @@ pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
     // Dropped with this handler, when the caller hangs up.
     let gone = CancellationToken::new();
     let _hang_up = gone.clone().drop_guard();
-    let acquired = caller.finish(|services, scope| async move { acquire(services, scope, which, input, gone).await });
+    let acquired = caller.finish(|services, scope| acquire(Box::new(services), scope, which, input, gone));
     let Some(fresh) = acquired.await? else { return Ok(answer::nothing()) };
     let body = caller.api().session(fresh.session().clone());
     Ok(fresh.deliver(answer::record(StatusCode::OK, &body)))
@@ -75,14 +75,15 @@ fn patience(headers: &HeaderMap) -> Option<time::Duration> {
     sensible.then(|| time::Duration::seconds_f64((seconds - 2.0).max(seconds / 2.0)))
 }
 
+/// Thousands may wait at a time, each with this future: what is large or soon over lies outside of it.
 async fn acquire(
-    services: Services,
+    services: Box<Services>,
     scope: Scope,
     which: String,
     input: AcquireInput,
     gone: CancellationToken,
 ) -> Result<Option<Fresh>, ApiError> {
-    let acquired = match services.leases.acquire(&scope, &which, input).await? {
+    let acquired = match Box::pin(services.leases.acquire(&scope, &which, input)).await? {
         Acquired::Waiting(waiting) => wait(&services, waiting, gone).await?,
         at_once => at_once,
     };
@@ -109,12 +110,12 @@ async fn wait(
     }
     // The caller is gone. Its turn may have come just now, and be half taken: what it gets is given back with the
     // answer that nobody takes. Only then is the waiting dropped.
-    services.leases.abandon(ticket).await?;
+    Box::pin(services.leases.abandon(ticket)).await?;
     if let Ok(acquired) = tokio::time::timeout(LAST_WORD, turn).await {
         return acquired;
     }
     // A browser that did not answer at hand-over may have put it back in line.
-    services.leases.abandon(ticket).await?;
+    Box::pin(services.leases.abandon(ticket)).await?;
     Ok(Acquired::TimeUp)
 }
 
