@@ -175,7 +175,10 @@ impl Authorized {
 fn segment(request: &HttpRequest, name: &str) -> Result<String, ApiError> {
     // The router has decoded most of it already, and put something else for what is no UTF-8.
     decoded(request.uri().path())?;
-    decoded(request.match_info().get(name).unwrap_or_default())
+    let text = decoded(request.match_info().get(name).unwrap_or_default())?;
+    // The database takes no NUL. No name and no identifier holds the substitute character, so it finds nothing
+    // either, and the answer is the one to any unknown name.
+    Ok(text.replace('\0', "\u{1a}"))
 }
 
 /// The identifier in the path, or `not_found`: what has no identifier's shape names nothing.
@@ -229,7 +232,7 @@ impl Holder {
     ) -> Result<(SessionId, Permission), ApiError> {
         let query = Query::parse(request.query_string())?;
         let headers = request.headers();
-        let token = match query.text("jwt")? {
+        let token = match query.raw("jwt")? {
             Some(token) => Some(token.to_owned()),
             None if also == Also::KeyOrPassword => password(headers),
             None => None,

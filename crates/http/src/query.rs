@@ -20,9 +20,11 @@ impl Query {
         Ok(Self(pairs.collect::<Result<_, ApiError>>()?))
     }
 
+    /// The value as it was sent.
+    ///
     /// # Errors
     /// `bad_request` if it stands there twice.
-    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
+    pub(crate) fn raw(&self, name: &str) -> Result<Option<&str>, ApiError> {
         let mut found = self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
         match (found.next(), found.next()) {
             (first, None) => Ok(first),
@@ -30,10 +32,18 @@ impl Query {
         }
     }
 
+    /// A text that may be looked for in the database.
+    ///
+    /// # Errors
+    /// `bad_request` if it stands there twice; `invalid_input` if it holds a NUL, which nothing stored does.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
+        self.raw(name)?.map(|text| storable(name, text)).transpose()
+    }
+
     /// # Errors
     /// `invalid_input` unless it is a decimal integer.
     pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
-        let Some(text) = self.text(name)? else { return Ok(None) };
+        let Some(text) = self.raw(name)? else { return Ok(None) };
         let digits = text.strip_prefix('-').unwrap_or(text);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(ApiError::field(name, FieldCode::InvalidType, "must be an integer"));
@@ -46,7 +56,7 @@ impl Query {
     /// # Errors
     /// `invalid_input` unless it is `true`, `false`, `1` or `0`.
     pub(crate) fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {
-        match self.text(name)? {
+        match self.raw(name)? {
             None => Ok(None),
             Some("true" | "1") => Ok(Some(true)),
             Some("false" | "0") => Ok(Some(false)),
@@ -57,12 +67,14 @@ impl Query {
     /// The pairs written as `name[key]=value`.
     ///
     /// # Errors
-    /// `bad_request` if a key stands there twice with different values.
+    /// `bad_request` if a key stands there twice with different values; `invalid_input` as [`text`](Self::text).
     pub(crate) fn map(&self, name: &str) -> Result<BTreeMap<String, String>, ApiError> {
         let mut map = BTreeMap::new();
         for (key, value) in &self.0 {
             let inner = key.strip_prefix(name).and_then(|rest| rest.strip_prefix('[')?.strip_suffix(']'));
             let Some(inner) = inner else { continue };
+            storable(name, inner)?;
+            storable(name, value)?;
             if map.insert(inner.to_owned(), value.clone()).is_some_and(|before| before != *value) {
                 return Err(ApiError::new(Code::BadRequest, format!("the query parameter {name} has a key twice")));
             }
@@ -77,6 +89,13 @@ impl Query {
     pub(crate) fn page(&self) -> Result<Page, ApiError> {
         Ok(Page::parse(self.integer("limit")?, self.integer("offset")?)?)
     }
+}
+
+fn storable<'a>(name: &str, text: &'a str) -> Result<&'a str, ApiError> {
+    if text.contains('\0') {
+        return Err(ApiError::field(name, FieldCode::InvalidFormat, "may not hold a NUL"));
+    }
+    Ok(text)
 }
 
 /// Percent-decoding that takes nothing half-right.

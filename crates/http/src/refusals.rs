@@ -5,6 +5,7 @@ use casement_domain::{
     access::{AccessError, ProjectArchived},
     api_key::AuthenticateError,
     browser::EngineError,
+    field::{Bad, FieldCode, InvalidInput},
     organization::LimitExceeded,
     pool::{AcquireError, CreatePoolError, DeletePoolError, ReleaseError, UpdatePoolError},
     session::{CreateSessionError, EndSessionError, NotSupported, UpdateSessionError, UseSessionError},
@@ -42,6 +43,7 @@ impl From<EngineError> for ApiError {
                 Self::new(Code::Internal, "the browser was lost in the middle of it; it may have taken effect")
                     .with_inner(fault, message)
             }
+            EngineError::OutOfRange(why) => InvalidInput::of("viewport", Bad::new(FieldCode::OutOfRange, why)).into(),
             EngineError::Timeout { .. } => Self::new(Code::Timeout, error.to_string()),
             EngineError::NoRoom(_) => {
                 Self::new(Code::Unavailable, "there is no room for another browser now").caused_by(error)

@@ -226,3 +226,43 @@ async fn what_cannot_be_decoded_is_refused() {
         assert_eq!(api.get(path).await.code(), "bad_request", "{path}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nul_in_the_path_is_an_unknown_name_and_never_reaches_the_database() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find_in_project().returning(|_, which, _| {
+        assert!(!format!("{which:?}").contains("\\0"));
+        Ok(None)
+    });
+    ports.pools.expect_find().returning(|_, which| {
+        assert!(!format!("{which:?}").contains("\\0"));
+        Ok(None)
+    });
+    let api = TestApi::start(ports);
+    for (method, path) in [
+        ("GET", "/browsers/NAME"),
+        ("PATCH", "/browsers/NAME"),
+        ("GET", "/browser_pools/NAME"),
+        ("POST", "/browser_pools/NAME/acquire"),
+    ] {
+        let known = api.call(method, &path.replace("NAME", "unknown"), "{}").await;
+        assert_eq!((known.status, &*known.code()), (404, "not_found"), "{method} {path}");
+        let nul = api.call(method, &path.replace("NAME", "a%00b"), "{}").await;
+        assert_eq!(nul.to_string().replace("a\\u001ab", "unknown"), known.to_string(), "{method} {path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nul_in_a_filter_is_refused_by_its_name() {
+    let api = TestApi::start(Ports::default());
+    for (path, parameter) in [
+        ("/browsers?query=%00", "query"),
+        ("/browsers?tags[a]=%00", "tags"),
+        ("/browsers?tags[%00]=a", "tags"),
+        ("/browser_pools?name=%00&query=x", "name"),
+        ("/browser_pools?query=a%00", "query"),
+    ] {
+        let reply = api.get(path).await;
+        assert_eq!(reply.details(), [format!("invalid_format: {parameter}: may not hold a NUL")], "{path}");
+    }
+}
