@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::fs::FallocateFlags;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use x11rb::connection::Connection;
@@ -18,8 +19,13 @@ use crate::protocol::{Region, Viewport};
 
 /// How long the X server has to come up.
 const START: Duration = Duration::from_secs(10);
-/// What the display can grow to when it starts smaller. An X server without hardware cannot grow past its first size.
-const ROOM: (u32, u32) = (2560, 1600);
+/// What the display can grow to when it starts smaller. An X server without hardware cannot grow past its first size, paints all
+/// of it once, and with that takes longer to start: 4K lying and most others upright, for a dozen milliseconds.
+const ROOM: (u32, u32) = (3840, 2560);
+/// Where the X server keeps its picture, and under which name.
+const FRAMEBUFFER: (&str, &str) = ("/dev/shm", "Xvfb_screen0");
+/// What the picture's file begins with besides pixels: its description, below 8 KiB with the colours.
+const FRAMEBUFFER_HEAD: u64 = 8 << 10;
 
 /// Why something with the display failed.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +38,9 @@ pub(crate) enum DisplayError {
     Ended,
     #[error("the X server refused: {0}")]
     X(String),
-    #[error("outside of what the display can show")]
-    OutOfRange,
+    /// Larger than what the display can show: its width and height, in pixels.
+    #[error("the display of this session shows at most {0} × {1} pixels")]
+    OutOfRange(u16, u16),
     #[error(transparent)]
     Picture(#[from] PictureError),
 }
@@ -56,7 +63,7 @@ impl Display {
     pub(crate) async fn start(program: &Path, viewport: Viewport) -> Result<Self, DisplayError> {
         let (width, height) = (viewport.width.max(ROOM.0), viewport.height.max(ROOM.1));
         let mut server = Command::new(program)
-            .args(flags::xvfb_args(Path::new("/dev/shm"), width, height))
+            .args(flags::xvfb_args(Path::new(FRAMEBUFFER.0), width, height))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -75,6 +82,9 @@ impl Display {
         };
         let display = Self { name: format!(":{number}"), _server: server };
         display.resize(viewport).await?;
+        if let Err(error) = off_the_loop(|| give_back_memory().map_err(DisplayError::Start)).await {
+            tracing::warn!(%error, "the display keeps the memory of its largest size");
+        }
         Ok(display)
     }
 
@@ -102,15 +112,24 @@ async fn off_the_loop<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(DisplayError::x)?
 }
 
+/// Gives back the memory of the picture, which the X server has painted black in its largest size: what is not there reads as
+/// black. What is shown later takes its part again.
+fn give_back_memory() -> io::Result<()> {
+    let picture = std::fs::File::options().write(true).open(Path::new(FRAMEBUFFER.0).join(FRAMEBUFFER.1))?;
+    let rest = picture.metadata()?.len().saturating_sub(FRAMEBUFFER_HEAD);
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(rustix::fs::fallocate(&picture, flags, FRAMEBUFFER_HEAD, rest)?)
+}
+
 fn open(name: &str) -> Result<(RustConnection, Window), DisplayError> {
     let (connection, screen) = RustConnection::connect(Some(name)).map_err(DisplayError::x)?;
-    let root = connection.setup().roots.get(screen).ok_or(DisplayError::OutOfRange)?.root;
+    let root = connection.setup().roots.get(screen).ok_or_else(|| DisplayError::x("no screen"))?.root;
     Ok((connection, root))
 }
 
 fn capture(name: &str, region: Region) -> Result<Vec<u8>, DisplayError> {
-    let side = |value: u32| u16::try_from(value).map_err(|_| DisplayError::OutOfRange);
-    let edge = |value: u32| i16::try_from(value).map_err(|_| DisplayError::OutOfRange);
+    let side = |value: u32| u16::try_from(value).map_err(DisplayError::x);
+    let edge = |value: u32| i16::try_from(value).map_err(DisplayError::x);
     let (connection, root) = open(name)?;
     let image = connection
         .get_image(
@@ -129,13 +148,13 @@ fn capture(name: &str, region: Region) -> Result<Vec<u8>, DisplayError> {
 }
 
 fn resize(name: &str, viewport: Viewport) -> Result<(), DisplayError> {
-    let size = |value: u32| u16::try_from(value).map_err(|_| DisplayError::OutOfRange);
-    let (width, height) = (size(viewport.width)?, size(viewport.height)?);
+    let size = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
+    let (width, height) = (size(viewport.width), size(viewport.height));
     let (connection, root) = open(name)?;
     let range =
         connection.randr_get_screen_size_range(root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
     if width > range.max_width || height > range.max_height {
-        return Err(DisplayError::OutOfRange);
+        return Err(DisplayError::OutOfRange(range.max_width, range.max_height));
     }
     set_mode(&connection, root, width, height)?;
     fill_with_windows(&connection, root, width, height)
@@ -176,7 +195,7 @@ fn new_mode(connection: &RustConnection, root: Window, width: u16, height: u16) 
     let info = randr::ModeInfo {
         width,
         height,
-        dot_clock: u32::from(width) * u32::from(height) * 60,
+        dot_clock: (u32::from(width) * u32::from(height)).saturating_mul(60),
         htotal: width,
         vtotal: height,
         name_len: u16::try_from(name.len()).map_err(DisplayError::x)?,

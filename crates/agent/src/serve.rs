@@ -191,7 +191,7 @@ fn live(core: &Core) -> Result<&Live, Refusal> {
 
 fn display_refusal(error: DisplayError) -> Refusal {
     match error {
-        DisplayError::OutOfRange => (StatusCode::BAD_REQUEST, ErrorCode::OutOfRange, error.to_string()),
+        DisplayError::OutOfRange(..) => (StatusCode::BAD_REQUEST, ErrorCode::OutOfRange, error.to_string()),
         other => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, other.to_string()),
     }
 }

@@ -1,5 +1,6 @@
 //! A session with a private display.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use casement_agent::protocol::{ErrorCode, Event, ExitReason, Region, State, Viewport};
@@ -15,6 +16,7 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
     let status = tokio::time::timeout(Duration::from_secs(15), sandbox.ready("headful")).await.unwrap();
     assert_eq!(status.state, State::Ready);
     assert!(!status.user_agent.contains("Headless"));
+    the_display_takes_the_memory_of_what_it_shows(&sandbox);
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);
     let page = cdp.attach(&target).await;
@@ -47,15 +49,22 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
         ErrorCode::OutOfRange
     );
 
-    for viewport in [(1280, 800), (640, 480)].map(|(width, height)| Viewport { width, height, refresh_rate: 60 }) {
+    for viewport in [(1280, 800), (1440, 2560), (3840, 2160), (640, 480)].map(|(width, height)| Viewport {
+        width,
+        height,
+        refresh_rate: 60,
+    }) {
         client.viewport(viewport).await.unwrap();
         let (width, height) = (viewport.width, viewport.height);
         cdp.until(&page, "[outerWidth, outerHeight, innerWidth].join()", &json!(format!("{width},{height},{width}")))
             .await;
         assert_eq!(decode(&client.screenshot(None).await.unwrap()).size, (width, height));
     }
-    let too_large = Viewport { width: 16_000, height: 16_000, refresh_rate: 60 };
-    assert_eq!(refusal(client.viewport(too_large).await), ErrorCode::OutOfRange);
+    for (width, height) in [(3841, 480), (640, 2561), (16_000, 16_000)] {
+        let too_large = Viewport { width, height, refresh_rate: 60 };
+        assert_eq!(refusal(client.viewport(too_large).await), ErrorCode::OutOfRange);
+    }
+    assert_eq!(decode(&client.screenshot(None).await.unwrap()).size, (640, 480), "a refusal changes nothing");
 
     let mut events = client.events().await.unwrap();
     client.shutdown().await.unwrap();
@@ -68,6 +77,15 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
     };
     assert_eq!(last, ExitReason::Shutdown);
     assert_eq!(sandbox.ended().await, Some(0));
+}
+
+/// It could grow to 39 MB, and its server has painted all of that once.
+fn the_display_takes_the_memory_of_what_it_shows(sandbox: &Sandbox) {
+    let server = sandbox.processes("Xvfb").into_iter().min().unwrap();
+    let picture = std::fs::metadata(format!("/proc/{server}/root/dev/shm/Xvfb_screen0")).unwrap();
+    let held = picture.blocks() * 512;
+    println!("display: {} KiB of {} KiB held", held >> 10, picture.len() >> 10);
+    assert!(picture.len() > 30 << 20 && held < 8 << 20, "{held} bytes held");
 }
 
 #[tokio::test]
