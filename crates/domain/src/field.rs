@@ -68,12 +68,14 @@ pub struct Bad {
     pub message: String,
     /// Path below the field, when the field has members: `width` of `viewport`.
     pub below: Option<String>,
+    /// What else was refused of the same value.
+    also: Vec<Bad>,
 }
 
 impl Bad {
     /// A refusal of the value itself.
     pub fn new(code: FieldCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), below: None }
+        Self { code, message: message.into(), below: None, also: Vec::new() }
     }
 
     /// The same refusal, of a member of the value.
@@ -86,7 +88,26 @@ impl Bad {
         self
     }
 
-    /// The refusal, in the field `name`.
+    /// Nothing, or all the refusals of one value as one.
+    ///
+    /// # Errors
+    /// If there is any.
+    pub fn any(refusals: impl IntoIterator<Item = Self>) -> Result<(), Self> {
+        let mut refusals = refusals.into_iter();
+        match refusals.next() {
+            Some(first) => Err(Self { also: refusals.collect(), ..first }),
+            None => Ok(()),
+        }
+    }
+
+    /// The refusals, in the field `name`.
+    #[must_use]
+    pub fn in_field(mut self, name: &str) -> Vec<FieldError> {
+        let also = std::mem::take(&mut self.also);
+        std::iter::once(self.at(name)).chain(also.into_iter().flat_map(|bad| bad.in_field(name))).collect()
+    }
+
+    /// The first of the refusals, in the field `name`.
     #[must_use]
     pub fn at(self, name: &str) -> FieldError {
         let field = match self.below {
@@ -128,6 +149,12 @@ impl InvalidInput {
         Self(vec![error])
     }
 
+    /// All refusals of one field.
+    #[must_use]
+    pub fn of(name: &str, bad: Bad) -> Self {
+        Self(bad.in_field(name))
+    }
+
     /// The refused fields, in the order of the request's fields.
     #[must_use]
     pub fn fields(&self) -> &[FieldError] {
@@ -148,7 +175,7 @@ impl Fields {
 
     /// The value, or `None` after its refusal was noted under `name`.
     pub fn take<T>(&mut self, name: &str, value: Result<T, Bad>) -> Option<T> {
-        value.map_err(|bad| self.0.push(bad.at(name))).ok()
+        value.map_err(|bad| self.refuse(name, bad)).ok()
     }
 
     /// As [`take`](Self::take), for a field that may be absent: the outer `None` means refused.
@@ -176,7 +203,7 @@ impl Fields {
 
     /// Notes a refusal.
     pub fn refuse(&mut self, name: &str, bad: Bad) {
-        self.0.push(bad.at(name));
+        self.0.extend(bad.in_field(name));
     }
 
     /// # Errors

@@ -145,8 +145,7 @@ pub(crate) async fn store_end(
     next: &Session,
 ) -> Result<Replaced, CallError> {
     let at = next.ended_at.unwrap_or(next.last_active_at);
-    let undelivered = next.state == SessionState::Ended(EndReason::Undelivered);
-    let goes_back = next.pool.as_ref().filter(|_| undelivered).map(|pool| pool.id);
+    let goes_back = next.pool.as_ref().filter(|_| next.leaves_its_browser_untouched()).map(|pool| pool.id);
     if let Some(pool) = goes_back {
         // Before any row is touched: whoever holds the line may wait for rows, and must not wait for ours.
         line::hold(connection, pool).await?;

@@ -70,6 +70,9 @@ pub enum EngineError {
         /// For people, safe to show.
         message: String,
     },
+    /// What was asked for lies outside of what this browser can do; nothing of it took effect, and never will.
+    #[error("{0}")]
+    OutOfRange(String),
     /// It took too long.
     #[error("the browser took longer than {seconds} s")]
     Timeout {

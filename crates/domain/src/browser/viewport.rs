@@ -30,20 +30,26 @@ impl Viewport {
     /// The member that leaves its bounds.
     pub fn parse(width: Option<i64>, height: Option<i64>, refresh_rate: Option<i64>) -> Result<Self, Bad> {
         let required = || Bad::new(FieldCode::Required, "is required");
-        let width =
-            within(width.ok_or_else(|| required().of("width"))?, 1, Self::MAX_SIDE).map_err(|e| e.of("width"))?;
-        let height =
-            within(height.ok_or_else(|| required().of("height"))?, 1, Self::MAX_SIDE).map_err(|e| e.of("height"))?;
+        let side = |value: Option<i64>| value.ok_or_else(required).and_then(|side| within(side, 1, Self::MAX_SIDE));
+        let width = side(width).map_err(|bad| bad.of("width"));
+        let height = side(height).map_err(|bad| bad.of("height"));
+        let rate = refresh_rate.map(|rate| within(rate, 1, 1000).map_err(|bad| bad.of("refresh_rate"))).transpose();
+        let (width, height, rate) = match (width, height, rate) {
+            (Ok(width), Ok(height), Ok(rate)) => (width, height, rate),
+            (width, height, rate) => {
+                Bad::any([width.err(), height.err(), rate.err()].into_iter().flatten())?;
+                unreachable!("one of them was refused")
+            }
+        };
         let pixels = u64::from(width) * u64::from(height);
         if pixels > Self::MAX_PIXELS {
             return Err(Bad::new(FieldCode::OutOfRange, "must have at most 64000000 pixels"));
         }
-        let refresh_rate = match refresh_rate {
-            Some(rate) => within(rate, 1, 1000).map_err(|e| e.of("refresh_rate"))?,
-            None if pixels <= 1_024_000 => 60,
-            None if pixels <= 2_304_000 => 25,
-            None => 10,
-        };
+        let refresh_rate = rate.unwrap_or(match pixels {
+            0..=1_024_000 => 60,
+            1_024_001..=2_304_000 => 25,
+            _ => 10,
+        });
         Ok(Self { width, height, refresh_rate })
     }
 }
@@ -73,14 +79,27 @@ impl Region {
         width: Option<i64>,
         height: Option<i64>,
     ) -> Result<Self, Bad> {
-        let side = |name: &str, start: Option<i64>, length: Option<i64>, length_name: &str, whole: u32| {
-            let required = |name: &str| Bad::new(FieldCode::Required, "is required").of(name);
-            let start = within(start.ok_or_else(|| required(name))?, 0, whole - 1).map_err(|e| e.of(name))?;
-            let length = length.ok_or_else(|| required(length_name))?;
-            Ok((start, within(length, 1, whole - start).map_err(|e| e.of(length_name))?))
+        let side = |names: [&str; 2], start: Option<i64>, length: Option<i64>, whole: u32| {
+            let given = |value: Option<i64>| value.ok_or_else(|| Bad::new(FieldCode::Required, "is required"));
+            let start = given(start).and_then(|start| within(start, 0, whole - 1));
+            // How much may follow depends on where it begins; without that, the whole is the bound.
+            let most = start.as_ref().map_or(whole, |start| whole - start);
+            let length = given(length).and_then(|length| within(length, 1, most));
+            match (start, length) {
+                (Ok(start), Ok(length)) => Ok((start, length)),
+                (start, length) => Err(vec![start.err().map(|b| b.of(names[0])), length.err().map(|b| b.of(names[1]))]),
+            }
         };
-        let (x, width) = side("x", x, width, "width", display.width)?;
-        let (y, height) = side("y", y, height, "height", display.height)?;
+        let across = side(["x", "width"], x, width, display.width);
+        let down = side(["y", "height"], y, height, display.height);
+        let ((x, width), (y, height)) = match (across, down) {
+            (Ok(across), Ok(down)) => (across, down),
+            (across, down) => {
+                let refused = across.err().into_iter().chain(down.err()).flatten().flatten();
+                Bad::any(refused)?;
+                unreachable!("one of them was refused")
+            }
+        };
         Ok(Self { x, y, width, height })
     }
 }
@@ -111,6 +130,16 @@ mod tests {
             assert_eq!(bad.at("viewport").field, format!("viewport.{member}"));
         }
         assert!(Viewport::parse(Some(16_384), Some(16_384), None).is_err());
+    }
+
+    #[test]
+    fn every_member_that_leaves_its_bounds_is_named() {
+        let bad = Viewport::parse(Some(-1), Some(1_000_000_000), Some(0)).expect_err("out of bounds");
+        let named: Vec<_> = bad.in_field("viewport").into_iter().map(|error| error.field).collect();
+        assert_eq!(named, ["viewport.width", "viewport.height", "viewport.refresh_rate"]);
+        let bad = Region::parse(Viewport::default(), Some(-1), None, Some(0), None).expect_err("out of bounds");
+        let named: Vec<_> = bad.in_field("region").into_iter().map(|error| error.field).collect();
+        assert_eq!(named, ["region.x", "region.width", "region.y", "region.height"]);
     }
 
     #[test]

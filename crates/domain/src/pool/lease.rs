@@ -263,11 +263,10 @@ impl Leases {
     /// The browser of a new lease answers now, or the lease is over before it began.
     async fn hand_out(&self, session: Session) -> Option<Session> {
         let browser = session.browser?;
+        // Before its caller can use it: a connection that is open already must count.
+        self.sessions.activity().watch(&session);
         match self.deps.engine.hand_out(browser, hand_out(&session)).await {
-            Ok(()) => {
-                self.sessions.activity().watch(&session);
-                Some(session)
-            }
+            Ok(()) => Some(session),
             Err(_) => {
                 let _ = self.sessions.end(session.id, SessionEvent::StartFailed).await;
                 None

@@ -131,6 +131,13 @@ impl Session {
         (self.ended_at.unwrap_or(now) - self.created_at).max(Duration::ZERO)
     }
 
+    /// Whether its pool may give its browser to the next: its answer never reached its caller, and its browser has not
+    /// begun to open anything for it.
+    #[must_use]
+    pub fn leaves_its_browser_untouched(&self) -> bool {
+        self.state == SessionState::Ended(EndReason::Undelivered) && self.pool.is_some() && self.start_url.is_none()
+    }
+
     /// Whether a caller has it.
     #[must_use]
     pub fn is_active(&self) -> bool {

@@ -54,8 +54,8 @@ pub trait SessionRepository: Send + Sync {
     async fn activate(&self, current: &Session, next: &Session, browser: &Browser) -> Result<Replaced, StoreError>;
 
     /// Stores `next`, which has ended, only if the row is still in the state of `current`. In the same transaction its
-    /// browser becomes ending; or, if the reason is [`EndReason::Undelivered`] and the browser is a pool's, idle again
-    /// and, if somebody waits, handed to the first in line.
+    /// browser becomes ending; or, if [`Session::leaves_its_browser_untouched`], idle again and, if somebody waits,
+    /// handed to the first in line.
     async fn end(&self, current: &Session, next: &Session) -> Result<Replaced, StoreError>;
 
     /// The session of that id, in whatever state and project; for those who hold its token or run its browser.

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use time::Duration;
+
 use super::input::Refusal;
 use super::{
-    Activity, Connections, CreateSession, Created, EndReason, IdOrName, NotSupported, PoolWake, Session, SessionEvent,
+    Activity, Connections, CreateSession, Created, IdOrName, NotSupported, PoolWake, Session, SessionEvent,
     SessionFilter, SessionRefused, SessionRepository, SessionState, SessionWish, UpdateSession,
 };
 use crate::access::{ProjectArchived, Scope};
@@ -140,6 +142,9 @@ pub struct Sessions {
 /// How often a spare that does not answer is replaced by the next before one is started afresh.
 const SPARES_TRIED: usize = 2;
 
+/// No start takes longer: a reservation that is older was forgotten.
+const LONGEST_START: Duration = Duration::minutes(5);
+
 impl Sessions {
     /// The use cases on these ports.
     #[must_use]
@@ -201,15 +206,24 @@ impl Sessions {
         let draft = self.draft(scope, wish);
         let session = Session { state: SessionState::Active, browser: Some(browser), ..draft };
         let row = self.leased_browser(&session, browser);
-        if let Err(error) = self.reserve(scope, &session, Some(row)).await {
-            self.deps.spares.put_back(&wish.shape, browser);
-            return Err(error);
+        match self.reserve(scope, &session, Some(row)).await {
+            Ok(()) => {}
+            Err(CreateSessionError::Store(error)) => {
+                // It may be stored all the same; a spare that a row calls leased must not be taken again.
+                self.end_quietly(&session, SessionEvent::StartFailed).await;
+                self.bury(browser).await;
+                return Err(error.into());
+            }
+            Err(refused) => {
+                self.deps.spares.put_back(&wish.shape, browser);
+                return Err(refused);
+            }
         }
+        self.deps.activity.watch(&session);
         if let Err(error) = self.deps.engine.hand_out(browser, hand_out(&session)).await {
             self.end_quietly(&session, SessionEvent::StartFailed).await;
             return Err(error.into());
         }
-        self.deps.activity.watch(&session);
         Ok(session)
     }
 
@@ -323,7 +337,15 @@ impl Sessions {
         if matches!(size, Some((_, false))) && self.deps.activity.is_watched(session.id) {
             return Err(UpdateSessionError::Watched(session.id));
         }
-        match self.deps.sessions.change(session.id, &changes).await.map_err(UseSessionError::from)? {
+        // The size first: it is what can fail, and then nothing is changed.
+        if let Some((viewport, _)) = size {
+            self.deps.engine.set_viewport(browser_of(&session)?, viewport).await.map_err(UseSessionError::from)?;
+        }
+        let changed = self.deps.sessions.change(session.id, &changes).await;
+        if !matches!(changed, Ok(Some(Created::Yes))) && size.is_some() {
+            let _ = self.deps.engine.set_viewport(browser_of(&session)?, session.shape.viewport).await;
+        }
+        match changed.map_err(UseSessionError::from)? {
             Some(Created::NameTaken) => {
                 let name = changes.name.flatten().unwrap_or_else(|| unreachable!("only a name can be taken"));
                 return Err(UpdateSessionError::NameTaken(name));
@@ -332,14 +354,9 @@ impl Sessions {
             None => return Err(UseSessionError::NotFound(which.to_owned()).into()),
         }
         if let Some((viewport, _)) = size {
-            self.resize(&session, viewport).await?;
+            self.deps.sessions.set_viewport(session.id, viewport).await.map_err(UseSessionError::from)?;
         }
         Ok(self.get(scope, &session.id.to_string(), false).await?)
-    }
-
-    async fn resize(&self, session: &Session, viewport: Viewport) -> Result<(), UseSessionError> {
-        self.deps.engine.set_viewport(browser_of(session)?, viewport).await?;
-        Ok(self.deps.sessions.set_viewport(session.id, viewport).await?)
     }
 
     /// A PNG of the session's display or a part of it. `region` says which part, given the display's size.
@@ -351,7 +368,7 @@ impl Sessions {
         session: &Session,
         region: impl FnOnce(Viewport) -> Result<Option<Region>, Bad> + Send,
     ) -> Result<Vec<u8>, UseSessionError> {
-        let region = region(session.shape.viewport).map_err(|bad| InvalidInput::one(bad.at("region")))?;
+        let region = region(session.shape.viewport).map_err(|bad| InvalidInput::of("region", bad))?;
         let _in_use = self.deps.activity.begin(session.id);
         Ok(self.deps.engine.screenshot(browser_of(session)?, region).await?)
     }
@@ -388,7 +405,7 @@ impl Sessions {
     }
 
     async fn end_quietly(&self, session: &Session, event: SessionEvent) {
-        // What fails here is repeated by the node's housekeeping, which looks for sessions without a living browser.
+        // What fails here, the node's housekeeping finds: see `check`.
         let _ = self.end(session.id, event).await;
     }
 
@@ -399,7 +416,7 @@ impl Sessions {
         self.deps.connections.close(ended.id, reason);
         if let Some(pool) = &ended.pool {
             self.deps.pools.wake(pool.id);
-            if reason == EndReason::Undelivered {
+            if ended.leaves_its_browser_untouched() {
                 return;
             }
         }
@@ -475,6 +492,25 @@ impl Sessions {
                 Err(EndSessionError::Store(error)) => return Err(error),
                 Err(_) => self.deps.activity.forget(id),
                 Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the sessions of this node that nobody here knows of, because an answer of the store was lost: active ones
+    /// are watched from now on and end with their idle timeout, reservations that never came to be end.
+    ///
+    /// # Errors
+    /// The store's failure; what is not done is done at the next call.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        let long_ago = self.deps.clock.now() - LONGEST_START;
+        for session in self.deps.sessions.of_node(self.deps.node).await? {
+            match session.state {
+                SessionState::Active => self.deps.activity.watch(&session),
+                SessionState::Starting if session.created_at < long_ago => {
+                    self.end_quietly(&session, SessionEvent::StartFailed).await;
+                }
+                SessionState::Starting | SessionState::Ended(_) => {}
             }
         }
         Ok(())

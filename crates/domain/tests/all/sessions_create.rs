@@ -88,25 +88,36 @@ async fn after_two_spares_that_do_not_answer_a_browser_is_started() {
 
 #[tokio::test]
 async fn a_spare_goes_back_untouched_when_the_store_refuses() {
-    for refusal in [Ok(Created::NameTaken), Ok(Created::LimitExceeded(FULL)), Ok(Created::ProjectGone), Err(())] {
+    for refusal in [Created::NameTaken, Created::LimitExceeded(FULL), Created::ProjectGone] {
         let mut world = World::default();
         world.spares.expect_take().times(1).return_const(Some(browser_id(1)));
         world.spares.expect_put_back().withf(|_, id| *id == browser_id(1)).times(1).return_const(());
         let answer = refusal.clone();
-        world.sessions.expect_create().times(1).returning(move |_, _, _| answer.clone().map_err(|()| store_down()));
+        world.sessions.expect_create().times(1).returning(move |_, _, _| Ok(answer.clone()));
 
         let error = world.build().sessions.create(&scope(), wish()).await.expect_err("refused");
 
         let fits = match refusal {
-            Ok(Created::NameTaken) => {
+            Created::NameTaken => {
                 matches!(&error, CreateSessionError::NameTaken(name) if name.as_str() == "checkout")
             }
-            Ok(Created::LimitExceeded(_)) => matches!(error, CreateSessionError::Limit(limit) if limit == FULL),
-            Ok(Created::ProjectGone) => matches!(error, CreateSessionError::ProjectGone),
-            _ => matches!(error, CreateSessionError::Store(_)),
+            Created::LimitExceeded(_) => matches!(error, CreateSessionError::Limit(limit) if limit == FULL),
+            Created::ProjectGone => matches!(error, CreateSessionError::ProjectGone),
+            Created::Yes => false,
         };
         assert!(fits, "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn a_spare_that_the_store_may_call_leased_is_never_taken_again() {
+    let mut world = World::default();
+    world.spares.expect_take().times(1).return_const(Some(browser_id(1)));
+    world.sessions.expect_create().times(1).returning(|_, _, _| Err(store_down()));
+    world.sessions.expect_find().returning(|_| Err(store_down()));
+    world.buries(browser_id(1));
+    let error = world.build().sessions.create(&scope(), wish()).await.expect_err("the store is down");
+    assert!(matches!(error, CreateSessionError::Store(_)), "{error:?}");
 }
 
 #[tokio::test]

@@ -88,3 +88,14 @@ async fn housekeeping_buries_what_is_marked_as_ending_and_nothing_else() {
     world.buries(browser_id(4));
     world.build().sessions.clear_remains().await.expect("cleared");
 }
+
+#[tokio::test]
+async fn sessions_that_nobody_here_knows_of_end_by_their_idle_clock() {
+    let mut world = World::default();
+    world.sessions.expect_of_node().returning(|_| Ok(vec![session(1)]));
+    let casement = world.build();
+    casement.sessions.check().await.expect("checked");
+    casement.clock.advance(time::Duration::seconds(60));
+    casement.sessions.check().await.expect("checked again, which does not wind the clock back");
+    assert_eq!(casement.activity.idle(), [session_id(1)]);
+}

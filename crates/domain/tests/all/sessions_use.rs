@@ -1,5 +1,7 @@
 //! Finding, listing, changing and looking at sessions.
 
+use std::sync::{Arc, Mutex};
+
 use casement_domain::browser::{Region, Viewport};
 use casement_domain::field::{Bad, FieldCode};
 use casement_domain::page::{Listed, Page};
@@ -96,10 +98,16 @@ async fn tags_are_replaced_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_change_that_the_store_refuses_touches_no_browser() {
+async fn a_change_that_the_store_refuses_leaves_the_browser_its_size() {
     for (answer, taken) in [(Some(Created::NameTaken), true), (None, false)] {
         let mut world = found();
         world.sessions.expect_change().times(1).returning(move |_, _| Ok(answer.clone()));
+        let sizes = Arc::new(Mutex::new(Vec::new()));
+        let kept = sizes.clone();
+        world.engine.expect_set_viewport().times(2).returning(move |_, size| {
+            kept.lock().expect("sizes").push((size.width, size.height));
+            Ok(())
+        });
         let update = UpdateSession {
             name: Some(Some("two".to_owned())),
             viewport: Some(ViewportInput { width: Some(800), height: Some(600), refresh_rate: None }),
@@ -111,6 +119,7 @@ async fn a_change_that_the_store_refuses_touches_no_browser() {
             UpdateSessionError::Use(UseSessionError::NotFound(_)) => assert!(!taken),
             other => panic!("{other:?}"),
         }
+        assert_eq!(*sizes.lock().expect("sizes"), [(800, 600), (1920, 1080)]);
     }
 }
 
@@ -169,9 +178,8 @@ async fn the_size_that_it_has_already_is_no_change_even_if_watched() {
 }
 
 #[tokio::test]
-async fn a_size_that_the_display_refused_is_not_noted() {
+async fn a_size_that_the_display_refuses_changes_nothing_else_either() {
     let mut world = found();
-    world.sessions.expect_change().times(1).returning(|_, _| Ok(Some(Created::Yes)));
     world.engine.expect_set_viewport().times(1).returning(|_, _| Err(hung()));
     let error = world.build().sessions.update(&scope(), "one", resize(false)).await.expect_err("refused");
     assert!(matches!(error, UpdateSessionError::Use(UseSessionError::Engine(_))), "{error:?}");
