@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use actix_web::http::{StatusCode, header::HeaderMap};
 use casement_domain::{
     access::Scope,
+    field::Fields,
     pool::{AcquireError, AcquireInput, Acquired, Waiting},
     session::Session,
 };
@@ -51,12 +52,15 @@ pub(crate) struct AcquireBrowser {
 pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
     let which = caller.path("id_or_name")?;
     let body = caller.json::<AcquireBrowser>().await?;
+    let mut fields = Fields::new();
+    let telemetry = wish(body.telemetry, &mut fields);
+    fields.finish()?;
     let input = AcquireInput {
         acquire_timeout_seconds: body.acquire_timeout_seconds,
         name: body.name,
         start_url: body.start_url,
         tags: body.tags,
-        telemetry: wish(body.telemetry)?,
+        telemetry,
         patience: patience(caller.headers()),
     };
     // Dropped with this handler, when the caller hangs up.

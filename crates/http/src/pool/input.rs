@@ -1,13 +1,13 @@
 //! What callers send about pools.
 
-use casement_domain::pool;
+use casement_domain::{field::Fields, pool};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::{
     error::ApiError,
-    session::{Reference, Telemetry, ViewportInput, policy, wish},
+    session::{Reference, Telemetry, ViewportInput, checked, extensions, policy, wish},
 };
 
 /// A pool to create, or what to change of one.
@@ -52,29 +52,34 @@ pub(crate) struct PoolInput {
 
 impl PoolInput {
     /// # Errors
-    /// `invalid_input` for what the domain has no word for.
+    /// `invalid_input`, if anything is refused that the domain has no word for.
     pub(super) fn create(self) -> Result<pool::PoolInput, ApiError> {
-        Ok(pool::PoolInput { profile: self.profile.is_some(), proxy: self.proxy_id.is_some(), ..self.common()? })
+        let (profile, proxy) = (self.profile.is_some(), self.proxy_id.is_some());
+        let mut fields = Fields::new();
+        let input = pool::PoolInput { profile, proxy, ..self.common(&mut fields) };
+        checked(input, fields, pool::PoolInput::parse)
     }
 
     /// # Errors
-    /// `invalid_input` for what the domain has no word for.
+    /// `invalid_input`, if anything is refused that the domain has no word for.
     pub(super) fn update(self) -> Result<pool::UpdatePool, ApiError> {
         let discard_all_idle = self.discard_all_idle.unwrap_or(false);
-        Ok(pool::UpdatePool { input: self.common()?, discard_all_idle })
+        let mut fields = Fields::new();
+        // The pool's old configuration is not at hand, but the rules for what is given are those of a new pool, which
+        // needs nothing but a size.
+        let as_new = |input: pool::PoolInput| pool::PoolInput { size: input.size.or(Some(1)), ..input }.parse();
+        let input = self.common(&mut fields);
+        Ok(pool::UpdatePool { input: checked(input, fields, as_new)?, discard_all_idle })
     }
 
-    fn common(mut self) -> Result<pool::PoolInput, ApiError> {
+    fn common(self, fields: &mut Fields) -> pool::PoolInput {
         let profile = self.profile.as_ref().filter(|profile| profile.id.as_deref() != Some(""));
         if let Some(profile) = profile {
-            profile.check("profile")?;
+            profile.check("profile", fields);
         }
         let profile = profile.is_some();
-        let extensions = self.extensions.take().unwrap_or_default();
-        for (n, extension) in extensions.iter().enumerate() {
-            extension.check(&format!("extensions[{n}]"))?;
-        }
-        Ok(pool::PoolInput {
+        let extensions = extensions(self.extensions.as_ref(), fields);
+        pool::PoolInput {
             size: self.size,
             fill_rate_per_minute: self.fill_rate_per_minute,
             name: self.name,
@@ -83,14 +88,14 @@ impl PoolInput {
             stealth: self.stealth,
             kiosk_mode: self.kiosk_mode,
             viewport: self.viewport.map(Into::into),
-            browser_policy: policy(self.browser_policy, self.chrome_policy)?,
+            browser_policy: policy(self.browser_policy, self.chrome_policy, fields),
             start_url: self.start_url,
-            telemetry: wish(self.telemetry)?,
+            telemetry: wish(self.telemetry, fields),
             refresh_on_profile_update: self.refresh_on_profile_update,
             profile,
             proxy: self.proxy_id.is_some_and(|id| !id.is_empty()),
-            extensions: !extensions.is_empty(),
-        })
+            extensions,
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use casement_domain::{
-    field::{Bad, FieldCode},
-    session::{self, CreateSession, UpdateSession},
+    field::{Bad, FieldCode, Fields},
+    session::{self, CreateSession, Refusal, UpdateSession},
     telemetry::{Category, Wish},
 };
 use serde::{Deserialize, Deserializer};
@@ -12,6 +12,9 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+
+/// How many extensions a browser may load.
+const MOST_EXTENSIONS: usize = 20;
 
 /// A session to create. Every field is optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -58,21 +61,54 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    /// # Errors
-    /// `invalid_input` for none or both.
-    pub(crate) fn check(&self, field: &str) -> Result<(), ApiError> {
-        exactly_one(field, self.id.as_ref(), self.name.as_ref())
+    /// None or both is refused.
+    pub(crate) fn check(&self, field: &str, fields: &mut Fields) {
+        exactly_one(field, self.id.as_ref(), self.name.as_ref(), fields);
     }
 }
 
-fn exactly_one(field: &str, id: Option<&String>, name: Option<&String>) -> Result<(), ApiError> {
-    match (id, name) {
-        (Some(_), None) | (None, Some(_)) => Ok(()),
-        (None, None) => Err(ApiError::field(field, FieldCode::Required, "needs an id or a name")),
-        (Some(_), Some(_)) => {
-            Err(ApiError::field(field, FieldCode::MutuallyExclusive, "takes an id or a name, not both"))
-        }
+fn exactly_one(field: &str, id: Option<&String>, name: Option<&String>, fields: &mut Fields) {
+    let bad = match (id, name) {
+        (Some(_), None) | (None, Some(_)) => return,
+        (None, None) => Bad::new(FieldCode::Required, "needs an id or a name"),
+        (Some(_), Some(_)) => Bad::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both"),
+    };
+    fields.refuse(field, bad);
+}
+
+/// Whether extensions are asked for; what cannot be asked for is refused.
+pub(crate) fn extensions(asked: Option<&Vec<Reference>>, fields: &mut Fields) -> bool {
+    let Some(asked) = asked else { return false };
+    if asked.len() > MOST_EXTENSIONS {
+        fields.refuse("extensions", Bad::new(FieldCode::TooMany, format!("must have at most {MOST_EXTENSIONS}")));
+        return true;
     }
+    for (n, extension) in asked.iter().enumerate() {
+        extension.check(&format!("extensions[{n}]"), fields);
+    }
+    !asked.is_empty()
+}
+
+/// The wish, unless fields were refused on the way to it. Then the answer names those that `parse`, the domain's own
+/// look at the wish, refuses as well.
+///
+/// # Errors
+/// `invalid_input`.
+pub(crate) fn checked<W: Clone, T>(
+    wish: W,
+    fields: Fields,
+    parse: impl FnOnce(W) -> Result<T, Refusal>,
+) -> Result<W, ApiError> {
+    let Err(ours) = fields.finish() else { return Ok(wish) };
+    let theirs = match parse(wish) {
+        Err(Refusal::Invalid(theirs)) => theirs.fields().to_vec(),
+        Err(Refusal::NotSupported(_)) | Ok(_) => Vec::new(),
+    };
+    let mut all = Fields::new();
+    for error in theirs.into_iter().chain(ours.fields().iter().cloned()) {
+        all.refuse(&error.field, Bad::new(error.code, error.message));
+    }
+    Err(all.finish().err().unwrap_or(ours).into())
 }
 
 /// A profile to load, by id or name.
@@ -133,53 +169,49 @@ const CATEGORIES: [(&str, Category); 9] = [
     ("captcha", Category::Captcha),
 ];
 
-/// # Errors
-/// `invalid_input` for a category that there is not.
-pub(crate) fn wish(telemetry: Option<Telemetry>) -> Result<Option<Wish>, ApiError> {
-    let Some(Telemetry { enabled, browser }) = telemetry else { return Ok(None) };
-    let browser = browser.map(|map| map.into_iter().filter_map(category).collect()).transpose()?;
-    Ok(Some(Wish { enabled, browser }))
+/// What is to be captured; a category that there is not is refused.
+pub(crate) fn wish(telemetry: Option<Telemetry>, fields: &mut Fields) -> Option<Wish> {
+    let Telemetry { enabled, browser } = telemetry?;
+    let browser = browser.map(|map| map.into_iter().filter_map(|named| category(named, fields)).collect());
+    Some(Wish { enabled, browser })
 }
 
-fn category((name, toggle): (String, Option<Toggle>)) -> Option<Result<(Category, bool), ApiError>> {
+fn category((name, toggle): (String, Option<Toggle>), fields: &mut Fields) -> Option<(Category, bool)> {
     let Some((_, category)) = CATEGORIES.into_iter().find(|(known, _)| *known == name) else {
         let known = CATEGORIES.map(|(known, _)| known).join(", ");
         let shown: String = name.chars().take(64).collect();
-        let bad = Bad::new(FieldCode::NotAllowed, format!("is not one of {known}")).of(shown);
-        return Some(Err(casement_domain::field::InvalidInput::one(bad.at("telemetry.browser")).into()));
+        fields.refuse("telemetry.browser", Bad::new(FieldCode::NotAllowed, format!("is not one of {known}")).of(shown));
+        return None;
     };
-    Some(Ok((category, toggle?.enabled?)))
+    Some((category, toggle?.enabled?))
 }
 
-/// The policy under either name.
-///
-/// # Errors
-/// `invalid_input` if both are given and differ.
+/// The policy under either name; both are refused if they differ.
 pub(crate) fn policy(
     browser_policy: Option<Map<String, Value>>,
     chrome_policy: Option<Map<String, Value>>,
-) -> Result<Option<Map<String, Value>>, ApiError> {
+    fields: &mut Fields,
+) -> Option<Map<String, Value>> {
     match (browser_policy, chrome_policy) {
         (Some(one), Some(other)) if one != other => {
             let message = "is another name of browser_policy and differs from it";
-            Err(ApiError::field("chrome_policy", FieldCode::MutuallyExclusive, message))
+            fields.refuse("chrome_policy", Bad::new(FieldCode::MutuallyExclusive, message));
+            Some(one)
         }
-        (one, other) => Ok(one.or(other)),
+        (one, other) => one.or(other),
     }
 }
 
 impl CreateBrowser {
     /// # Errors
-    /// `invalid_input` for what the domain has no word for.
+    /// `invalid_input`, if anything is refused that the domain has no word for.
     pub(crate) fn wish(self) -> Result<CreateSession, ApiError> {
+        let mut fields = Fields::new();
         if let Some(profile) = &self.profile {
-            exactly_one("profile", profile.id.as_ref(), profile.name.as_ref())?;
+            exactly_one("profile", profile.id.as_ref(), profile.name.as_ref(), &mut fields);
         }
-        let extensions = self.extensions.unwrap_or_default();
-        for (n, extension) in extensions.iter().enumerate() {
-            extension.check(&format!("extensions[{n}]"))?;
-        }
-        Ok(CreateSession {
+        let extensions = extensions(self.extensions.as_ref(), &mut fields);
+        let wish = CreateSession {
             headless: self.headless,
             stealth: self.stealth,
             gpu: self.gpu,
@@ -187,15 +219,16 @@ impl CreateBrowser {
             name: self.name,
             timeout_seconds: self.timeout_seconds,
             viewport: self.viewport.map(Into::into),
-            browser_policy: policy(self.browser_policy, self.chrome_policy)?,
+            browser_policy: policy(self.browser_policy, self.chrome_policy, &mut fields),
             start_url: self.start_url,
             tags: self.tags,
-            telemetry: wish(self.telemetry)?,
+            telemetry: wish(self.telemetry, &mut fields),
             profile: self.profile.is_some(),
             proxy: self.proxy_id.is_some(),
-            extensions: !extensions.is_empty(),
+            extensions,
             invocation: self.invocation_id.is_some(),
-        })
+        };
+        checked(wish, fields, CreateSession::parse)
     }
 }
 
@@ -228,19 +261,21 @@ fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> 
 
 impl UpdateBrowser {
     /// # Errors
-    /// `invalid_input` for what the domain has no word for.
+    /// `invalid_input`, if anything is refused that the domain has no word for.
     pub(crate) fn wish(self) -> Result<UpdateSession, ApiError> {
+        let mut fields = Fields::new();
         if let Some(profile) = &self.profile {
-            exactly_one("profile", profile.id.as_ref(), profile.name.as_ref())?;
+            exactly_one("profile", profile.id.as_ref(), profile.name.as_ref(), &mut fields);
         }
-        Ok(UpdateSession {
+        let wish = UpdateSession {
             name: self.name,
             tags: self.tags,
             force_viewport: self.viewport.and_then(|viewport| viewport.force).unwrap_or(false),
             viewport: self.viewport.map(Into::into),
-            telemetry: wish(self.telemetry)?,
+            telemetry: wish(self.telemetry, &mut fields),
             profile: self.profile.is_some(),
             proxy: self.proxy_id.is_some_and(|id| !id.is_empty()),
-        })
+        };
+        checked(wish, fields, UpdateSession::parse)
     }
 }
