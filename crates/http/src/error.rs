@@ -109,6 +109,21 @@ pub(crate) struct ErrorBody {
     inner_error: Option<InnerError>,
 }
 
+/// The body that a WebDriver client reads.
+#[derive(Serialize)]
+struct WebDriverBody {
+    #[serde(flatten)]
+    body: ErrorBody,
+    value: W3cError,
+}
+
+#[derive(Serialize)]
+struct W3cError {
+    error: &'static str,
+    message: String,
+    stacktrace: &'static str,
+}
+
 /// An error on its way to a caller. What the caller reads and what the log says are two texts: the source is logged
 /// and never sent.
 #[derive(Debug)]
@@ -121,6 +136,8 @@ struct Parts {
     details: Vec<Detail>,
     inner: Option<InnerError>,
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// Whether a WebDriver client reads it.
+    webdriver: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -133,7 +150,15 @@ impl ApiError {
             // Both promise that nothing was done, so the client may repeat the call by itself.
             headers.push((header::RETRY_AFTER, HeaderValue::from_static("1")));
         }
-        Self(Box::new(Parts { code, message: message.into(), details: Vec::new(), inner: None, headers, source: None }))
+        Self(Box::new(Parts {
+            code,
+            message: message.into(),
+            details: Vec::new(),
+            inner: None,
+            headers,
+            webdriver: false,
+            source: None,
+        }))
     }
 
     /// Our own fault; the caller learns nothing but that.
@@ -184,6 +209,26 @@ impl ApiError {
         self
     }
 
+    /// For a WebDriver client: the body says the same in the words of its protocol as well.
+    #[must_use]
+    pub fn for_webdriver(mut self) -> Self {
+        self.0.webdriver = true;
+        self
+    }
+
+    /// The error code of the W3C protocol.
+    fn w3c(&self) -> &'static str {
+        match self.0.code {
+            Code::BadRequest | Code::InvalidInput | Code::PayloadTooLarge => "invalid argument",
+            // The address names a session, and it is not there.
+            Code::NotFound => "invalid session id",
+            Code::RouteNotFound => "unknown command",
+            Code::MethodNotAllowed => "unknown method",
+            Code::Timeout | Code::RequestTimeout => "timeout",
+            _ => "unknown error",
+        }
+    }
+
     /// What the caller can tell apart.
     #[must_use]
     pub fn code(&self) -> Code {
@@ -231,12 +276,19 @@ impl ResponseError for ApiError {
         for header in &self.0.headers {
             response.insert_header(header.clone());
         }
-        response.json(ErrorBody {
+        let body = ErrorBody {
             code: self.0.code.as_str(),
             message: shortened(self.0.message.clone()),
             details: self.0.details.clone(),
             inner_error: self.0.inner.clone(),
-        })
+        };
+        if !self.0.webdriver {
+            return response.json(body);
+        }
+        let value = W3cError { error: self.w3c(), message: body.message.clone(), stacktrace: "" };
+        // The protocol wants this one of every answer.
+        response.insert_header((header::CACHE_CONTROL, "no-cache"));
+        response.json(WebDriverBody { body, value })
     }
 }
 

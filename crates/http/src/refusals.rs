@@ -15,6 +15,7 @@ use crate::{
     error::{ApiError, Code},
     live_view::LiveViewError,
     relay::{BadHandshake, DialError, RelayError},
+    webdriver::ClassicError,
 };
 
 impl From<StoreError> for ApiError {
@@ -229,6 +230,19 @@ impl From<RelayError> for ApiError {
             _ => "the session's browser does not answer",
         };
         Self::new(code, text).caused_by(error)
+    }
+}
+
+impl From<ClassicError> for ApiError {
+    fn from(error: ClassicError) -> Self {
+        let code = match error {
+            ClassicError::UnknownCommand => Code::RouteNotFound,
+            ClassicError::Method => Code::MethodNotAllowed,
+            ClassicError::Body | ClassicError::Capabilities(_) => Code::BadRequest,
+            ClassicError::Io(_) => Code::BrowserUnavailable,
+            ClassicError::Answer(_) => Code::UpstreamError,
+        };
+        Self::new(code, error.to_string()).for_webdriver().caused_by(error)
     }
 }
 

@@ -19,10 +19,12 @@ use crate::{
 struct Path {
     resource: Resource,
     allow: Vec<Method>,
+    /// Whether its clients speak WebDriver.
+    webdriver: bool,
 }
 
 fn path(pattern: &str) -> Path {
-    Path { resource: web::resource(pattern), allow: vec![Method::OPTIONS] }
+    Path { resource: web::resource(pattern), allow: vec![Method::OPTIONS], webdriver: false }
 }
 
 impl Path {
@@ -42,8 +44,8 @@ impl Path {
         self
     }
 
-    /// A GET that becomes a WebSocket, so there is no HEAD of it.
-    fn socket<F, Args>(mut self, handler: F) -> Self
+    /// A GET without HEAD: of a WebSocket, or where the protocol has none.
+    fn only_get<F, Args>(mut self, handler: F) -> Self
     where
         F: actix_web::Handler<Args>,
         Args: actix_web::FromRequest + 'static,
@@ -51,6 +53,11 @@ impl Path {
     {
         self.resource = self.resource.route(web::get().to(handler));
         self.allow.push(Method::GET);
+        self
+    }
+
+    fn of_webdriver(mut self) -> Self {
+        self.webdriver = true;
         self
     }
 
@@ -63,11 +70,13 @@ impl Path {
             let allow = options.clone();
             async move { HttpResponse::NoContent().insert_header((header::ALLOW, allow)).finish() }
         };
+        let webdriver = self.webdriver;
         let others = move |request: HttpRequest| {
             let allow = allow.clone();
             async move {
                 let message = format!("{} is not possible here", request.method());
-                Err::<HttpResponse, _>(ApiError::new(Code::MethodNotAllowed, message).with_header(header::ALLOW, allow))
+                let refusal = ApiError::new(Code::MethodNotAllowed, message).with_header(header::ALLOW, allow);
+                Err::<HttpResponse, _>(if webdriver { refusal.for_webdriver() } else { refusal })
             }
         };
         config.service(self.resource.route(web::method(Method::OPTIONS).to(options)).default_service(web::to(others)));
@@ -107,12 +116,16 @@ pub(crate) fn all(config: &mut ServiceConfig) {
 /// Into a session, with its token.
 fn direct(config: &mut ServiceConfig) {
     path("/vm/{session_id}/computer/screenshot").on(Method::POST, computer::direct_screenshot).done(config);
-    path("/vm/{session_id}/cdp").socket(vm::cdp).done(config);
-    path("/vm/{session_id}/webdriver").socket(vm::bidi).done(config);
-    path("/vm/{session_id}/webdriver/session/{webdriver_id}").socket(vm::bidi_of_session).done(config);
-    // Which methods there are is WebDriver's own to say.
-    config.service(web::resource("/vm/{session_id}/wd/{tail:.*}").to(vm::classic));
+    path("/vm/{session_id}/cdp").only_get(vm::cdp).done(config);
+    path("/vm/{session_id}/webdriver").only_get(vm::bidi).done(config);
+    path("/vm/{session_id}/webdriver/session/{webdriver_id}").only_get(vm::bidi_of_session).done(config);
+    path("/vm/{session_id}/wd/{tail:.*}")
+        .only_get(vm::classic)
+        .on(Method::POST, vm::classic)
+        .on(Method::DELETE, vm::classic)
+        .of_webdriver()
+        .done(config);
     path("/live/assets/{name}").on(Method::GET, vm::live_asset).done(config);
     path("/live/{session_id}").on(Method::GET, vm::live_page).done(config);
-    path("/live/{session_id}/socket").socket(vm::live_socket).done(config);
+    path("/live/{session_id}/socket").only_get(vm::live_socket).done(config);
 }

@@ -93,28 +93,20 @@ pub(crate) async fn bidi_of_session(Driver(holder): Driver) -> Answer {
 }
 
 /// `/vm/{session_id}/wd/{tail}`
-pub(crate) async fn classic(WebDriverUser(mut holder): WebDriverUser) -> Answer {
+pub(crate) async fn classic(user: Result<WebDriverUser, ApiError>) -> Answer {
+    command(user).await.map_err(ApiError::for_webdriver)
+}
+
+async fn command(user: Result<WebDriverUser, ApiError>) -> Answer {
+    let WebDriverUser(mut holder) = user?;
     let body = body::read(&mut holder.payload, MAX_BODY).await?;
     let path = holder.request.uri().path();
     // As it came: what is encoded stays encoded.
     let tail = path.splitn(5, '/').nth(4).unwrap_or_default();
-    let command = match ClassicRequest::check(holder.request.method(), tail, body) {
-        Ok(command) => command,
-        Err(refusal) => return Ok(refusal.response()),
-    };
+    let command = ClassicRequest::check(holder.request.method(), tail, body)?;
     let way = Way::into(holder, false)?;
     let upstream = way.dial.dial(Channel::WebDriver).await?;
-    match forward(command, upstream, &way.webdriver_url).await {
-        Ok(answer) => Ok(answer),
-        Err(error) => {
-            tracing::warn!(error = %chain(&error), "a WebDriver command failed");
-            Ok(error.response())
-        }
-    }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    Ok(forward(command, upstream, &way.webdriver_url).await?)
 }
 
 /// `GET /live/{session_id}`

@@ -56,31 +56,6 @@ pub enum ClassicError {
     Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl ClassicError {
-    /// The status of the answer and the error code of the W3C protocol for its body.
-    #[must_use]
-    pub fn w3c(&self) -> (u16, &'static str) {
-        match self {
-            Self::UnknownCommand => (404, "unknown command"),
-            Self::Method => (405, "unknown method"),
-            Self::Body | Self::Capabilities(_) => (400, "invalid argument"),
-            Self::Io(_) => (503, "unknown error"),
-            Self::Answer(_) => (502, "unknown error"),
-        }
-    }
-
-    /// The answer that a WebDriver client understands.
-    #[must_use]
-    pub fn response(&self) -> HttpResponse {
-        let (status, error) = self.w3c();
-        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let value = serde_json::json!({ "error": error, "message": self.to_string(), "stacktrace": "" });
-        HttpResponse::build(status)
-            .insert_header((header::CACHE_CONTROL, "no-cache"))
-            .json(serde_json::json!({ "value": value }))
-    }
-}
-
 impl ClassicRequest {
     /// Checks a command. `tail` is the path after `…/wd/`, still percent-encoded; `body` at most [`MAX_BODY`] long.
     ///

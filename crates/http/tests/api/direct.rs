@@ -154,3 +154,41 @@ async fn the_pages_assets_are_for_everybody() {
     assert_eq!((script.status, script.header("content-type")), (200, Some("text/javascript; charset=utf-8")));
     assert_eq!(api.request("GET", "/live/assets/none.js", &[], "").await.code(), "route_not_found");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webdriver_methods_are_told_without_a_credential() {
+    let api = api();
+    let path = format!("/vm/{}/wd/session", session_id(1));
+    let allow = "DELETE, GET, OPTIONS, POST";
+    assert_eq!(api.request("OPTIONS", &path, &[], "").await.to_string(), format!("204\nallow: {allow}\n"));
+    for method in ["PUT", "PATCH", "BREW"] {
+        let refused = api.request(method, &path, &[], "").await;
+        assert_eq!((refused.status, refused.header("allow")), (405, Some(allow)), "{method}");
+        assert_eq!(refused.code(), "method_not_allowed");
+        assert_eq!(refused.json()["value"]["error"], "unknown method");
+    }
+    assert_eq!(api.request("HEAD", &path, &[], "").await.status, 405);
+    for nothing in ["wd", "wd/"] {
+        let reply = api.request("GET", &format!("/vm/{}/{nothing}", session_id(1)), &[], "").await;
+        assert_eq!((reply.status, &*reply.code()), (404, "route_not_found"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_webdriver_speak_to_both_kinds_of_clients() {
+    let api = api();
+    let token = |n| api.token(session_id(n), Permission::Drive);
+    for (n, token, tail, status, code, error) in [
+        (1, String::new(), "status", 401, "unauthorized", "unknown error"),
+        (2, token(2), "session/abc/url", 404, "not_found", "invalid session id"),
+        (1, token(1), "shutdown", 404, "route_not_found", "unknown command"),
+        (1, token(1), "status", 503, "browser_unavailable", "unknown error"),
+    ] {
+        let reply = api.request("GET", &format!("/vm/{}/wd/{tail}?jwt={token}", session_id(n)), &[], "").await;
+        assert_eq!((reply.status, &*reply.code()), (status, code), "{tail}");
+        let body = reply.json();
+        let value = serde_json::json!({ "error": error, "message": body["message"], "stacktrace": "" });
+        assert_eq!(body["value"], value);
+        assert_eq!(reply.header("retry-after"), (status == 503).then_some("1"));
+    }
+}

@@ -9,9 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::ServerHandle, web};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, ResponseError as _, dev::ServerHandle, web};
 use async_trait::async_trait;
 use casement_http::{
+    ApiError,
     live_view::{Access, LiveView},
     relay::{Channel, ClientHandshake, Dial, DialError, EndSender, Limits, Relay, end_signal, on_connect},
     webdriver::{BidiRelay, ClassicRequest, forward},
@@ -182,9 +183,11 @@ async fn classic(request: HttpRequest, body: web::Bytes, shared: web::Data<Share
     match ClassicRequest::check(request.method(), tail, body) {
         Ok(command) => {
             let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();
-            forward(command, upstream, &public_url()).await.unwrap_or_else(|error| error.response())
+            forward(command, upstream, &public_url())
+                .await
+                .unwrap_or_else(|error| ApiError::from(error).error_response())
         }
-        Err(error) => error.response(),
+        Err(error) => ApiError::from(error).error_response(),
     }
 }
 
