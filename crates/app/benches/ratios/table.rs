@@ -49,6 +49,12 @@ impl Row {
         self
     }
 
+    /// What it is to be seen beside, where a ratio would say nothing.
+    pub(crate) fn beside(mut self, what: impl Into<String>) -> Self {
+        self.against = what.into();
+        self
+    }
+
     /// Adds a target in words, and says whether `figure` meets it. Several are met when all are.
     pub(crate) fn target(mut self, words: &str, figure: f64, limit: Limit) -> Self {
         let before = if self.target.is_empty() { String::new() } else { format!("{}, ", self.target) };

@@ -86,7 +86,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     );
     table.add(
         Row::new("processor time while all wait", format!("{cpu:.1} ms per second"))
-            .against(format!("with nobody in line, {cpu_before:.1} ms per second"), cpu / cpu_before.max(0.1)),
+            .beside(format!("with nobody in line, {cpu_before:.1} ms per second")),
     );
     table.add(Row::new("callers that enter the line", format!("{entering:.0}/s")));
     hand_overs(&server, &callers, leased, table)?;
