@@ -12,6 +12,8 @@ use rustix::fs::FlockOperation;
 
 use crate::system::System;
 
+const DEFAULT_POOL_WANTED: &str = "default-pool-wanted";
+
 /// A data directory that this process alone uses.
 pub(crate) struct DataDir {
     path: PathBuf,
@@ -28,6 +30,10 @@ impl DataDir {
             .mode(mode)
             .create(&path)
             .with_context(|| format!("cannot make the data directory {}", path.display()))?;
+        let found = rustix::fs::stat(&path)?;
+        if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o022 != 0 {
+            bail!("{} must belong to the user that runs casement, and nobody else may write to it", path.display());
+        }
         let lock = open_private(&path.join("lock"), false)?;
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!("another casement serve uses {}; `casement stop` stops it", path.display());
@@ -54,6 +60,21 @@ impl DataDir {
     pub(crate) fn token_key(&self) -> anyhow::Result<[u8; 32]> {
         let bytes = self.kept("token-key", || System.secret_bytes().to_vec())?;
         bytes.try_into().map_err(|_| anyhow::anyhow!("token-key in the data directory is damaged"))
+    }
+
+    /// Notes that the first start is to make a pool, until it has made it: it may be killed in between.
+    pub(crate) fn want_default_pool(&self) -> anyhow::Result<()> {
+        write_whole(&self.path.join(DEFAULT_POOL_WANTED), b"")
+    }
+
+    /// Whether the first start has still to make its pool.
+    pub(crate) fn wants_default_pool(&self) -> bool {
+        self.path.join(DEFAULT_POOL_WANTED).exists()
+    }
+
+    /// The pool is made.
+    pub(crate) fn has_default_pool(&self) -> anyhow::Result<()> {
+        Ok(fs::remove_file(self.path.join(DEFAULT_POOL_WANTED))?)
     }
 
     /// Writes the first API key where only its owner reads it.
@@ -86,6 +107,7 @@ fn open_private(path: &Path, truncate: bool) -> anyhow::Result<File> {
         .create(true)
         .truncate(truncate)
         .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
         .open(path)
         .with_context(|| format!("cannot open {}", path.display()))
 }

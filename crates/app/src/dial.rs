@@ -11,6 +11,8 @@ use casement_http::{Health, SessionDial};
 use casement_postgres::Database;
 use casement_webdriver::Engine;
 
+use crate::loops::Spares;
+
 /// Ways into the browsers of this node.
 pub(crate) struct EngineDial(pub(crate) Engine);
 
@@ -47,12 +49,16 @@ fn dial_error(error: EngineError) -> DialError {
     }
 }
 
-/// Ready while the database answers.
-pub(crate) struct DatabaseHealth(pub(crate) Database);
+/// Ready while the database answers and browsers can be started.
+pub(crate) struct NodeHealth {
+    pub(crate) database: Database,
+    pub(crate) spares: Spares,
+}
 
 #[async_trait]
-impl Health for DatabaseHealth {
+impl Health for NodeHealth {
     async fn ready(&self) -> Result<(), String> {
-        self.0.ping().await.map_err(|_| "the database does not answer".to_owned())
+        self.database.ping().await.map_err(|_| "the database does not answer".to_owned())?;
+        if self.spares.failing() { Err("no browser can be started here".to_owned()) } else { Ok(()) }
     }
 }

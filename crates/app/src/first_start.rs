@@ -4,7 +4,7 @@ use casement_domain::access::Scope;
 use casement_domain::api_key::{ApiKeys, CreateKey};
 use casement_domain::name::LabelName;
 use casement_domain::organization::{FirstStart, Organization, OrganizationRepository, User};
-use casement_domain::pool::{PoolInput, Pools};
+use casement_domain::pool::{CreatePoolError, PoolInput, Pools};
 use casement_domain::project::{Project, ProjectRepository, ProjectStatus};
 use casement_domain::{Clock, IdSource, OrganizationId, ProjectId, UserId};
 use tracing::info;
@@ -16,14 +16,18 @@ use crate::system::System;
 pub(crate) const DEFAULT_POOL: &str = "default";
 const DEFAULT_POOL_SIZE: i64 = 2;
 
-/// Makes it all if the store is empty; says whether it was.
+/// Makes it all if the store is empty. The pool comes later, when browsers can be started: it is only wished for.
 pub(crate) async fn begin(
     data_dir: &DataDir,
     organizations: &dyn OrganizationRepository,
     keys: &ApiKeys,
-) -> anyhow::Result<bool> {
+    with_pool: bool,
+) -> anyhow::Result<()> {
     if organizations.first().await?.is_some() {
-        return Ok(false);
+        return Ok(());
+    }
+    if with_pool {
+        data_dir.want_default_pool()?;
     }
     let (now, ids) = (System.now(), &System as &dyn IdSource);
     let organization = Organization {
@@ -55,19 +59,23 @@ pub(crate) async fn begin(
     if began {
         info!(key_file = %data_dir.key_file().display(), "first start: made the organization, its default project and a key");
     }
-    Ok(began)
+    Ok(())
 }
 
 fn label(text: &str) -> anyhow::Result<LabelName> {
     Ok(LabelName::parse(text)?)
 }
 
-/// Makes the pool `default`: two headless browsers.
+/// Makes the pool `default`, two headless browsers, if the first start has not come to it yet.
 pub(crate) async fn default_pool(
+    data_dir: &DataDir,
     organizations: &dyn OrganizationRepository,
     projects: &dyn ProjectRepository,
     pools: &Pools,
 ) -> anyhow::Result<()> {
+    if !data_dir.wants_default_pool() {
+        return Ok(());
+    }
     let Some(organization) = organizations.first().await? else { return Ok(()) };
     let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true };
     let input = PoolInput {
@@ -76,7 +84,22 @@ pub(crate) async fn default_pool(
         headless: Some(true),
         ..PoolInput::default()
     };
-    pools.create(&scope, input).await?;
+    match pools.create(&scope, input).await {
+        // Made just before the process ended.
+        Ok(_) | Err(CreatePoolError::NameTaken(_)) => data_dir.has_default_pool()?,
+        Err(error) => return Err(error.into()),
+    }
     info!("first start: made the pool `{DEFAULT_POOL}` of {DEFAULT_POOL_SIZE} headless browsers");
     Ok(())
+}
+
+/// Whether the default project has that pool.
+pub(crate) async fn has_default_pool(
+    organizations: &dyn OrganizationRepository,
+    projects: &dyn ProjectRepository,
+    pools: &Pools,
+) -> anyhow::Result<bool> {
+    let Some(organization) = organizations.first().await? else { return Ok(false) };
+    let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true };
+    Ok(pools.get(&scope, DEFAULT_POOL).await?.is_some())
 }

@@ -22,9 +22,9 @@ pub(crate) async fn run(command: KeysCommand) -> anyhow::Result<()> {
     let settings = match &command {
         KeysCommand::Create { store, .. } | KeysCommand::List { store } | KeysCommand::Revoke { store, .. } => store,
     };
-    let store = Store::open_for(settings).await?;
-    let done = run_on(&store, command).await;
-    store.close().await?;
+    let beside = Store::open_for(settings).await?;
+    let done = run_on(&beside.store, command).await;
+    beside.close().await?;
     done
 }
 

@@ -1,5 +1,6 @@
 //! The casement program: `serve`, and the commands beside it. Wiring only; every rule stands in `casement-domain`.
 
+mod connections;
 mod data_dir;
 mod dial;
 mod doctor;

@@ -28,8 +28,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
 
+use crate::connections::LoggedConnections;
 use crate::data_dir::DataDir;
-use crate::dial::{DatabaseHealth, EngineDial};
+use crate::dial::{EngineDial, NodeHealth};
 use crate::doctor::raise_open_files;
 use crate::egress::WaysOut;
 use crate::first_start;
@@ -89,9 +90,18 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
     let (orders, mut ordered) = mpsc::channel(4);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut store = Store::open(data_dir.path(), settings.database_url.as_deref()).await?;
-    let postmaster = store.watch(data_dir.path());
-    let running = Running::start(&settings, &data_dir, &store, listener).await?;
+    let starting = async {
+        let mut store = Store::open(data_dir.path(), settings.database_url.as_deref()).await?;
+        let postmaster = store.watch(data_dir.path());
+        let running = Running::start(&settings, &data_dir, &store, listener).await?;
+        anyhow::Ok((store, postmaster, running))
+    };
+    // What a start that is broken off leaves, the next one takes up or ends, as after a kill.
+    let (store, postmaster, running) = tokio::select! {
+        started = starting => started?,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
     stop::hear(data_dir.path(), orders)?;
     running.announce(&data_dir)?;
 
@@ -122,6 +132,7 @@ struct Running {
     stop: CancellationToken,
     node: NodeId,
     public_url: Url,
+    has_default_pool: bool,
 }
 
 impl Running {
@@ -156,7 +167,7 @@ impl Running {
             browsers: repositories.browsers.clone(),
             engine: port.clone(),
             spares: Arc::new(spares.clone()),
-            connections: Arc::new(connections.clone()),
+            connections: Arc::new(LoggedConnections(connections.clone())),
             pools: Arc::new(bell.clone()),
             activity: Activity::new(system.clone()),
             clock: system.clone(),
@@ -179,10 +190,10 @@ impl Running {
         let events = engine.events();
         take_up(&engine, &sessions, &*repositories.line, node).await?;
 
-        let began = first_start::begin(data_dir, &*repositories.organizations, &repositories.keys).await?;
-        if began && !settings.no_default_pool {
-            first_start::default_pool(&*repositories.organizations, &*repositories.projects, &pools).await?;
-        }
+        let (organizations, with_pool) = (&*repositories.organizations, !settings.no_default_pool);
+        first_start::begin(data_dir, organizations, &repositories.keys, with_pool).await?;
+        first_start::default_pool(data_dir, organizations, &*repositories.projects, &pools).await?;
+        let has_default_pool = first_start::has_default_pool(organizations, &*repositories.projects, &pools).await?;
 
         let services = Services {
             api_keys: repositories.keys.clone(),
@@ -193,7 +204,7 @@ impl Running {
             tokens: SessionTokens::new(&data_dir.token_key()?),
             dial: Arc::new(EngineDial(engine.clone())),
             connections,
-            health: Arc::new(DatabaseHealth(store.database.clone())),
+            health: Arc::new(NodeHealth { database: store.database.clone(), spares: spares.clone() }),
             metrics: rendered(metrics.clone()),
             clock: system.clone(),
             ids: system,
@@ -210,12 +221,13 @@ impl Running {
             pools: repositories.pools.clone(),
             line: repositories.line,
             sessions: sessions.clone(),
-            session_rows: repositories.sessions.clone(),
             leases: leases.clone(),
             room: room.clone(),
+            measured: Arc::default(),
         };
         let notifications = Notifications::listen(&store.config, vec![node_channel(node)]);
         tokio::spawn(stop.clone().run_until_cancelled_owned(hear(notifications, house.clone())));
+        tokio::spawn(house.clone().beat(stop.child_token()));
         tokio::spawn(house.run(stop.child_token()));
         tokio::spawn(follow_browsers(events, sessions.clone(), spares.clone()));
         let filler = PoolFiller::new(pool_deps, repositories.browsers, sessions.clone());
@@ -230,7 +242,18 @@ impl Running {
         tokio::spawn(fill_pools(pool_loop, stop.child_token()));
         tokio::spawn(keep_spares(spares.clone(), port, slots, stop.child_token()));
         tokio::spawn(upkeep(metrics, ways_out, spares.clone()));
-        Ok(Self { server, engine, sessions, session_rows: repositories.sessions, spares, room, stop, node, public_url })
+        Ok(Self {
+            server,
+            engine,
+            sessions,
+            session_rows: repositories.sessions,
+            spares,
+            room,
+            stop,
+            node,
+            public_url,
+            has_default_pool,
+        })
     }
 
     /// Says that the server is ready, for whoever started it: a program reads the first line, a person the rest.
@@ -240,11 +263,17 @@ impl Running {
         let url = self.public_url.as_str().trim_end_matches('/');
         let (key, pool) = (data_dir.key_file(), first_start::DEFAULT_POOL);
         let key = key.display();
+        writeln!(out, "\n  URL       {url}\n  API key   {key}\n")?;
+        let (what, path) = if self.has_default_pool {
+            (format!("Take a browser from the pool `{pool}`"), format!("browser_pools/{pool}/acquire"))
+        } else {
+            ("Make a browser".to_owned(), "browsers".to_owned())
+        };
         writeln!(
             out,
-            "\n  URL       {url}\n  API key   {key}\n\n  Take a browser from the pool `{pool}` and a picture of it:\n\n    \
+            "  {what} and take a picture of it:\n\n    \
              KEY=$(cat '{key}')\n    \
-             ID=$(curl -sX POST {url}/browser_pools/{pool}/acquire -H \"Authorization: Bearer $KEY\" \\\n      \
+             ID=$(curl -sX POST {url}/{path} -H \"Authorization: Bearer $KEY\" \\\n      \
              | sed -E 's/.*\"session_id\": ?\"([^\"]+)\".*/\\1/')\n    \
              curl -sX POST {url}/browsers/$ID/computer/screenshot -H \"Authorization: Bearer $KEY\" -o screenshot.png\n"
         )?;
@@ -255,11 +284,12 @@ impl Running {
     async fn stop(self, order: StopOrder) {
         self.stop.cancel();
         self.room.close();
-        if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, self.end_sessions()).await.is_err() {
-            warn!("not all sessions could be ended in time; the next start ends what is left");
-        }
         if let Err(error) = self.server.drain().await {
             warn!(%error, "the server did not stop as it should");
+        }
+        let ending = end_sessions(&self.sessions, &*self.session_rows, self.node);
+        if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, ending).await.is_err() {
+            warn!("not all sessions could be ended in time; the next start ends what is left");
         }
         match order {
             StopOrder::KeepSessions => {
@@ -276,16 +306,16 @@ impl Running {
             }
         }
     }
+}
 
-    async fn end_sessions(&self) {
-        let found = match self.session_rows.of_node(self.node).await {
-            Ok(found) => found,
-            Err(error) => return warn!(%error, "cannot list the sessions"),
-        };
-        for session in found.into_iter().filter(casement_domain::session::Session::is_active) {
-            if let Err(EndSessionError::Store(error)) = self.sessions.end(session.id, SessionEvent::Delete).await {
-                warn!(session = %session.id, %error, "cannot end a session");
-            }
+async fn end_sessions(sessions: &Sessions, rows: &dyn SessionRepository, node: NodeId) {
+    let found = match rows.of_node(node).await {
+        Ok(found) => found,
+        Err(error) => return warn!(%error, "cannot list the sessions"),
+    };
+    for session in found.into_iter().filter(casement_domain::session::Session::is_active) {
+        if let Err(EndSessionError::Store(error)) = sessions.end(session.id, SessionEvent::Delete).await {
+            warn!(session = %session.id, %error, "cannot end a session");
         }
     }
 }
@@ -312,7 +342,11 @@ async fn take_up(engine: &Engine, sessions: &Sessions, line: &dyn WaitingLine, n
     let alive = engine.find_running().await;
     line.clear(node, System.now()).await?;
     let kept = sessions.adopt(&alive).await?;
-    let ended = engine.sweep(&kept).await?;
+    let ended = engine.sweep(&kept).await.unwrap_or_else(|error| {
+        // One that cannot be ended must not keep all others from being served.
+        warn!(%error, "not everything that the last run left could be ended");
+        Vec::new()
+    });
     if !kept.is_empty() || !ended.is_empty() {
         info!(browsers = kept.len(), ended = ended.len(), "took up what the last run left");
     }

@@ -74,7 +74,7 @@ pub(crate) struct ServeSettings {
     #[arg(long, value_name = "URL", env = "CASEMENT_DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: Option<String>,
     /// How clients reach this server [default: http:// and the listen address]
-    #[arg(long, value_name = "URL", env = "CASEMENT_PUBLIC_URL")]
+    #[arg(long, value_name = "URL", env = "CASEMENT_PUBLIC_URL", value_parser = public_url)]
     pub(crate) public_url: Option<Url>,
     /// A private address or name that pages may reach; may be given several times
     #[arg(
@@ -86,7 +86,7 @@ pub(crate) struct ServeSettings {
     )]
     pub(crate) egress_allow: Vec<Allow>,
     /// The first start makes no pool
-    #[arg(long, env = "CASEMENT_NO_DEFAULT_POOL")]
+    #[arg(long, env = "CASEMENT_NO_DEFAULT_POOL", value_parser = clap::builder::BoolishValueParser::new())]
     pub(crate) no_default_pool: bool,
     /// How many warm browsers of each common shape this node keeps for creates on demand
     #[arg(long, value_name = "N", env = "CASEMENT_SPARES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=64))]
@@ -94,6 +94,17 @@ pub(crate) struct ServeSettings {
     /// How much memory one session may use, in MiB
     #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_MEMORY", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(256..=1_048_576))]
     pub(crate) session_memory: u64,
+}
+
+/// An address that clients can use: HTTP, a host, nothing behind it.
+fn public_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err("must be an http or https URL with a host".into());
+    }
+    let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+    let anonymous = url.username().is_empty() && url.password().is_none();
+    if bare && anonymous { Ok(url) } else { Err("must end behind the host and port".into()) }
 }
 
 #[derive(Debug, Args)]

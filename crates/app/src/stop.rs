@@ -12,6 +12,8 @@ use crate::data_dir::control_socket;
 use crate::settings::StopSettings;
 use crate::short_path::ShortPath;
 
+const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+
 /// How a server is asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopOrder {
@@ -68,7 +70,14 @@ pub(crate) fn hear(data_dir: &Path, orders: mpsc::Sender<StopOrder>) -> anyhow::
     tokio::spawn(async move {
         let mut waiting = Vec::new();
         loop {
-            let Ok((mut caller, _)) = listener.accept().await else { return };
+            let mut caller = match listener.accept().await {
+                Ok((caller, _)) => caller,
+                Err(error) => {
+                    warn!(%error, "cannot hear on the control socket; trying again");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
             let mut byte = [0; 1];
             let read = tokio::time::timeout(std::time::Duration::from_secs(1), caller.read_exact(&mut byte)).await;
             match read.ok().and_then(Result::ok).and_then(|_| StopOrder::of(byte[0])) {

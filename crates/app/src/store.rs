@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use casement_postgres::cluster::Origin;
 use casement_postgres::{Cluster, ClusterConfig, Database, DatabaseConfig, migrate};
 use tracing::info;
 
+use crate::data_dir::DataDir;
 use crate::postmaster::Postmaster;
 use crate::settings;
 
@@ -39,9 +39,20 @@ impl Store {
         Ok(Self { database: Database::new(&config), config, cluster })
     }
 
-    /// For a command beside the server.
-    pub(crate) async fn open_for(settings: &settings::Store) -> anyhow::Result<Self> {
-        Self::open(&settings.data_dir.path()?, settings.database_url.as_deref()).await
+    /// For a command beside the server: what runs is used as it is; what does not is started for this once.
+    pub(crate) async fn open_for(settings: &settings::Store) -> anyhow::Result<Beside> {
+        let path = settings.data_dir.path()?;
+        let url = settings.database_url.clone();
+        let running = url.or_else(|| Cluster::find_running(&path.join(CLUSTER)).map(|cluster| cluster.url()));
+        if let Some(url) = running {
+            let config = DatabaseConfig::parse(&url).context("the database URL")?;
+            let store = Self { database: Database::new(&config), config, cluster: None };
+            return Ok(Beside { store, _alone: None });
+        }
+        // A server that starts meanwhile must not be left without the cluster that ends with this command.
+        let alone = DataDir::take(path)?;
+        let store = Self::open(alone.path(), None).await?;
+        Ok(Beside { store, _alone: Some(alone) })
     }
 
     /// Keeps the private cluster running from now on, for a server. The result ends it, whoever started it.
@@ -49,13 +60,21 @@ impl Store {
         let config = ClusterConfig::new(data_dir.join(CLUSTER));
         self.cluster.take().map(|cluster| Postmaster::watch(cluster, config))
     }
+}
 
-    /// Closes it; stops the private cluster if this process started it.
+/// A store for a command beside the server.
+pub(crate) struct Beside {
+    pub(crate) store: Store,
+    _alone: Option<DataDir>,
+}
+
+impl Beside {
+    /// Closes it; stops the private cluster if it was started for this.
     pub(crate) async fn close(self) -> anyhow::Result<()> {
-        self.database.close();
-        match self.cluster {
-            Some(cluster) if cluster.origin() != Origin::Adopted => Ok(cluster.stop().await?),
-            _ => Ok(()),
+        self.store.database.close();
+        match self.store.cluster {
+            Some(cluster) => Ok(cluster.stop().await?),
+            None => Ok(()),
         }
     }
 }

@@ -1,18 +1,18 @@
 //! Keeps the store true: heartbeats, idle clocks, browsers that ended, nodes that are gone, notifications.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolRepository, WaitingLine};
-use casement_domain::session::{SessionEvent, SessionRepository, SessionState, Sessions};
+use casement_domain::session::{SessionEvent, Sessions};
 use casement_domain::{Clock, NodeId, PoolId, StoreError};
 use casement_postgres::{Heard, Notifications};
 use casement_webdriver::{EngineEvent, What, Why};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::Spares;
 use crate::system::System;
@@ -31,9 +31,9 @@ pub(crate) struct Housekeeping {
     pub(crate) pools: Arc<dyn PoolRepository>,
     pub(crate) line: Arc<dyn WaitingLine>,
     pub(crate) sessions: Sessions,
-    pub(crate) session_rows: Arc<dyn SessionRepository>,
     pub(crate) leases: Leases,
     pub(crate) room: WaitingRoom,
+    pub(crate) measured: Arc<Mutex<HashSet<PoolId>>>,
 }
 
 impl Housekeeping {
@@ -58,12 +58,23 @@ impl Housekeeping {
         }
     }
 
+    /// Says that this node lives, until `stop`; apart from the rest, which may take its time.
+    pub(crate) async fn beat(self, stop: CancellationToken) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(tick.tick()).await.is_some() {
+            if let Err(error) = self.nodes.heartbeat(self.node, System.now()).await {
+                debug!(%error, "cannot say that this node lives");
+            }
+        }
+    }
+
     async fn tick(&self, net: bool) -> Result<(), StoreError> {
-        self.nodes.heartbeat(self.node, System.now()).await?;
         self.sessions.sweep_idle().await?;
         if net {
             self.mourn().await?;
             self.sessions.clear_remains().await?;
+            self.sessions.check().await?;
             self.call_the_decided().await?;
         }
         self.measure().await
@@ -90,17 +101,28 @@ impl Housekeeping {
         Ok(())
     }
 
+    /// The figures of a pool that is gone are nothing.
+    fn forget_all_but(&self, pools: &[PoolId]) {
+        let now: HashSet<PoolId> = pools.iter().copied().collect();
+        let before = std::mem::replace(&mut *self.measured.lock().unwrap_or_else(PoisonError::into_inner), now);
+        for gone in before.into_iter().filter(|pool| !pools.contains(pool)) {
+            let label = gone.to_string();
+            for state in ["idle", "leased"] {
+                metrics::gauge!("casement_pool_browsers", "pool" => label.clone(), "state" => state).set(0);
+            }
+            metrics::gauge!("casement_pool_waiters", "pool" => label.clone()).set(0);
+            metrics::gauge!("casement_pool_longest_wait_seconds", "pool" => label).set(0);
+        }
+    }
+
     async fn measure(&self) -> Result<(), StoreError> {
         let now = System.now();
-        let sessions = self.session_rows.of_node(self.node).await?;
-        for state in [SessionState::Starting, SessionState::Active] {
-            let count = sessions.iter().filter(|session| session.state == state).count();
-            metrics::gauge!("casement_sessions", "state" => state.as_str())
-                .set(u32::try_from(count).unwrap_or(u32::MAX));
-        }
+        metrics::gauge!("casement_sessions").set(self.sessions.activity().sessions());
         let lines: HashMap<PoolId, _> =
             self.line.lengths().await?.into_iter().map(|(pool, length, since)| (pool, (length, since))).collect();
-        for pool in self.pools.all().await? {
+        let pools = self.pools.all().await?;
+        self.forget_all_but(&pools);
+        for pool in pools {
             let counts = self.pools.counts(pool).await?;
             let label = pool.to_string();
             metrics::gauge!("casement_pool_browsers", "pool" => label.clone(), "state" => "idle")

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use casement_domain::browser::Launch;
-use casement_domain::pool::{FairQueue, FillStatus, PoolFiller, PoolRepository, Round, WarmError};
+use casement_domain::browser::{EngineError, EngineFault, Launch};
+use casement_domain::pool::{FairQueue, PoolFiller, PoolRepository, Round, WarmError};
 use casement_domain::session::{PoolWake, Sessions};
 use casement_domain::{Clock, PoolId, ProjectId};
 use time::OffsetDateTime;
@@ -49,26 +49,50 @@ pub(crate) struct PoolLoop {
     pub(crate) blocked: Blocked,
 }
 
-/// Why pools cannot fill, in the metrics.
+/// Why pools cannot fill, in the metrics. A reason is one of a few words: what a browser said before it failed differs
+/// each time, and every new text would be a series for ever. The log has the text.
 #[derive(Clone, Default)]
-pub(crate) struct Blocked(Arc<Mutex<HashMap<PoolId, String>>>);
+pub(crate) struct Blocked(Arc<Mutex<HashMap<PoolId, &'static str>>>);
 
 impl Blocked {
-    fn note(&self, pool: PoolId, status: &FillStatus) {
-        let label = pool.to_string();
-        metrics::gauge!("casement_pool_failed_starts", "pool" => label.clone()).set(f64::from(status.failures));
+    fn note(&self, pool: PoolId, failures: u32, reason: Option<&'static str>) {
+        metrics::gauge!("casement_pool_failed_starts", "pool" => pool.to_string()).set(f64::from(failures));
         let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = match &status.reason {
-            Some(reason) => reasons.insert(pool, reason.clone()),
+        let before = match reason {
+            Some(reason) => reasons.insert(pool, reason),
             None => reasons.remove(&pool),
         };
-        let blocked = |reason: &str| metrics::gauge!("casement_pool_blocked", "pool" => label.clone(), "reason" => reason.to_owned());
         if let Some(before) = before {
-            blocked(&before).set(0.0);
+            Self::show(pool, before, 0.0);
         }
-        if let Some(reason) = &status.reason {
-            blocked(reason).set(1.0);
+        if let Some(reason) = reason {
+            Self::show(pool, reason, 1.0);
         }
+    }
+
+    /// Nothing blocks a pool that is gone.
+    fn keep_only(&self, pools: &HashSet<PoolId>) {
+        let blocked: Vec<PoolId> = self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
+        blocked.into_iter().filter(|pool| !pools.contains(pool)).for_each(|pool| self.note(pool, 0, None));
+    }
+
+    fn show(pool: PoolId, reason: &'static str, value: f64) {
+        metrics::gauge!("casement_pool_blocked", "pool" => pool.to_string(), "reason" => reason).set(value);
+    }
+}
+
+fn word(error: &EngineError) -> &'static str {
+    match error {
+        EngineError::Failed { fault, .. } | EngineError::Lost { fault, .. } => match fault {
+            EngineFault::BrowserCrashed => "browser_crashed",
+            EngineFault::BrowserHung => "browser_hung",
+            EngineFault::AgentError => "agent_error",
+            EngineFault::DisplayError => "display_error",
+        },
+        EngineError::NotRunning(_) => "not_running",
+        EngineError::Timeout { .. } => "timeout",
+        EngineError::NoRoom(_) => "no_room",
+        EngineError::OutOfRange(_) => "out_of_range",
     }
 }
 
@@ -113,7 +137,11 @@ pub(crate) async fn run(context: PoolLoop, stop: CancellationToken) {
 
 async fn every_pool(context: &PoolLoop) -> HashSet<PoolId> {
     match context.pools.all().await {
-        Ok(pools) => pools.into_iter().collect(),
+        Ok(pools) => {
+            let pools = pools.into_iter().collect();
+            context.blocked.keep_only(&pools);
+            pools
+        }
         Err(error) => {
             warn!(%error, "cannot list the pools");
             HashSet::new()
@@ -150,13 +178,14 @@ fn start(context: &PoolLoop, pool: PoolId, launch: Launch, permit: tokio::sync::
         let result = filler.warm(pool, &launch).await;
         drop(permit);
         let status = filler.status(pool);
-        blocked.note(pool, &status);
         match result {
             Ok(()) => {
+                blocked.note(pool, 0, None);
                 info!(%pool, browser = %launch.id, "a browser is ready in its pool");
                 bell.wake(pool);
             }
             Err(WarmError::Engine(error)) => {
+                blocked.note(pool, status.failures, Some(word(&error)));
                 metrics::counter!("casement_pool_start_failures_total", "pool" => pool.to_string()).increment(1);
                 let (failures, pause) = (status.failures, status.retry_at.map(|at| at - System.now()));
                 warn!(%pool, %error, failures, retry_in = ?pause, "a pool cannot fill");

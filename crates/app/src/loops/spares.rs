@@ -1,5 +1,6 @@
 //! The node's own reserve of warm browsers, for creates on demand.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ pub(crate) struct Spares {
     shelves: Arc<Mutex<Vec<Shelf>>>,
     each: usize,
     wanted: Arc<Notify>,
+    failing: Arc<AtomicBool>,
 }
 
 impl Spares {
@@ -35,7 +37,12 @@ impl Spares {
     pub(crate) fn new(each: u32) -> Self {
         let shapes = [Shape::default(), Shape { headless: true, ..Shape::default() }];
         let shelves = shapes.into_iter().map(|shape| Shelf { shape, ready: Vec::new() }).collect();
-        Self { shelves: Arc::new(Mutex::new(shelves)), each: each as usize, wanted: Arc::default() }
+        Self {
+            shelves: Arc::new(Mutex::new(shelves)),
+            each: each as usize,
+            wanted: Arc::default(),
+            failing: Arc::default(),
+        }
     }
 
     fn shelves(&self) -> MutexGuard<'_, Vec<Shelf>> {
@@ -51,6 +58,11 @@ impl Spares {
     pub(crate) fn ready(&self) -> u32 {
         let ready = self.shelves().iter().map(|shelf| shelf.ready.len()).sum::<usize>();
         u32::try_from(ready).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the last start of a spare failed: a plain browser cannot be started then.
+    pub(crate) fn failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
     }
 
     /// A spare ended by itself; `false` if it was none.
@@ -106,6 +118,7 @@ pub(crate) async fn run(spares: Spares, engine: Arc<dyn BrowserEngine>, slots: S
         };
         let started = engine.start(&launch).await;
         drop(permit);
+        spares.failing.store(started.is_err() && !stop.is_cancelled(), Ordering::Relaxed);
         match started {
             Ok(_) => {
                 debug!(browser = %launch.id, headless = launch.shape.headless, "a spare browser is ready");

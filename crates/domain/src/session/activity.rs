@@ -77,6 +77,12 @@ impl Activity {
         self.entries().get(&session).is_some_and(|entry| entry.viewers > 0)
     }
 
+    /// How many sessions are watched.
+    #[must_use]
+    pub fn sessions(&self) -> u32 {
+        u32::try_from(self.entries().len()).unwrap_or(u32::MAX)
+    }
+
     /// The sessions whose timeout has passed.
     #[must_use]
     pub fn idle(&self) -> Vec<SessionId> {
