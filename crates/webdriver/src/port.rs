@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_agent::protocol;
+use casement_agent::client::ClientError;
+use casement_agent::protocol::{self, ErrorBody, ErrorCode};
 use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Region, Started, Viewport};
 use casement_domain::ids::BrowserId;
 
 use crate::engine::Engine;
+use crate::fault::shorten;
 use crate::start::viewport as spoken;
 
 /// How long the page of a warm browser may take to prove that it answers.
@@ -32,7 +34,12 @@ impl BrowserEngine for Engine {
 
     async fn set_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
         let running = self.running(id)?;
-        running.agent.viewport(spoken(viewport)).await.map_err(|error| running.failed(&error))
+        running.agent.viewport(spoken(viewport)).await.map_err(|error| match error {
+            ClientError::Refused(ErrorBody { code: ErrorCode::OutOfRange, message }) => {
+                EngineError::OutOfRange(shorten(message))
+            }
+            other => running.failed(&other),
+        })
     }
 
     async fn screenshot(&self, id: BrowserId, region: Option<Region>) -> Result<Vec<u8>, EngineError> {

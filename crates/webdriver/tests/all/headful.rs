@@ -1,6 +1,6 @@
 //! Browsers with a display, two at a time.
 
-use casement_domain::browser::{BrowserEngine, HandOut, Shape, StartUrl, Viewport};
+use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Shape, StartUrl, Viewport};
 use serde_json::json;
 
 use super::cdp::Cdp;
@@ -46,6 +46,11 @@ async fn browsers_with_a_display_have_its_size_and_see_nothing_of_each_other() -
     place.engine.set_viewport(kiosk, Viewport { width: 800, height: 600, refresh_rate: 25 }).await?;
     in_kiosk.until("innerWidth === 800 && innerHeight === 600 && screen.width === 800").await?;
     assert_eq!(png_size(&place.engine.screenshot(kiosk, None).await?)?, (800, 600));
+
+    let too_large = Viewport { width: 8000, height: 600, refresh_rate: 10 };
+    let refused = place.engine.set_viewport(kiosk, too_large).await;
+    assert!(matches!(&refused, Err(EngineError::OutOfRange(why)) if why.contains("3840")), "{refused:?}");
+    assert_eq!(in_kiosk.evaluate(size).await?, json!([800, 600, 800, 600]));
 
     place.engine.end(kiosk).await?;
     assert_eq!(place.remains(kiosk), Vec::<String>::new());
