@@ -215,8 +215,8 @@ fn private_directory(account: &Account) -> Result<PathBuf, ClusterError> {
     let temp =
         tempfile::Builder::new().prefix(PREFIX).tempdir_in("/tmp").on("making a directory in", Path::new("/tmp"))?;
     let dir = temp.keep();
-    account.give(&dir)?;
     fs::write(dir.join("maker"), mark_of(std::process::id()).unwrap_or_default()).on("marking", &dir)?;
+    account.give(fs::File::open(&dir).on("opening", &dir)?, &dir)?;
     Ok(dir)
 }
 

@@ -1,15 +1,17 @@
 //! Who runs PostgreSQL: ourselves, or an unprivileged account when we are root.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{Binaries, ClusterError, IoContext};
 
-/// In this order: the account of the distribution's PostgreSQL package, our own, nobody.
-const CANDIDATES: [&str; 3] = ["postgres", "casement", "nobody"];
+/// In this order: our own, the account of the distribution's PostgreSQL package. Never `nobody`, which other daemons
+/// share: each of them could read the whole database.
+const CANDIDATES: [&str; 2] = ["casement", "postgres"];
 
 /// An account to run PostgreSQL as.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Ourselves, or as root the first of `postgres`, `casement` and `nobody` that exists.
+    /// Ourselves, or as root the first of `casement` and `postgres` that exists.
     ///
     /// # Errors
     /// [`ClusterError::NoAccount`] if we are root and none does.
@@ -36,8 +38,13 @@ impl Account {
             return Ok(Self { name: format!("uid {uid}"), uid, gid, switch: false });
         }
         let accounts = fs::read_to_string("/etc/passwd").on("reading", Path::new("/etc/passwd"))?;
-        let found = CANDIDATES.iter().find_map(|name| Self::parse(&accounts, name));
-        found.ok_or(ClusterError::NoAccount("postgres, casement, nobody"))
+        Self::among(&accounts)
+    }
+
+    /// The best account in the text of `/etc/passwd`.
+    fn among(accounts: &str) -> Result<Self, ClusterError> {
+        let found = CANDIDATES.iter().find_map(|name| Self::parse(accounts, name));
+        found.ok_or(ClusterError::NoAccount)
     }
 
     /// Reads one account out of the text of `/etc/passwd`.
@@ -64,9 +71,10 @@ impl Account {
         command
     }
 
-    /// Hands a path to the account; nothing to do when that is ourselves.
-    pub(crate) fn give(&self, path: &Path) -> Result<(), ClusterError> {
-        if self.switch { chown(path, Some(self.uid), Some(self.gid)).on("handing over", path) } else { Ok(()) }
+    /// Hands what is open to the account; nothing to do when that is ourselves. `path` is for the message only: by the
+    /// time of the call something else may go by it.
+    pub(crate) fn give(&self, open: impl AsFd, path: &Path) -> Result<(), ClusterError> {
+        if self.switch { fchown(open, Some(self.uid), Some(self.gid)).on("handing over", path) } else { Ok(()) }
     }
 
     /// Refuses a data directory that somebody else owns.
@@ -116,7 +124,7 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use super::Account;
+    use super::{Account, ClusterError};
 
     #[test]
     fn an_account_is_read_by_its_whole_name_and_never_as_root() {
@@ -126,5 +134,16 @@ mod tests {
         assert_eq!(Account::parse(accounts, "postgres"), Some(expected));
         assert_eq!(Account::parse(accounts, "casement"), None);
         assert_eq!(Account::parse(accounts, "root"), None);
+    }
+
+    #[test]
+    fn our_own_account_is_preferred_and_one_that_daemons_share_never_taken() -> Result<(), ClusterError> {
+        let (shared, package) = ("nobody:x:65534:65534::/:/bin/sh\n", "postgres:x:101:104::/:/bin/sh\n");
+        let own = "casement:x:990:990::/:/bin/sh\n";
+        assert_eq!(Account::among(&format!("{shared}{package}{own}"))?.name, "casement");
+        assert_eq!(Account::among(&format!("{shared}{package}"))?.name, "postgres");
+        let refused = Account::among(shared).map_err(|refused| refused.to_string());
+        assert!(refused.is_err_and(|text| text.contains("useradd --system casement") && text.contains("`postgresql`")));
+        Ok(())
     }
 }

@@ -1,11 +1,13 @@
 //! Makes a data directory and writes its configuration.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use super::{Account, Binaries, ClusterError, IoContext, ROLE};
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::{Account, Binaries, ClusterError, IoContext, ROLE, guarded};
 
 /// Whether what was committed must survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub(crate) enum Durability {
 
 /// The major version that made the directory, or `None` if there is nothing yet.
 pub(super) fn version_of(data_dir: &Path) -> Result<Option<String>, ClusterError> {
-    match fs::read_to_string(data_dir.join("PG_VERSION")) {
+    match guarded::read_small(&data_dir.join("PG_VERSION")) {
         Ok(text) => Ok(Some(text.trim().to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let filled = fs::read_dir(data_dir).is_ok_and(|mut entries| entries.next().is_some());
@@ -42,7 +44,7 @@ pub(crate) fn initdb(
         fs::remove_dir_all(&unfinished).on("clearing away", &unfinished)?;
     }
     DirBuilder::new().mode(0o700).create(&unfinished).on("making", &unfinished)?;
-    account.give(&unfinished)?;
+    account.give(guarded::open_dir(&unfinished).on("opening", &unfinished)?, &unfinished)?;
     let mut command = account.command(&binaries.program("initdb"));
     command.arg("--pgdata").arg(&unfinished).arg("--username").arg(ROLE);
     command.args(["--encoding=UTF8", "--auth-local=trust", "--auth-host=reject", "--no-instructions"]);
@@ -80,17 +82,20 @@ pub(crate) fn write_configuration(
     account: &Account,
     durability: Durability,
 ) -> Result<(), ClusterError> {
-    let path = data_dir.join("postgresql.conf");
-    let next = data_dir.join("postgresql.conf.next");
-    match fs::remove_file(&next) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).on("clearing away", &next),
+    let (name, next_name) = ("postgresql.conf", "postgresql.conf.next");
+    let next = data_dir.join(next_name);
+    let dir = guarded::open_dir(data_dir).on("opening", data_dir)?;
+    match rustix::fs::unlinkat(&dir, next_name, AtFlags::empty()) {
+        Err(error) if error != rustix::io::Errno::NOENT => return Err(error).on("clearing away", &next),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next).on("making", &next)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&dir, next_name, flags, Mode::RUSR | Mode::WUSR).on("making", &next)?;
+    let mut file = File::from(file);
     file.write_all(configuration(socket_dir, durability).as_bytes()).on("writing", &next)?;
     file.sync_all().on("syncing", &next)?;
-    account.give(&next)?;
-    fs::rename(&next, &path).on("moving into place", &path)
+    account.give(&file, &next)?;
+    rustix::fs::renameat(&dir, next_name, &dir, name).on("moving into place", &data_dir.join(name))
 }
 
 fn configuration(socket_dir: &Path, durability: Durability) -> String {
@@ -129,4 +134,49 @@ include_if_exists = 'operator.conf'
 ",
         socket_dir = socket_dir.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    /// Whoever runs as the account can put anything at any name in its directory, at any time.
+    #[test]
+    fn links_in_the_data_directory_lead_the_configuration_nowhere() -> Result<(), Box<dyn std::error::Error>> {
+        let account = Account::choose()?;
+        let home = tempfile::tempdir()?;
+        let (data_dir, outside) = (home.path().join("data"), home.path().join("outside"));
+        fs::create_dir(&data_dir)?;
+        fs::write(&outside, "untouched")?;
+        let before = fs::metadata(&outside)?.uid();
+        for name in ["postgresql.conf", "postgresql.conf.next"] {
+            symlink(&outside, data_dir.join(name))?;
+        }
+        write_configuration(&data_dir, home.path(), &account, Durability::Durable)?;
+        let written = fs::symlink_metadata(data_dir.join("postgresql.conf"))?;
+        assert!(written.is_file());
+        assert_eq!((written.uid(), written.mode() & 0o777), (account.uid, 0o600));
+        assert_eq!((fs::read_to_string(&outside)?.as_str(), fs::metadata(&outside)?.uid()), ("untouched", before));
+        symlink(&data_dir, home.path().join("link"))?;
+        assert!(write_configuration(&home.path().join("link"), home.path(), &account, Durability::Durable).is_err());
+        Ok(())
+    }
+
+    /// What `give` is called with is open: a name that was swapped meanwhile is left alone.
+    #[test]
+    fn a_file_is_handed_over_by_what_is_open_and_not_by_its_name() -> Result<(), Box<dyn std::error::Error>> {
+        let account = Account::choose()?;
+        let home = tempfile::tempdir()?;
+        let (next, outside) = (home.path().join("next"), home.path().join("outside"));
+        fs::write(&outside, "")?;
+        let before = fs::metadata(&outside)?.uid();
+        let open = File::create_new(&next)?;
+        fs::remove_file(&next)?;
+        symlink(&outside, &next)?;
+        account.give(&open, &next)?;
+        assert_eq!((open.metadata()?.uid(), fs::metadata(&outside)?.uid()), (account.uid, before));
+        Ok(())
+    }
 }

@@ -1,9 +1,13 @@
 //! The log file of the private cluster: PostgreSQL appends to it by itself, we keep it short.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::fs::OFlags;
+
+use super::guarded::open_regular;
 
 /// Beyond this the log moves to `postgres.log.1`; so both together stay near twice of it.
 const LIMIT_BYTES: u64 = 4 * 1024 * 1024;
@@ -24,21 +28,29 @@ pub(super) async fn keep_short(path: PathBuf) {
 
 /// Copies a long log aside and empties it. The writer has it open for appending, so it can't be renamed away.
 pub(super) fn shorten(path: &Path) -> io::Result<()> {
-    if fs::metadata(path).map_or(0, |meta| meta.len()) <= LIMIT_BYTES {
+    let mut source = match open_regular(path, OFlags::RDWR) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    if source.metadata()?.len() <= LIMIT_BYTES {
         return Ok(());
     }
     let mut old = path.as_os_str().to_owned();
     old.push(".1");
-    let mut source = File::open(path)?;
+    match fs::remove_file(&old) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut aside = open_regular(Path::new(&old), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
     source.seek(SeekFrom::End(-i64::try_from(LIMIT_BYTES).unwrap_or(0)))?;
-    io::copy(&mut source.take(LIMIT_BYTES), &mut File::create(&old)?)?;
-    OpenOptions::new().write(true).open(path)?.set_len(0)
+    io::copy(&mut (&source).take(LIMIT_BYTES), &mut aside)?;
+    source.set_len(0)
 }
 
 /// The last lines, for an error message.
 pub(super) fn tail(path: &Path) -> String {
     let read = || -> io::Result<String> {
-        let mut file = File::open(path)?;
+        let mut file = open_regular(path, OFlags::RDONLY)?;
         let from = file.metadata()?.len().saturating_sub(TAIL_BYTES);
         file.seek(SeekFrom::Start(from))?;
         let mut bytes = Vec::new();
@@ -62,6 +74,19 @@ mod tests {
         shorten(&log)?;
         assert_eq!(std::fs::metadata(&log)?.len(), 0);
         assert!(tail(&dir.path().join("postgres.log.1")).ends_with("the end"));
+        Ok(())
+    }
+
+    #[test]
+    fn the_log_kept_aside_is_not_written_through_a_link() -> std::io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let (log, other) = (dir.path().join("postgres.log"), dir.path().join("other"));
+        std::fs::write(&log, vec![b'x'; usize::try_from(LIMIT_BYTES).unwrap_or(0) + 1])?;
+        std::fs::write(&other, "untouched")?;
+        std::os::unix::fs::symlink(&other, dir.path().join("postgres.log.1"))?;
+        shorten(&log)?;
+        assert_eq!(std::fs::read_to_string(&other)?, "untouched");
+        assert_eq!(std::fs::metadata(dir.path().join("postgres.log.1"))?.len(), LIMIT_BYTES);
         Ok(())
     }
 }

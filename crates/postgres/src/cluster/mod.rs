@@ -6,6 +6,7 @@
 
 mod account;
 mod binaries;
+mod guarded;
 mod initdb;
 mod log;
 mod postmaster;
@@ -88,9 +89,10 @@ pub enum ClusterError {
     NotACluster(PathBuf),
     /// Started as root, and there is nobody to run PostgreSQL as.
     #[error(
-        "PostgreSQL refuses to run as root, and none of the accounts {0} exists; make one with `useradd --system casement`"
+        "PostgreSQL refuses to run as root, and there is neither an account `casement` nor `postgres`; make one with \
+         `useradd --system casement`, or install the package `postgresql`"
     )]
-    NoAccount(&'static str),
+    NoAccount,
     /// The account can't reach the data directory.
     #[error(
         "the account {account} that runs PostgreSQL can't enter {}; allow it with `chmod o+x {}`, or choose a \

@@ -1,16 +1,16 @@
 //! The postmaster as a process: starting it, finding it again, ending it, clearing away what a killed one left.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Account, Binaries, ClusterError, IoContext};
+use super::{Account, Binaries, ClusterError, IoContext, guarded};
 
 const POLL: Duration = Duration::from_millis(20);
 /// How long a fast shutdown may take before an immediate one.
@@ -29,7 +29,7 @@ pub(crate) struct PidFile {
 
 impl PidFile {
     pub(crate) fn read(data_dir: &Path) -> Option<Self> {
-        Self::parse(&fs::read_to_string(data_dir.join("postmaster.pid")).ok()?)
+        Self::parse(&guarded::read_small(&data_dir.join("postmaster.pid")).ok()?)
     }
 
     /// Lines: pid, data directory, start time, port, socket directory, listen address, shared memory, status.
@@ -81,10 +81,8 @@ pub(super) fn spawn(
     data_dir: &Path,
     log: &Path,
 ) -> Result<Child, ClusterError> {
-    let mut options = OpenOptions::new();
-    options.create(true).append(true).mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
-    let output = options.open(log).on("opening", log)?;
-    account.give(log)?;
+    let output = guarded::open_regular(log, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND).on("opening", log)?;
+    account.give(&output, log)?;
     let errors = output.try_clone().on("opening", log)?;
     let mut command = account.command(&binaries.program("postgres"));
     command.arg("-D").arg(data_dir).stdout(Stdio::from(output)).stderr(Stdio::from(errors));

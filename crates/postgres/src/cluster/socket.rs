@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::{Account, ClusterError, IoContext};
+use super::{Account, ClusterError, IoContext, guarded};
 
 /// PostgreSQL puts its port into the socket's name even when it listens on no port.
 pub(super) const SOCKET_NAME: &str = ".s.PGSQL.5432";
@@ -31,12 +31,15 @@ pub(super) fn prepare(data_dir: &Path, account: &Account) -> Result<PathBuf, Clu
 /// Makes a directory that only the account may enter, or checks the one that is there.
 pub(crate) fn make_private(dir: &Path, account: &Account) -> Result<(), ClusterError> {
     match DirBuilder::new().mode(0o700).create(dir) {
-        Ok(()) => account.give(dir)?,
+        Ok(()) => account.give(guarded::open_dir(dir).on("opening", dir)?, dir)?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // Killed between making it and handing it over: it is still root's, empty and nobody else's.
-            let meta = fs::symlink_metadata(dir).on("looking at", dir)?;
-            if meta.is_dir() && meta.uid() == 0 && rustix::process::geteuid().is_root() {
-                account.give(dir)?;
+            // What is no directory of its own, the check below names.
+            if let Ok(open) = guarded::open_dir(dir)
+                && rustix::fs::fstat(&open).on("looking at", dir)?.st_uid == 0
+                && rustix::process::geteuid().is_root()
+            {
+                account.give(open, dir)?;
             }
         }
         Err(error) => return Err(error).on("making", dir),
