@@ -27,6 +27,14 @@ pub(crate) struct Leftovers {
     pub(crate) from_upstream: BytesMut,
 }
 
+/// Which reasons a relay can end for without its client.
+pub(crate) struct Ending {
+    /// The session's own reason.
+    pub(crate) told: Pin<Box<dyn Future<Output = CloseReason>>>,
+    /// What it means that the upstream just ends, and the session says nothing.
+    pub(crate) bare: CloseReason,
+}
+
 enum State {
     Open,
     /// The upstream ended without a close frame; the session's own reason may still come.
@@ -44,7 +52,7 @@ pub(crate) struct RelayBody {
     buffer: BytesMut,
     from_client: FrameTracker,
     from_upstream: FrameTracker,
-    end: Pin<Box<dyn Future<Output = CloseReason>>>,
+    ending: Ending,
     state: State,
     limits: Limits,
     handed_over: Option<Instant>,
@@ -65,7 +73,7 @@ impl RelayBody {
         payload: web::Payload,
         upstream: TcpStream,
         leftovers: Leftovers,
-        end: Pin<Box<dyn Future<Output = CloseReason>>>,
+        ending: Ending,
         limits: Limits,
         meter: Meter,
         guard: Box<dyn Any>,
@@ -80,7 +88,7 @@ impl RelayBody {
             buffer: leftovers.from_upstream,
             from_client,
             from_upstream: FrameTracker::new(u64::MAX),
-            end,
+            ending,
             state: State::Open,
             limits,
             handed_over: None,
@@ -153,7 +161,7 @@ impl RelayBody {
     }
 
     fn await_reason(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        if let Poll::Ready(reason) = self.end.as_mut().poll(cx) {
+        if let Poll::Ready(reason) = self.ending.told.as_mut().poll(cx) {
             return self.finish(reason);
         }
         // What the client still sends has nowhere to go; reading it is how its own end is noticed.
@@ -166,7 +174,7 @@ impl RelayBody {
         }
         let State::Orphaned(grace) = &mut self.state else { return self.over() };
         match grace.as_mut().poll(cx) {
-            Poll::Ready(()) => self.finish(CloseReason::Crashed),
+            Poll::Ready(()) => self.finish(self.ending.bare),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -177,7 +185,7 @@ impl RelayBody {
         if self.handed_over.take().is_some_and(|at| at.elapsed() > self.limits.stall) {
             return self.finish(CloseReason::SlowReader);
         }
-        if let Poll::Ready(reason) = self.end.as_mut().poll(cx) {
+        if let Poll::Ready(reason) = self.ending.told.as_mut().poll(cx) {
             return self.finish(reason);
         }
         match self.pump_client(cx) {

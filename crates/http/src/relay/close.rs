@@ -10,6 +10,8 @@ use super::wire;
 /// Why we end a WebSocket. Each has its own close code on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
+    /// The other side is done, and the session goes on.
+    Normal,
     /// The session was deleted.
     Deleted,
     /// Nobody used the session for its whole idle timeout.
@@ -36,7 +38,8 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
+        Self::Normal,
         Self::Deleted,
         Self::IdleTimeout,
         Self::Crashed,
@@ -54,6 +57,7 @@ impl CloseReason {
     #[must_use]
     pub fn code(self) -> u16 {
         match self {
+            Self::Normal => 1000,
             Self::Deleted => 4000,
             Self::IdleTimeout => 4001,
             Self::Crashed => 4002,
@@ -72,6 +76,7 @@ impl CloseReason {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Normal => "normal",
             Self::Deleted => "deleted",
             Self::IdleTimeout => "idle_timeout",
             Self::Crashed => "crashed",

@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use tokio::net::TcpStream;
 
 pub(crate) use self::{
-    body::{Leftovers, RelayBody},
+    body::{Ending, Leftovers, RelayBody},
     handshake::with_upstream,
     meter::Meter,
 };
@@ -46,6 +46,15 @@ pub enum Channel {
 }
 
 impl Channel {
+    /// What it means that the inside just ends its connection while the session says nothing of an end of its own.
+    /// chromedriver does so after every `session.end`; Chromium, when it dies.
+    pub(crate) fn bare_end(self) -> CloseReason {
+        match self {
+            Self::Cdp => CloseReason::Crashed,
+            Self::WebDriver => CloseReason::Normal,
+        }
+    }
+
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Cdp => "cdp",
@@ -111,7 +120,7 @@ pub struct Limits {
     pub client_message: u64,
     /// How long a client may leave sent bytes lying without taking any of them.
     pub stall: Duration,
-    /// How long a dead upstream waits for the session's own reason before it counts as crashed.
+    /// How long a connection that the inside ended waits for the session's own reason.
     pub crash_grace: Duration,
 }
 
@@ -154,8 +163,9 @@ impl Relay {
         };
         let from_upstream = with_upstream(&mut upstream, host, &self.path).await?;
         let meter = Meter::open(self.channel.label());
+        let ending = Ending { told: self.end.boxed(), bare: self.channel.bare_end() };
         let leftovers = Leftovers { from_client: Default::default(), from_upstream };
-        let body = RelayBody::new(payload, upstream, leftovers, self.end.boxed(), self.limits, meter, self.guard);
+        let body = RelayBody::new(payload, upstream, leftovers, ending, self.limits, meter, self.guard);
         Ok(client.accept().streaming(body))
     }
 }

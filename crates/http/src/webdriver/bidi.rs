@@ -1,7 +1,7 @@
 //! BiDi over its own socket: messages are read until `session.new` has been bound *and* chromedriver has accepted it;
 //! a refused one leaves the connection unbound, so the next must be read as well. After that bytes pass.
 
-use std::{any::Any, collections::VecDeque, future::Future, io, pin::Pin, time::Duration};
+use std::{any::Any, collections::VecDeque, io, pin::Pin, time::Duration};
 
 use actix_web::{HttpResponse, web};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -20,8 +20,8 @@ use super::{
     public_url,
 };
 use crate::relay::{
-    Channel, ClientHandshake, CloseReason, EndSignal, Leftovers, Limits, Meter, RelayBody, RelayError, WEBDRIVER_HOST,
-    adopt, wire, with_upstream,
+    Channel, ClientHandshake, CloseReason, EndSignal, Ending, Leftovers, Limits, Meter, RelayBody, RelayError,
+    WEBDRIVER_HOST, adopt, wire, with_upstream,
 };
 
 /// The longest message before the session is bound.
@@ -59,7 +59,7 @@ impl BidiRelay {
         let binding = Binding {
             payload,
             upstream,
-            end: self.end.boxed(),
+            ending: Ending { told: self.end.boxed(), bare: Channel::WebDriver.bare_end() },
             patience: Box::pin(tokio::time::sleep(BINDING_PATIENCE)),
             client: Messages::default(),
             chromedriver: Messages { buffer: from_upstream, ..Messages::default() },
@@ -90,9 +90,10 @@ fn chunks(phase: Phase) -> impl Stream<Item = io::Result<Bytes>> + Unpin {
                 Phase::Binding(mut binding) => match binding.step().await {
                     Step::Send(frame) => return Some((Ok(frame), Phase::Binding(binding))),
                     Step::Bound => Phase::Bound(Box::new(binding.bound())),
-                    Step::End(reason) => {
-                        binding.meter.ended(reason, true);
-                        return Some((Ok(reason.frame()), Phase::Over));
+                    Step::End(reason) => return Some(binding.told(reason)),
+                    Step::Orphaned => {
+                        let reason = binding.last_word().await;
+                        return Some(binding.told(reason));
                     }
                     Step::Gone => Phase::Over,
                 },
@@ -105,13 +106,15 @@ enum Step {
     Send(Bytes),
     Bound,
     End(CloseReason),
+    /// chromedriver's side just ended.
+    Orphaned,
     Gone,
 }
 
 struct Binding {
     payload: web::Payload,
     upstream: TcpStream,
-    end: Pin<Box<dyn Future<Output = CloseReason>>>,
+    ending: Ending,
     patience: Pin<Box<tokio::time::Sleep>>,
     client: Messages,
     chromedriver: Messages,
@@ -149,11 +152,11 @@ impl Binding {
             return self.hear_client(message).await;
         }
         tokio::select! {
-            reason = self.end.as_mut() => Err(Step::End(reason)),
+            reason = self.ending.told.as_mut() => Err(Step::End(reason)),
             () = self.patience.as_mut() => Err(Step::End(CloseReason::Policy)),
             read = self.upstream.read_buf(&mut self.chromedriver.buffer) => match read {
                 Ok(1..) => Ok(()),
-                Ok(0) | Err(_) => Err(Step::End(CloseReason::Crashed)),
+                Ok(0) | Err(_) => Err(Step::Orphaned),
             },
             chunk = self.payload.next(), if self.awaited.is_none() => match chunk {
                 Some(Ok(chunk)) => {
@@ -205,7 +208,7 @@ impl Binding {
             self.awaited = Some(command["id"].clone());
         }
         let frame = wire::encode(wire::TEXT, command.to_string().as_bytes(), Some(mask()));
-        self.upstream.write_all(&frame).await.map_err(|_| Step::End(CloseReason::Crashed))
+        self.upstream.write_all(&frame).await.map_err(|_| Step::Orphaned)
     }
 
     fn hear_chromedriver(&mut self, message: Message) {
@@ -237,9 +240,20 @@ impl Binding {
         self.outbox.push_back(Step::Send(wire::encode(wire::TEXT, answer.to_string().as_bytes(), None)));
     }
 
+    /// The session's own reason, if it comes soon.
+    async fn last_word(&mut self) -> CloseReason {
+        let told = tokio::time::timeout(self.limits.crash_grace, self.ending.told.as_mut()).await;
+        told.unwrap_or(self.ending.bare)
+    }
+
+    fn told(&self, reason: CloseReason) -> (io::Result<Bytes>, Phase) {
+        self.meter.ended(reason, true);
+        (Ok(reason.frame()), Phase::Over)
+    }
+
     fn bound(self) -> RelayBody {
         let leftovers = Leftovers { from_client: self.client.buffer, from_upstream: self.chromedriver.buffer };
-        RelayBody::new(self.payload, self.upstream, leftovers, self.end, self.limits, self.meter, self.guard)
+        RelayBody::new(self.payload, self.upstream, leftovers, self.ending, self.limits, self.meter, self.guard)
     }
 }
 

@@ -11,6 +11,7 @@ use super::support::{Server, close_payload, eventually, frame, frame_header, rea
 fn close_codes_are_those_of_the_documentation() {
     let table: Vec<_> = CloseReason::ALL.iter().map(|reason| (reason.code(), reason.as_str())).collect();
     let expected = [
+        (1000, "normal"),
         (4000, "deleted"),
         (4001, "idle_timeout"),
         (4002, "crashed"),

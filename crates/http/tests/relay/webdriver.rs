@@ -1,7 +1,12 @@
 //! WebDriver, classic and BiDi, against a chromedriver that the tests play.
 
+use std::time::Duration;
+
 use actix_web::{http::Method, web::Bytes};
-use casement_http::webdriver::{ClassicError, ClassicRequest, WebDriverSessionId};
+use casement_http::{
+    relay::{CloseReason, Limits},
+    webdriver::{ClassicError, ClassicRequest, WebDriverSessionId},
+};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use tokio::{
@@ -252,4 +257,43 @@ async fn a_chromedriver_that_breaks_off_is_an_error_a_client_understands() {
     assert!(answer.starts_with("HTTP/1.1 502") && answer.contains(r#""error":"unknown error""#), "{answer}");
     let answer = call(&server, "POST", "/wd/shutdown", "").await;
     assert!(answer.starts_with("HTTP/1.1 404") && answer.contains(r#""error":"unknown command""#), "{answer}");
+}
+
+#[actix_web::test]
+async fn chromedriver_that_just_hangs_up_is_a_normal_end_while_the_session_lives() {
+    let server = Server::start().await;
+    // Before a session is bound.
+    let (mut client, chromedriver, _) = server.pair("/webdriver").await;
+    drop(chromedriver);
+    assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1000, "normal")));
+    // And after one was, as it does behind the answer to `session.end`.
+    let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
+    say(&mut client, &hostile_new(1), MASK).await;
+    hear(&mut chromedriver).await;
+    say(&mut chromedriver, &json!({"type": "success", "id": 1, "result": {}}), None).await;
+    hear(&mut client).await;
+    say(&mut client, &json!({"id": 2, "method": "session.end", "params": {}}), MASK).await;
+    hear(&mut chromedriver).await;
+    say(&mut chromedriver, &json!({"type": "success", "id": 2, "result": {}}), None).await;
+    drop(chromedriver);
+    assert_eq!(hear(&mut client).await["id"], 2);
+    assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1000, "normal")));
+}
+
+#[actix_web::test]
+async fn chromedriver_that_goes_with_its_session_ends_as_the_session_does() {
+    for bound in [false, true] {
+        let patient = Limits { crash_grace: Duration::from_secs(15), ..Limits::default() };
+        let server = Server::with(patient).await;
+        let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
+        if bound {
+            say(&mut client, &hostile_new(1), MASK).await;
+            hear(&mut chromedriver).await;
+            say(&mut chromedriver, &json!({"type": "success", "id": 1, "result": {}}), None).await;
+            hear(&mut client).await;
+        }
+        drop(chromedriver);
+        server.shared.end.end(CloseReason::Crashed);
+        assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(4002, "crashed")));
+    }
 }
