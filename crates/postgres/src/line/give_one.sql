@@ -4,10 +4,18 @@
 WITH browser AS (
     SELECT * FROM browsers WHERE pool_id = $1 AND state = 'idle'
     ORDER BY created_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
+), living AS (
+    SELECT * FROM pool_waiters
+    WHERE pool_id = $1 AND outcome IS NULL AND expires_at > $2 AND EXISTS (SELECT 1 FROM browser)
+        AND node_id IN (SELECT id FROM nodes WHERE heartbeat_at > $3)
+    ORDER BY position LIMIT 1 FOR UPDATE SKIP LOCKED
+), silent AS (
+    SELECT * FROM pool_waiters
+    WHERE pool_id = $1 AND outcome IS NULL AND expires_at > $2 AND EXISTS (SELECT 1 FROM browser)
+        AND NOT EXISTS (SELECT 1 FROM living)
+    ORDER BY position LIMIT 1 FOR UPDATE SKIP LOCKED
 ), ticket AS (
-    SELECT w.* FROM pool_waiters w JOIN nodes n ON n.id = w.node_id
-    WHERE w.pool_id = $1 AND w.outcome IS NULL AND w.expires_at > $2 AND EXISTS (SELECT 1 FROM browser)
-    ORDER BY n.heartbeat_at > $3 DESC, w.position LIMIT 1 FOR UPDATE OF w SKIP LOCKED
+    SELECT * FROM living UNION ALL SELECT * FROM silent
 ), granted AS (
     INSERT INTO sessions (
         id, project_id, node_id, browser_id, pool_id, pool_name,
