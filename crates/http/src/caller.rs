@@ -220,6 +220,7 @@ impl Holder {
         // First registered, then looked up: an end in between is told by the signal.
         let (end, registered) = api.services.connections.register(id);
         let session = api.services.sessions.active(id).await?;
+        tracing::Span::current().record("session", tracing::field::display(id));
         Ok(Self { session, permission, request, payload, end, registered, api })
     }
 

@@ -49,7 +49,7 @@ pub(crate) async fn outermost(
         return Err(ApiError::internal("the server was put together without its state").into());
     };
     let asked = Asked::read(&request, api.services.ids.as_ref());
-    let span = tracing::info_span!("request", request_id = %asked.id);
+    let span = tracing::info_span!("request", request_id = %asked.id, session = tracing::field::Empty);
     async move {
         without_slash(&mut request);
         let answered = match admit(&api, &request) {

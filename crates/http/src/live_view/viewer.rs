@@ -3,9 +3,10 @@
 use std::{any::Any, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, Session};
+use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, ProtocolError, Session};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracing::Instrument as _;
 
 use super::{
     cdp::{Cdp, ConnectError, Lost},
@@ -63,18 +64,18 @@ impl LiveView {
     /// # Errors
     /// [`LiveViewError`]; the client has no answer yet.
     pub async fn open(self, request: &HttpRequest, payload: web::Payload) -> Result<HttpResponse, LiveViewError> {
-        ClientHandshake::read(request)?;
+        let client = ClientHandshake::read(request)?;
         let cdp = Cdp::connect(self.dial.as_ref()).await?;
         let (response, session, stream) =
             actix_ws::handle(request, payload).map_err(|_| LiveViewError::Handshake(BadHandshake::NoUpgrade))?;
         let stream =
             stream.max_frame_size(LONGEST_MESSAGE).aggregate_continuations().max_continuation_size(LONGEST_MESSAGE);
-        actix_web::rt::spawn(self.run(cdp, session, stream));
+        let meter = Meter::open("live_view", client.backlog());
+        actix_web::rt::spawn(self.run(cdp, session, stream, meter).in_current_span());
         Ok(response)
     }
 
-    async fn run(self, cdp: Cdp, session: Session, stream: AggregatedMessageStream) {
-        let meter = Meter::open("live_view");
+    async fn run(self, cdp: Cdp, session: Session, stream: AggregatedMessageStream, meter: Meter) {
         let end = self.end.clone();
         let closing = session.clone();
         let mut view = View { access: self.access, session };
@@ -106,6 +107,17 @@ impl From<Lost> for Over {
     }
 }
 
+impl From<ProtocolError> for Over {
+    fn from(error: ProtocolError) -> Self {
+        match error {
+            // Closed or reset without a close frame.
+            ProtocolError::Io(_) => Self::ClientGone,
+            ProtocolError::Overflow => Self::Ended(CloseReason::MessageTooBig),
+            _ => Self::Ended(CloseReason::Protocol),
+        }
+    }
+}
+
 struct View {
     access: Access,
     session: Session,
@@ -134,7 +146,7 @@ impl View {
             tokio::select! {
                 message = stream.recv() => match message {
                     Some(Ok(message)) => self.hear(message, &mut cast).await?,
-                    Some(Err(_)) => return Err(Over::Ended(CloseReason::Protocol)),
+                    Some(Err(error)) => return Err(error.into()),
                     None => return Err(Over::ClientGone),
                 },
                 incoming = cast.next() => {

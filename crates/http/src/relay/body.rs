@@ -154,6 +154,7 @@ impl RelayBody {
     /// The upstream ended. After a close frame of either side that is the regular end.
     fn orphan(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.from_upstream.close_seen() || self.from_client.close_seen() {
+            self.meter.closed();
             return self.over();
         }
         self.state = State::Orphaned(Box::pin(tokio::time::sleep(self.limits.crash_grace)));

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 
-use super::RelayError;
+use super::{Backlog, RelayError};
 
 /// How long the upstream may take for its answer.
 const UPSTREAM_PATIENCE: Duration = Duration::from_secs(10);
@@ -28,6 +28,7 @@ const LONGEST_HEAD: usize = 16 * 1024;
 #[derive(Clone, Debug)]
 pub struct ClientHandshake {
     accept: String,
+    backlog: Backlog,
 }
 
 /// The request is no WebSocket handshake.
@@ -66,7 +67,13 @@ impl ClientHandshake {
         if STANDARD.decode(key).map_or(true, |key| key.len() != 16) {
             return Err(BadHandshake::Key);
         }
-        Ok(Self { accept: derive_accept_key(key.as_bytes()) })
+        let backlog = request.conn_data::<Backlog>().cloned().unwrap_or_default();
+        Ok(Self { accept: derive_accept_key(key.as_bytes()), backlog })
+    }
+
+    /// Of the connection that it came on.
+    pub(crate) fn backlog(&self) -> Backlog {
+        self.backlog.clone()
     }
 
     /// The answer that accepts it; no extension and no subprotocol is agreed to.

@@ -1,23 +1,35 @@
-//! What relays tell `/metrics`.
+//! What relays tell `/metrics` and the log.
+
+use std::{cell::Cell, time::Duration};
 
 use metrics::{Counter, Gauge, counter, gauge};
+use tracing::Span;
 
-use super::CloseReason;
+use super::{Backlog, CloseReason};
 
-/// Counts one open relay and its bytes.
+/// A client whose connection ends after it took nothing for so long was a slow reader; a shorter pause is common.
+const SLOW: Duration = Duration::from_secs(3);
+
+/// Counts one open relay and its bytes, and reports its end in the span that it was opened in.
 pub(crate) struct Meter {
     channel: &'static str,
+    span: Span,
+    backlog: Backlog,
+    reported: Cell<bool>,
     open: Gauge,
     from_client: Counter,
     to_client: Counter,
 }
 
 impl Meter {
-    pub(crate) fn open(channel: &'static str) -> Self {
+    pub(crate) fn open(channel: &'static str, backlog: Backlog) -> Self {
         let open = gauge!("casement_relays_open", "channel" => channel);
         open.increment(1.0);
         Self {
             channel,
+            span: Span::current(),
+            backlog,
+            reported: Cell::new(false),
             open,
             from_client: counter!("casement_relay_bytes_total", "channel" => channel, "direction" => "from_client"),
             to_client: counter!("casement_relay_bytes_total", "channel" => channel, "direction" => "to_client"),
@@ -35,12 +47,30 @@ impl Meter {
     /// We ended it. `told`: the client got the close frame.
     pub(crate) fn ended(&self, reason: CloseReason, told: bool) {
         counter!("casement_relays_ended_total", "channel" => self.channel, "reason" => reason.as_str()).increment(1);
-        tracing::info!(channel = self.channel, reason = reason.as_str(), told, "relay ended");
+        self.report(reason.as_str(), told);
+    }
+
+    /// Both sides had said goodbye.
+    pub(crate) fn closed(&self) {
+        self.report("closed", true);
+    }
+
+    fn report(&self, reason: &'static str, told: bool) {
+        self.reported.set(true);
+        tracing::info!(parent: &self.span, channel = self.channel, reason, told, "relay ended");
     }
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
         self.open.decrement(1.0);
+        if self.reported.get() {
+            return;
+        }
+        if self.backlog.stuck_for() >= SLOW {
+            self.ended(CloseReason::SlowReader, false);
+        } else {
+            self.report("client_gone", false);
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! `docs/decisions/0003-relay.md`): back-pressure is actix's in both directions, and the relay's life is that of the
 //! connection.
 
+mod backlog;
 mod body;
 mod close;
 mod handshake;
@@ -24,6 +25,7 @@ pub(crate) use self::{
     meter::Meter,
 };
 pub use self::{
+    backlog::Backlog,
     close::{CloseReason, EndSender, EndSignal, end_signal},
     handshake::{BadHandshake, ClientHandshake},
     hangup::Delivered,
@@ -162,7 +164,7 @@ impl Relay {
             Channel::WebDriver => WEBDRIVER_HOST,
         };
         let from_upstream = with_upstream(&mut upstream, host, &self.path).await?;
-        let meter = Meter::open(self.channel.label());
+        let meter = Meter::open(self.channel.label(), client.backlog());
         let ending = Ending { told: self.end.boxed(), bare: self.channel.bare_end() };
         let leftovers = Leftovers { from_client: Default::default(), from_upstream };
         let body = RelayBody::new(payload, upstream, leftovers, ending, self.limits, meter, self.guard);

@@ -67,7 +67,7 @@ impl BidiRelay {
             outbox: VecDeque::new(),
             webdriver_url: self.webdriver_url,
             limits: self.limits,
-            meter: Meter::open(Channel::WebDriver.label()),
+            meter: Meter::open(Channel::WebDriver.label(), client.backlog()),
             guard: self.guard,
         };
         Ok(client.accept().streaming(chunks(Phase::Binding(Box::new(binding)))))
@@ -187,6 +187,7 @@ impl Binding {
             }
             wire::PONG => Ok(()),
             wire::CLOSE => {
+                self.meter.closed();
                 self.outbox.push_back(Step::Send(wire::encode(wire::CLOSE, &message.payload, None)));
                 self.outbox.push_back(Step::Gone);
                 Ok(())
@@ -216,6 +217,7 @@ impl Binding {
             // Its pings and its close frame are for the client as much as for us.
             self.outbox.push_back(Step::Send(wire::encode(message.opcode, &message.payload, None)));
             if message.opcode == wire::CLOSE {
+                self.meter.closed();
                 self.outbox.push_back(Step::Gone);
             }
             return;

@@ -3,16 +3,23 @@
 use std::{
     io,
     sync::{Mutex, OnceLock},
+    time::{Duration, Instant},
 };
 
 use casement_domain::{
     StoreError,
+    session::SessionEvent,
     testing::{session, session_id},
 };
 use casement_http::Permission;
+use tokio::net::TcpStream;
+use tokio_tungstenite::{WebSocketStream, tungstenite::client::IntoClientRequest as _};
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::support::{Key, Ports, TestApi};
+use super::{
+    sockets,
+    support::{Key, Ports, TestApi},
+};
 
 /// The log of all tests of this program.
 #[derive(Default)]
@@ -33,6 +40,19 @@ impl Log {
             log
         });
         String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned()
+    }
+}
+
+/// The first line that holds all of `facts`, as soon as there is one.
+async fn line(facts: &[&str]) -> String {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let log = Log::text();
+        if let Some(line) = log.lines().find(|line| facts.iter().all(|fact| line.contains(fact))) {
+            return line.to_owned();
+        }
+        assert!(Instant::now() < deadline, "no line with {facts:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -89,5 +109,44 @@ async fn a_request_is_one_line_with_its_id_and_no_secret() {
     for secret in [&*token, &*Key::Organization.text(), "jwt=", "csk_", "private"] {
         let told = log.lines().filter(|line| line.contains("casement") && line.contains(secret)).collect::<Vec<_>>();
         assert!(told.is_empty(), "{secret} in {told:?}");
+    }
+}
+
+/// A socket of the live view or of DevTools with this request id.
+async fn socket(api: &TestApi, path: &str, id: &str) -> WebSocketStream<TcpStream> {
+    let token = api.token(session_id(1), Permission::Drive);
+    let mut request = format!("ws://casement.test/{path}?jwt={token}")
+        .replace("ID", &session_id(1).to_string())
+        .into_client_request()
+        .unwrap();
+    request.headers_mut().insert("x-request-id", id.parse().unwrap());
+    tokio_tungstenite::client_async(request, api.connect().await).await.unwrap().0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_relay_names_its_request_session_and_reason() {
+    Log::text();
+    let api = sockets::api().await;
+    let session = format!("session={}", session_id(1));
+    let (reset, closed) = (socket(&api, "vm/ID/cdp", "relay-1").await, socket(&api, "vm/ID/cdp", "relay-2").await);
+    drop(reset);
+    line(&["relay ended", "request_id=relay-1", &session, "reason=\"client_gone\""]).await;
+    api.sessions.end(session_id(1), SessionEvent::IdleTimeout).await.unwrap();
+    line(&["relay ended", "request_id=relay-2", &session, "reason=\"idle_timeout\""]).await;
+    drop(closed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_that_just_goes_is_gone_and_broke_no_rule() {
+    Log::text();
+    let api = sockets::api().await;
+    for (id, reset) in [("view-1", false), ("view-2", true)] {
+        let socket = socket(&api, "live/ID/socket", id).await;
+        if reset {
+            socket.get_ref().set_zero_linger().unwrap();
+        }
+        drop(socket);
+        let line = line(&["relay ended", &format!("request_id={id}")]).await;
+        assert!(line.contains("reason=\"client_gone\""), "{line}");
     }
 }

@@ -60,7 +60,7 @@ impl Dial for Echo {
     }
 }
 
-async fn api() -> TestApi {
+pub(super) async fn api() -> TestApi {
     let mut ports = Ports { dial: Some(Echo::start().await), ..Ports::default() };
     ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
     ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
