@@ -62,6 +62,28 @@ async fn a_headless_session_that_hides_nothing_has_exact_pages_and_pictures_too(
     every_page_has_the_size_of_the_viewport(&sandbox, &mut cdp, &page).await;
 }
 
+/// The browser's own services ask right after the start, and again after a failure that they take for passing.
+#[tokio::test]
+async fn an_idle_browser_asks_for_nothing() {
+    let displays = [(true, false), (true, true), (false, false)];
+    let sandboxes = displays.map(|(headless, stealth)| {
+        let mut config = config(headless);
+        config.stealth = stealth;
+        Sandbox::start(&config)
+    });
+    for sandbox in &sandboxes {
+        assert_eq!(sandbox.ready("idle").await.state, State::Ready);
+    }
+    let watched_until = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < watched_until {
+        for (sandbox, display) in sandboxes.iter().zip(displays) {
+            let seen = sandbox.seen.lock().unwrap().clone();
+            assert!(seen.is_empty(), "headless, stealth: {display:?}: {seen:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 fn chromium_is_sandboxed(sandbox: &Sandbox, status: &Status) {
     assert!(status.chromium_argv.iter().any(|arg| arg.starts_with("--user-data-dir=")), "{:?}", status.chromium_argv);
     for pid in sandbox.processes("chromium") {
