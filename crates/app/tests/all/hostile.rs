@@ -331,8 +331,7 @@ fn b6_no_field_policy_or_name_reaches_the_browsers_command_line() -> anyhow::Res
         "executable_path": "/bin/sh", "binary": "/bin/sh", "user_data_dir": "/", "program": "/bin/sh",
         "env": { "LD_PRELOAD": "/tmp/x.so" }, "no_sandbox": true,
         "browser_policy": {
-            "AllowFileSelectionDialogs": false, "UserDataDir": "/", "DiskCacheDir": "/", "AudioSandboxEnabled": false,
-            "NetworkServiceSandboxEnabled": false, "--no-sandbox": true,
+            "AllowFileSelectionDialogs": false, "--no-sandbox": true,
         },
         "start_url": "about:blank#--no-sandbox",
     }))?;
@@ -340,8 +339,9 @@ fn b6_no_field_policy_or_name_reaches_the_browsers_command_line() -> anyhow::Res
     for session in [&plain, &evil] {
         server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     }
-    for blocked in ["RemoteDebuggingAllowed", "ExtensionInstallForcelist", "ProxySettings", "ProxyMode", "HeadlessMode"]
-    {
+    let blocked = ["RemoteDebuggingAllowed", "ExtensionInstallForcelist", "ProxySettings", "ProxyMode", "HeadlessMode"];
+    let places = ["UserDataDir", "DiskCacheDir", "AudioSandboxEnabled", "NetworkServiceSandboxEnabled"];
+    for blocked in blocked.into_iter().chain(places) {
         let refused = server.post("/browsers", &json!({ "browser_policy": { blocked: 1 } }))?.expect(400)?.json()?;
         assert_eq!(refused["details"][0]["code"], "blocked", "{refused}");
         assert!(refused["details"][0]["message"].as_str().unwrap().starts_with("browser_policy."), "{refused}");
