@@ -149,8 +149,12 @@ impl Browser {
     pub(crate) async fn resize(&self, viewport: Viewport) -> Result<(), CdpError> {
         *self.viewport.lock().unwrap_or_else(PoisonError::into_inner) = viewport;
         let mut in_front = Vec::new();
+        let mut screen_follows = false;
         for target in self.pages().await? {
             let Ok(page) = self.attach(target, BROWSER).await else { continue };
+            if !screen_follows {
+                screen_follows = self.resize_screen(&page, viewport).await;
+            }
             if let Ok(seen) = self.look(&page.session, Duration::from_secs(2)).await {
                 if !seen.hidden {
                     in_front.push((seen.focused, page.target.clone()));
@@ -166,6 +170,23 @@ impl Browser {
         }
         // New windows still open at the size of the command line: from now on each is told.
         self.cdp.call(None, "Target.setDiscoverTargets", json!({ "discover": true }), BROWSER).await.map(drop)
+    }
+
+    /// Makes what pages take for the screen as large as `viewport`; any page can be asked for all. Answers whether it was done: an
+    /// older browser cannot, and its pages have their size all the same.
+    async fn resize_screen(&self, page: &Page, viewport: Viewport) -> bool {
+        let resized = async {
+            let screens = self.cdp.call(Some(&page.session), "Emulation.getScreenInfos", json!({}), BROWSER).await?;
+            let size = json!({
+                "screenId": screens["screenInfos"][0]["id"], "width": viewport.width, "height": viewport.height,
+            });
+            self.cdp.call(Some(&page.session), "Emulation.updateScreen", size, BROWSER).await
+        };
+        let error = resized.await.err();
+        if let Some(error) = &error {
+            tracing::warn!(%error, "the screen keeps its size");
+        }
+        error.is_none()
     }
 
     async fn fit_new(&self, target: String) {

@@ -91,16 +91,17 @@ pub(crate) fn chromium_args(config: &AgentConfig) -> Vec<String> {
     args.push(format!("--user-data-dir={}", config.profile.display()));
     let (width, height) = (config.viewport.width, config.viewport.height);
     if config.headless {
-        let height = height.saturating_add(WINDOW_FRAME);
-        args.push(format!("--window-size={width},{height}"));
+        let outer = height.saturating_add(WINDOW_FRAME);
+        args.push(format!("--window-size={width},{outer}"));
+        args.push("--window-position=0,0".to_owned());
         if config.stealth {
             // The headless mode signs itself in the user agent, and an overridden user agent leaves half of the client hints
             // empty. The same browser on a display that draws nowhere says what every other one says, in every kind of script.
             args.push("--ozone-platform=headless".to_owned());
             args.push(format!("--ozone-override-screen-size={width},{height}"));
-            args.push("--window-position=0,0".to_owned());
         } else {
             args.push("--headless=new".to_owned());
+            args.push(format!("--screen-info={{{width}x{height}}}"));
         }
     } else {
         args.push("--ozone-platform=x11".to_owned());

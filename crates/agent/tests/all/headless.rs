@@ -165,6 +165,8 @@ async fn pictures_are_exact(sandbox: &Sandbox, cdp: &mut Cdp, page: &str) {
 
 async fn every_page_has_the_size_of_the_viewport(sandbox: &Sandbox, cdp: &mut Cdp, page: &str) {
     let size = "innerWidth + 'x' + innerHeight";
+    let screen = "[screenX, screenY, screen.width, screen.height, screen.availWidth, screen.availHeight].join()";
+    assert_eq!(cdp.evaluate(page, screen).await, "0,0,900,700,900,700");
     let tab = cdp.page("about:blank", false).await;
     let window = cdp.page("about:blank", true).await;
     for session in [page, &tab, &window] {
@@ -180,6 +182,8 @@ async fn every_page_has_the_size_of_the_viewport(sandbox: &Sandbox, cdp: &mut Cd
         let wanted = format!("{}x{}", viewport.width, viewport.height);
         for session in [page, &tab, &window] {
             assert_eq!(cdp.evaluate(session, size).await, json!(wanted));
+            let (width, height) = (viewport.width, viewport.height);
+            cdp.until(session, "[screen.width, screen.height].join()", &json!(format!("{width},{height}"))).await;
         }
         let later = cdp.page("about:blank", true).await;
         cdp.until(&later, size, &json!(wanted)).await;

@@ -35,7 +35,8 @@ async fn a_headless_browser_is_what_its_shape_says() -> anyhow::Result<()> {
 
     let mut page = Cdp::attach(&place.engine, id).await?;
     b6_the_command_line_is_ours(&place, id).await?;
-    assert_eq!(page.evaluate("[innerWidth, innerHeight]").await?, json!([1000, 700]));
+    let size = "[innerWidth, innerHeight, screen.width, screen.height]";
+    assert_eq!(page.evaluate(size).await?, json!([1000, 700, 1000, 700]));
     the_start_url_is_opened(&place, id, &mut page).await?;
     stealth_holds_in_pages_frames_and_workers(&mut page).await?;
     policies_are_in_force(&place, id, &mut page).await?;
@@ -46,7 +47,7 @@ async fn a_headless_browser_is_what_its_shape_says() -> anyhow::Result<()> {
 
     place.engine.set_viewport(id, Viewport { width: 640, height: 480, refresh_rate: 25 }).await?;
     let mut page = Cdp::attach(&place.engine, id).await?;
-    assert_eq!(page.evaluate("[innerWidth, innerHeight]").await?, json!([640, 480]));
+    assert_eq!(page.evaluate(size).await?, json!([640, 480, 640, 480]));
     assert_eq!(png_size(&place.engine.screenshot(id, None).await?)?, (640, 480));
     i5_a_stopped_page_or_agent_is_not_handed_out(&place, id).await?;
 
