@@ -17,7 +17,10 @@ use tokio::{
     time::Sleep,
 };
 
-use crate::error::Code;
+use crate::{
+    error::Code,
+    relay::{Backlog, Writes},
+};
 
 /// The parser's own answers are shorter.
 const LONGEST_BARE: usize = 512;
@@ -31,6 +34,7 @@ pub(crate) struct Connection {
     stream: TcpStream,
     ids: Arc<dyn IdSource>,
     refusal: Option<Refusal>,
+    writes: Writes,
     /// After an upgrade the bytes are not ours.
     upgraded: bool,
 }
@@ -48,11 +52,15 @@ struct Refusal {
 
 impl Connection {
     pub(crate) fn new(stream: TcpStream, ids: Arc<dyn IdSource>) -> Self {
-        Self { stream, ids, refusal: None, upgraded: false }
+        Self { stream, ids, refusal: None, writes: Writes::default(), upgraded: false }
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
+    }
+
+    pub(crate) fn backlog(&self) -> Backlog {
+        self.writes.backlog()
     }
 }
 
@@ -124,7 +132,10 @@ impl AsyncWrite for Connection {
                 until: Box::pin(tokio::time::sleep(DRAIN_PATIENCE)),
             });
         }
-        let Some(refusal) = &mut this.refusal else { return Pin::new(&mut this.stream).poll_write(cx, bytes) };
+        let Some(refusal) = &mut this.refusal else {
+            let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
+            return this.writes.watch(written, cx);
+        };
         ready!(refusal.poll_send(&mut this.stream, cx))?;
         let stands_for = refusal.stands_for;
         this.refusal = None;

@@ -82,7 +82,10 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
             .h1_allow_half_closed(false)
             .graceful_shutdown_signal(move || stopped.clone().cancelled_owned())
             .local_addr(local)
-            .on_connect_ext(|connection: &Connection, extensions| relay::on_connect(connection.stream(), extensions))
+            .on_connect_ext(|connection: &Connection, extensions| {
+                extensions.insert(connection.backlog());
+                relay::on_connect(connection.stream(), extensions);
+            })
             .h1(map_config(app.into_factory().map_err(|error| error.error_response()), |()| AppConfig::default()));
         let ids = api.services.ids.clone();
         let accept = move |stream: TcpStream| {

@@ -13,12 +13,10 @@ use super::{
     input::{self, FromPage, LONGEST_TEXT},
     screencast::Screencast,
 };
-use crate::relay::{BadHandshake, ClientHandshake, CloseReason, Dial, EndSignal, Meter};
+use crate::relay::{BadHandshake, ClientHandshake, CloseReason, Dial, EndSignal, Meter, STALL};
 
 /// The longest message of a page: the longest text, every byte of it escaped for JSON.
 const LONGEST_MESSAGE: usize = 2 * LONGEST_TEXT + 1024;
-/// How long a page may leave what it is sent lying.
-const STALL: Duration = Duration::from_secs(30);
 /// How often changes of the tab list go out at most.
 const NEWS_EVERY: Duration = Duration::from_millis(150);
 /// How long the session's own reason may take after the browser's connection ended.

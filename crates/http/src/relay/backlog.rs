@@ -2,9 +2,17 @@
 
 use std::{
     cell::Cell,
+    future::Future as _,
+    io,
+    pin::Pin,
     rc::Rc,
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
+
+use tokio::time::{Sleep, sleep};
+
+use super::socket::CUT_AFTER;
 
 /// Since when the kernel has taken nothing more for a client. The connection notes it, and whoever sends over the
 /// connection learns from it why it ended; clones are of the same connection.
@@ -27,5 +35,41 @@ impl Backlog {
     /// For how long nothing was taken; zero while nothing waits.
     pub(crate) fn stuck_for(&self) -> Duration {
         self.0.get().map(|since| since.elapsed()).unwrap_or_default()
+    }
+}
+
+/// Watches the writes of one connection, and ends it when it is stuck.
+#[derive(Default)]
+pub(crate) struct Writes {
+    backlog: Backlog,
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl Writes {
+    pub(crate) fn backlog(&self) -> Backlog {
+        self.backlog.clone()
+    }
+
+    /// Passes the outcome of a write on.
+    ///
+    /// # Errors
+    /// `TimedOut`, once nothing was taken for [`CUT_AFTER`].
+    pub(crate) fn watch(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Ok(_)) => {
+                self.backlog.moved();
+                self.patience = None;
+            }
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => {
+                self.backlog.stuck();
+                let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(CUT_AFTER)));
+                if patience.as_mut().poll(cx).is_ready() {
+                    let slow = io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing");
+                    return Poll::Ready(Err(slow));
+                }
+            }
+        }
+        written
     }
 }

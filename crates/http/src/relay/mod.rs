@@ -19,11 +19,6 @@ use actix_web::{HttpResponse, web};
 use async_trait::async_trait;
 use tokio::net::TcpStream;
 
-pub(crate) use self::{
-    body::{Ending, Leftovers, RelayBody},
-    handshake::with_upstream,
-    meter::Meter,
-};
 pub use self::{
     backlog::Backlog,
     close::{CloseReason, EndSender, EndSignal, end_signal},
@@ -31,6 +26,13 @@ pub use self::{
     hangup::Delivered,
     socket::on_connect,
     wire::{FrameTracker, TooLong},
+};
+pub(crate) use self::{
+    backlog::Writes,
+    body::{Ending, Leftovers, RelayBody},
+    handshake::with_upstream,
+    meter::Meter,
+    socket::STALL,
 };
 
 /// The `Host` that Chromium's DevTools endpoint accepts.
@@ -128,7 +130,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { client_message: 100 * 1024 * 1024, stall: Duration::from_secs(30), crash_grace: Duration::from_secs(1) }
+        Self { client_message: 100 * 1024 * 1024, stall: STALL, crash_grace: Duration::from_secs(1) }
     }
 }
 

@@ -12,8 +12,12 @@ use casement_domain::{
     testing::{session, session_id},
 };
 use casement_http::Permission;
+use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::net::TcpStream;
-use tokio_tungstenite::{WebSocketStream, tungstenite::client::IntoClientRequest as _};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, client::IntoClientRequest as _},
+};
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::{
@@ -148,5 +152,38 @@ async fn a_viewer_that_just_goes_is_gone_and_broke_no_rule() {
         drop(socket);
         let line = line(&["relay ended", &format!("request_id={id}")]).await;
         assert!(line.contains("reason=\"client_gone\""), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_takes_nothing_is_cut_as_a_slow_reader() {
+    Log::text();
+    let api = sockets::api().await;
+    let mut socket = socket(&api, "vm/ID/cdp", "slow-1").await;
+    // The browser sends everything back, and nobody takes it.
+    let sending = tokio::spawn(async move { while socket.send(Message::text("x".repeat(60_000))).await.is_ok() {} });
+    let line = line(&["relay ended", "request_id=slow-1"]).await;
+    assert!(line.contains("reason=\"slow_reader\""), "{line}");
+    sending.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_slowly_is_no_slow_reader() {
+    Log::text();
+    let api = sockets::api().await;
+    let mut socket = socket(&api, "vm/ID/cdp", "steady-1").await;
+    let begun = Instant::now();
+    let (mut sink, mut stream) = futures_util::StreamExt::split(&mut socket);
+    let sending = async { while sink.send(Message::text("x".repeat(60_000))).await.is_ok() {} };
+    // A megabyte in a second, for longer than anybody may stall.
+    let reading = async {
+        while begun.elapsed() < Duration::from_secs(12) {
+            stream.next().await.unwrap().unwrap();
+            tokio::time::sleep(Duration::from_millis(60)).await;
+        }
+    };
+    tokio::select! {
+        () = sending => panic!("cut after {:?}", begun.elapsed()),
+        () = reading => {}
     }
 }
