@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::cgroup::Controllers;
 use crate::error::{EndError, HostError, ListError, StartError, Step, StepError};
 use crate::program;
-use crate::record::Record;
+use crate::record::{MemoryLimit, Record};
 use crate::sandbox::Sandbox;
 use crate::spec::{Spec, valid_id};
 
@@ -99,6 +99,12 @@ impl Host {
         });
         let lost = || Err(std::io::Error::other("the runtime is going down")).step("start", &self.config().root);
         wanted.await.unwrap_or_else(|_| Ok(lost()?))
+    }
+
+    /// What will hold the memory of a sandbox down that is started here.
+    #[must_use]
+    pub fn memory_limit(&self) -> MemoryLimit {
+        self.controllers().memory()
     }
 
     /// Every sandbox below the root whose start was completed, alive or not, in no order.

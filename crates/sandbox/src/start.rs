@@ -95,7 +95,7 @@ impl Host {
             host_uid,
             started_ms: record::now_ms(),
             sockets: spec.sockets,
-            memory: self.controllers().memory(),
+            memory: self.memory_limit(),
             cgroups: self.controllers().plan(&format!("{}{}", self.group_prefix(), spec.id)),
             processes: None,
         };

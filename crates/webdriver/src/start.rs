@@ -9,7 +9,7 @@ use casement_agent::client::{AgentClient, ClientError};
 use casement_agent::protocol::{AgentConfig, CONFIG_PATH, State, Status, Viewport};
 use casement_domain::browser::{EngineError, EngineFault, Launch, Started};
 use casement_domain::ids::BrowserId;
-use casement_sandbox::{File, Sandbox, Spec};
+use casement_sandbox::{File, MemoryLimit, Sandbox, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::egress;
@@ -180,8 +180,8 @@ impl Engine {
             chromedriver: config.chromedriver.clone(),
             xvfb: config.xvfb.clone(),
             idle_end_seconds: u64::from(launch.abandoned_after_seconds),
-            // Where the kernel limits it too, this ends the browser with a word instead of killing a page of it.
-            memory_limit_bytes: Some(config.memory_bytes),
+            // Looking costs a little all the time: where the kernel limits the memory, and tells us when it is full, nobody does.
+            memory_limit_bytes: (self.0.host.memory_limit() == MemoryLimit::None).then_some(config.memory_bytes),
             ..AgentConfig::new(nonce, shape.headless, viewport)
         }
     }

@@ -1,13 +1,15 @@
 //! Browsers that end by themselves.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use anyhow::Context;
+use casement_agent::protocol::CONFIG_PATH;
 use casement_domain::browser::{BrowserEngine, HandOut};
 use casement_webdriver::{EngineEvent, What, Why};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::cdp::Cdp;
-use super::support::{Place, headless, next};
+use super::support::{Place, headless, next, processes};
 
 /// Takes memory in steps, so that whoever watches has a chance to see it.
 const SLOWLY: &str = "globalThis.held = []; setInterval(() => held.push(new Uint8Array(16 << 20).fill(7)), 40)";
@@ -33,4 +35,39 @@ async fn g1_a_page_that_takes_all_memory_ends_its_own_browser_alone() -> anyhow:
     place.engine.hand_out(other, HandOut::default()).await?;
     assert!(events.try_recv().is_err(), "each end is told once");
     Ok(())
+}
+
+/// Where the kernel limits the memory it tells when that is full; looking at it all the time would cost every idle session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_of_an_idle_browser_sleeps_unless_it_alone_watches_the_memory() -> anyhow::Result<()> {
+    let place = Place::new().await?;
+    let id = place.start(headless()).await?;
+    let record: Value = serde_json::from_slice(&std::fs::read(place.sandbox(id).join("state.json"))?)?;
+    let agents = processes(&place.engine, id, |line| line.starts_with("/run/casement/program agent")).await?;
+    let agent = *agents.last().context("an agent runs")?;
+    let told: Value = serde_json::from_slice(&std::fs::read(format!("/proc/{agent}/root{CONFIG_PATH}"))?)?;
+    let watches = record["memory"] == "None";
+    assert_eq!(told["memory_limit_bytes"].is_u64(), watches, "{record} {told}");
+
+    let until = Instant::now() + Duration::from_secs(4);
+    let before = wakes(agent)?;
+    while Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        // A start that has just ended is still tidied up, and a heartbeat is due every ten seconds.
+        let woken = wakes(agent)? - before;
+        assert!(watches || woken <= 10, "the agent of an idle browser woke {woken} times");
+    }
+    eprintln!("the agent woke {} times in four seconds", wakes(agent)? - before);
+    Ok(())
+}
+
+/// How often a process has been given the processor after it had waited for something, all of its threads together.
+fn wakes(pid: i32) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = std::fs::read_to_string(thread?.path().join("status"))?;
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        sum += count.context("a count")?.trim().parse::<u64>()?;
+    }
+    Ok(sum)
 }
