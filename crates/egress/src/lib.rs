@@ -33,7 +33,7 @@ mod upstream;
 mod watched;
 
 pub use limits::Limits;
-pub use resolver::{Resolver, SystemResolver};
+pub use resolver::{LookupPlace, Resolver, SystemResolver};
 pub use rules::{Allow, BadAllow, Rules, Verdict};
 pub use session::{Egress, EgressHandle};
 pub use stats::Stats;

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Connections from inside at one time; further ones wait in the socket's queue.
     pub connections: usize,
-    /// Names being looked up at one time.
+    /// Names being looked up at one time; a lookup that was given up counts until it really ends.
     pub lookups: usize,
     /// Addresses of one name that are looked at.
     pub addresses: usize,
@@ -30,7 +30,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 512,
+            connections: 128,
             lookups: 16,
             addresses: 16,
             head_bytes: 64 * 1024,

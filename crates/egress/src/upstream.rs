@@ -16,7 +16,7 @@ use url::Host;
 
 use crate::{
     limits::Limits,
-    resolver::Resolver,
+    resolver::{LookupPlace, Resolver},
     rules::{Rules, Verdict},
     target::Target,
 };
@@ -29,7 +29,7 @@ pub(crate) struct Upstream {
     rules: Rules,
     resolver: Arc<dyn Resolver>,
     limits: Limits,
-    lookups: Semaphore,
+    lookups: Arc<Semaphore>,
 }
 
 /// Why there is nothing to dial. It says nothing that the session must not know.
@@ -43,7 +43,7 @@ pub(crate) enum NoWay {
 
 impl Upstream {
     pub(crate) fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits) -> Self {
-        Self { rules, resolver, lookups: Semaphore::new(limits.lookups), limits }
+        Self { rules, resolver, lookups: Arc::new(Semaphore::new(limits.lookups)), limits }
     }
 
     /// The addresses of `target` that may be dialled, in the resolver's order; at least one. Asks the resolver once, and
@@ -94,8 +94,8 @@ impl Upstream {
 
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, NoWay> {
         let lookup = async {
-            let _slot = self.lookups.acquire().await.map_err(io::Error::other)?;
-            self.resolver.resolve(name).await
+            let permit = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
+            self.resolver.resolve(name, LookupPlace::new(permit)).await
         };
         match timeout(self.limits.lookup_timeout, lookup).await {
             Ok(Ok(found)) => Ok(found),

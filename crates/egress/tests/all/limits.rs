@@ -1,8 +1,16 @@
 //! No session takes more than its share.
 
-use std::time::Duration;
+use std::{
+    io,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
-use casement_egress::Limits;
+use casement_egress::{Egress, Limits, LookupPlace, Resolver};
 use tokio::time::{Instant, timeout};
 
 use super::support::{Client, LONG, Origin, Session, until};
@@ -63,7 +71,7 @@ async fn a_lookup_that_hangs_is_given_up() {
     struct Hanging;
     #[async_trait::async_trait]
     impl casement_egress::Resolver for Hanging {
-        async fn resolve(&self, _: &str) -> std::io::Result<Vec<std::net::IpAddr>> {
+        async fn resolve(&self, _: &str, _: casement_egress::LookupPlace) -> std::io::Result<Vec<std::net::IpAddr>> {
             std::future::pending().await
         }
     }
@@ -75,4 +83,47 @@ async fn a_lookup_that_hangs_is_given_up() {
     let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
     let mut client = Client { stream: tokio::io::BufReader::new(stream) };
     assert_eq!(client.get("http://slow.example/").await.status, 502);
+}
+
+/// Its lookups go on after whoever asked has given up, as those of the operating system do.
+#[derive(Clone, Default)]
+struct Stubborn {
+    begun: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
+    release: Arc<tokio::sync::Notify>,
+}
+
+#[async_trait::async_trait]
+impl Resolver for Stubborn {
+    async fn resolve(&self, _: &str, place: LookupPlace) -> io::Result<Vec<IpAddr>> {
+        self.begun.fetch_add(1, SeqCst);
+        let names = self.clone();
+        let lookup = tokio::spawn(async move {
+            names.release.notified().await;
+            drop(place);
+            names.ended.fetch_add(1, SeqCst);
+        });
+        lookup.await.map_err(io::Error::other)?;
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+#[tokio::test]
+async fn a_lookup_that_was_given_up_counts_until_it_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("egress");
+    let limits = Limits { lookups: 1, lookup_timeout: Duration::from_millis(100), ..Limits::default() };
+    let names = Stubborn::default();
+    let egress = Egress::new(Default::default(), Arc::new(names.clone()), limits);
+    let _handle = egress.serve("s1".to_owned(), tokio::net::UnixListener::bind(&path).unwrap());
+    let ask = async || {
+        let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+        let status = Client { stream: tokio::io::BufReader::new(stream) }.get("http://slow.example/").await.status;
+        (status, names.begun.load(SeqCst))
+    };
+    assert_eq!(ask().await, (502, 1));
+    assert_eq!(ask().await, (502, 1), "no second lookup begins beside the first");
+    names.release.notify_one();
+    until("the place is free again", || names.ended.load(SeqCst) == 1).await;
+    assert_eq!(ask().await, (502, 2));
 }
