@@ -64,7 +64,7 @@ async fn a_headless_session_that_hides_nothing_has_exact_pages_and_pictures_too(
 
 /// The browser's own services ask right after the start, and again after a failure that they take for passing.
 #[tokio::test]
-async fn an_idle_browser_asks_for_nothing() {
+async fn an_idle_browser_asks_for_nothing_and_a_form_is_told_to_nobody() {
     let displays = [(true, false), (true, true), (false, false)];
     let sandboxes = displays.map(|(headless, stealth)| {
         let mut config = config(headless);
@@ -81,6 +81,16 @@ async fn an_idle_browser_asks_for_nothing() {
             assert!(seen.is_empty(), "headless, stealth: {display:?}: {seen:?}");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for sandbox in &sandboxes {
+        sandbox.client().await.handout(Some("http://form.test/".to_owned()), None, None).await.unwrap();
+    }
+    // What must not come has no moment at which it has not come: without the switch it came after 30 ms.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for sandbox in &sandboxes {
+        let seen = sandbox.seen.lock().unwrap().clone();
+        assert!(seen.iter().all(|address| address.starts_with("http://form.test/")), "{seen:?}");
+        assert_eq!(seen.first().map(String::as_str), Some("http://form.test/"));
     }
 }
 

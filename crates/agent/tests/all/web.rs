@@ -48,6 +48,9 @@ const COLOURED: &str = "<!doctype html><title>coloured</title><style>html,body{m
     <div style='width:100px;height:100px;background:rgb(255,0,0)'></div>\
     <div style='height:5000px;background:rgb(0,0,255)'></div>";
 
+const FORM: &str = "<!doctype html><title>form</title><form method=post><input name=user autocomplete=username>\
+    <input name=mail type=email><input name=word type=password><button>in</button></form>";
+
 /// The requests that came out of the sandbox, by address.
 pub(crate) type Seen = Arc<Mutex<Vec<String>>>;
 
@@ -81,6 +84,7 @@ async fn answer(stream: UnixStream, log: Seen) -> std::io::Result<()> {
             "http://localhost/empty" => ("200 OK", "text/html", String::new()),
             "http://localhost/service.js" => ("200 OK", "text/javascript", SERVICE.to_owned()),
             "http://localhost/headers" => ("200 OK", "text/plain", head.clone()),
+            "http://form.test/" => ("200 OK", "text/html", FORM.to_owned()),
             "http://page.test/" => ("200 OK", "text/html", COLOURED.to_owned()),
             _ => ("403 Forbidden", "text/plain", "refused".to_owned()),
         };
