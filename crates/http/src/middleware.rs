@@ -20,6 +20,7 @@ use tracing::Instrument as _;
 
 use crate::{
     error::{ApiError, Code},
+    plain_errors::Answering,
     state::Api,
 };
 
@@ -50,12 +51,15 @@ pub(crate) async fn outermost(
     };
     let asked = Asked::read(&request, api.services.ids.as_ref());
     let span = tracing::info_span!("request", request_id = %asked.id, session = tracing::field::Empty);
+    let answering = request.conn_data::<Answering>().cloned().unwrap_or_default();
+    answering.set(true);
     async move {
         without_slash(&mut request);
         let answered = match admit(&api, &request) {
             Ok(()) => AssertUnwindSafe(next.call(request)).catch_unwind().await,
             Err(refusal) => Ok(Ok(request.error_response(refusal))),
         };
+        answering.set(false);
         match answered {
             Ok(Ok(response)) => Ok(asked.finish(response)),
             Ok(Err(error)) => Err(asked.lost(error)),

@@ -1,10 +1,14 @@
 //! What the protocol's parser refuses by itself (a head that is no HTTP, too long or too slow) never becomes a request,
-//! so it is answered below all of our code, without a body. Here such an answer gets the body that all errors have.
+//! so it is answered below all of our code, without a body. Here such an answer gets the body that all errors have. And
+//! what it refuses of a body while the handler still works (its chunks are none) it does not answer at all: it lets go of
+//! the connection. Here such a request gets an answer.
 
 use std::{
-    future::Future as _,
+    cell::Cell,
+    future::{Future as _, poll_fn},
     io,
     pin::Pin,
+    rc::Rc,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -12,8 +16,10 @@ use std::{
 
 use actix_web::rt::net::TcpStream;
 use casement_domain::IdSource;
+use rustix::io::fcntl_dupfd_cloexec;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    runtime::Handle,
     time::Sleep,
 };
 
@@ -29,12 +35,25 @@ const LONGEST_BARE: usize = 512;
 const MOST_DRAINED: usize = 4 * 1024 * 1024;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Whether a handler is at work on a request of the connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answering(Rc<Cell<bool>>);
+
+impl Answering {
+    pub(crate) fn set(&self, at_work: bool) {
+        self.0.set(at_work);
+    }
+}
+
 /// A client's connection.
 pub(crate) struct Connection {
     stream: TcpStream,
     ids: Arc<dyn IdSource>,
     refusal: Option<Refusal>,
     writes: Writes,
+    answering: Answering,
+    /// It ended its side, or broke.
+    client_gone: bool,
     /// After an upgrade the bytes are not ours.
     upgraded: bool,
 }
@@ -52,15 +71,58 @@ struct Refusal {
 
 impl Connection {
     pub(crate) fn new(stream: TcpStream, ids: Arc<dyn IdSource>) -> Self {
-        Self { stream, ids, refusal: None, writes: Writes::default(), upgraded: false }
+        Self {
+            stream,
+            ids,
+            refusal: None,
+            writes: Writes::default(),
+            answering: Answering::default(),
+            client_gone: false,
+            upgraded: false,
+        }
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
+    pub(crate) fn answering(&self) -> Answering {
+        self.answering.clone()
+    }
+
+    fn refusal(&self, code: Code, message: &str, stands_for: usize) -> Refusal {
+        Refusal {
+            left: answer(code, message, self.ids.as_ref()),
+            stands_for,
+            drained: 0,
+            until: Box::pin(tokio::time::sleep(DRAIN_PATIENCE)),
+        }
+    }
+
+    /// With a handler at work and the client still there, only the parser ends a connection.
+    fn owes_answer(&self) -> bool {
+        self.answering.0.get() && !self.client_gone
+    }
+
     pub(crate) fn backlog(&self) -> Backlog {
         self.writes.backlog()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.owes_answer() {
+            return;
+        }
+        // The descriptor itself goes with its owner.
+        let kept = fcntl_dupfd_cloexec(&self.stream, 0).map(std::net::TcpStream::from);
+        let (Ok(runtime), Ok(Ok(mut stream))) = (Handle::try_current(), kept.map(TcpStream::from_std)) else { return };
+        let mut refusal = self.refusal(Code::BadRequest, "what follows the head of the request is no HTTP", 0);
+        runtime.spawn(async move {
+            if let Err(error) = poll_fn(|cx| refusal.poll_send(&mut stream, cx)).await {
+                tracing::debug!(%error, "a client did not take why it was refused");
+            }
+        });
     }
 }
 
@@ -81,6 +143,13 @@ fn bare(answer: &[u8]) -> Option<(Code, &'static str)> {
         b"500" => Some((Code::Internal, "internal error")),
         _ => None,
     }
+}
+
+/// How much of `bytes` is ours: the parser may put its own answer behind ours to the same request.
+fn without_bare_end(bytes: &[u8]) -> usize {
+    let from = bytes.len().saturating_sub(LONGEST_BARE);
+    let begins = bytes[from..].windows(9).rposition(|window| window == b"HTTP/1.1 ").map(|at| from + at);
+    begins.filter(|at| *at > 0 && bare(&bytes[*at..]).is_some()).unwrap_or(bytes.len())
 }
 
 fn answer(code: Code, message: &str, ids: &dyn IdSource) -> Vec<u8> {
@@ -125,16 +194,16 @@ impl AsyncWrite for Connection {
         let this = self.get_mut();
         if !this.upgraded && this.refusal.is_none() && bytes.starts_with(b"HTTP/1.1 ") {
             this.upgraded = bytes.starts_with(b"HTTP/1.1 101");
-            this.refusal = bare(bytes).map(|(code, message)| Refusal {
-                left: answer(code, message, this.ids.as_ref()),
-                stands_for: bytes.len(),
-                drained: 0,
-                until: Box::pin(tokio::time::sleep(DRAIN_PATIENCE)),
-            });
+            if let Some((code, message)) = bare(bytes) {
+                this.refusal = Some(this.refusal(code, message, bytes.len()));
+            }
         }
         let Some(refusal) = &mut this.refusal else {
-            let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
-            return this.writes.watch(written, cx);
+            let wanted = if this.upgraded { bytes.len() } else { without_bare_end(bytes) };
+            let written = Pin::new(&mut this.stream).poll_write(cx, &bytes[..wanted]);
+            let written = ready!(this.writes.watch(written, cx));
+            this.client_gone |= written.is_err();
+            return Poll::Ready(written.map(|count| if count == wanted { bytes.len() } else { count }));
         };
         ready!(refusal.poll_send(&mut this.stream, cx))?;
         let stands_for = refusal.stands_for;
@@ -147,19 +216,38 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+        let this = self.get_mut();
+        if this.owes_answer() {
+            // It is given when the connection is let go of, which is next.
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut this.stream).poll_shutdown(cx)
     }
 }
 
 impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(cx, buffer)
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let read = ready!(Pin::new(&mut this.stream).poll_read(cx, buffer));
+        this.client_gone |= read.is_err() || buffer.filled().len() == before;
+        Poll::Ready(read)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_parsers_answer_behind_ours_is_left_out() {
+        let ours = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\n{}";
+        let bare = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        assert_eq!(without_bare_end(&[&ours[..], bare].concat()), ours.len());
+        assert_eq!(without_bare_end(ours), ours.len());
+        assert_eq!(without_bare_end(&[&ours[..], ours].concat()), 2 * ours.len());
+        assert_eq!(without_bare_end(b""), 0);
+    }
 
     #[test]
     fn only_the_parsers_own_answers_are_replaced() {

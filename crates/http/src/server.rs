@@ -84,6 +84,7 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
             .local_addr(local)
             .on_connect_ext(|connection: &Connection, extensions| {
                 extensions.insert(connection.backlog());
+                extensions.insert(connection.answering());
                 relay::on_connect(connection.stream(), extensions);
             })
             .h1(map_config(app.into_factory().map_err(|error| error.error_response()), |()| AppConfig::default()));

@@ -1,8 +1,11 @@
 //! Input that nobody sends by mistake. Each is refused with the field it is about, and no port is touched.
 
+use std::time::Duration;
+
 use casement_domain::page::Listed;
 use pretty_assertions::assert_eq;
 use serde_json::{Map, Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::support::{Key, Ports, TestApi, request};
 
@@ -308,4 +311,32 @@ async fn one_answer_names_every_refused_field() {
     assert_eq!((&changed[..1], &changed[1..]), (&[timeout][..], &ours[..]));
     let session = api.patch("/browsers/x", json!({ "profile": {}, "viewport": { "width": 1 } })).await.details();
     assert_eq!(session, ["required: viewport.height: is required", "required: profile: needs an id or a name"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_that_are_none_are_answered_whether_or_not_a_handler_is_at_work() {
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    for keys_take in [Duration::ZERO, Duration::from_millis(300)] {
+        let api = TestApi::start(Ports { keys_take, ..Ports::default() });
+        for body in ["zz\r\n", "2\r\n{}\r\nzz\r\n{}\r\n0\r\n\r\n", "-1\r\n{}\r\n"] {
+            let lines = [key.as_str(), "Transfer-Encoding: chunked", "Content-Type: application/json"];
+            let mut raw = request("POST", "/browser_pools", &lines, "");
+            raw.extend_from_slice(body.as_bytes());
+            let reply = api.raw(raw).await;
+            assert_eq!((reply.status, &*reply.code()), (400, "bad_request"), "{body:?} {keys_take:?}");
+            assert_eq!(reply.header("x-request-id").map(str::len), Some(26));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_hangs_up_during_a_request_gets_no_answer() {
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let api = TestApi::start(Ports { keys_take: Duration::from_secs(60), ..Ports::default() });
+    let mut stream = api.connect().await;
+    stream.write_all(&request("POST", "/browser_pools", &[&key], "{}")).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut all = Vec::new();
+    tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut all)).await.expect("an end").unwrap();
+    assert_eq!(all, b"");
 }

@@ -4,11 +4,12 @@ use std::{fmt, net::TcpListener, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use casement_domain::{
-    ApiKeyId, BrowserId, ProjectId, SessionId, UserId,
+    ApiKeyId, BrowserId, OrganizationId, ProjectId, SessionId, StoreError, UserId,
     access::Access,
-    api_key::{ApiKey, ApiKeys, KeySecret, KeyWithHash, MockApiKeyRepository},
+    api_key::{ApiKey, ApiKeyRepository, ApiKeys, KeySecret, KeyWithHash, MockApiKeyRepository},
     browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
     name::LabelName,
+    page::{Listed, Page},
     pool::{Leases, MockPoolRepository, MockTurns, MockWaitingLine, PoolDeps, Pools},
     project::{MockProjectRepository, Project},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
@@ -20,6 +21,7 @@ use casement_http::{
     serve,
 };
 use serde_json::Value;
+use time::OffsetDateTime;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -41,6 +43,8 @@ pub(super) struct Ports {
     pub(super) turns: MockTurns,
     pub(super) wake: MockPoolWake,
     pub(super) keys: Option<MockApiKeyRepository>,
+    /// How long the store of keys takes.
+    pub(super) keys_take: Duration,
     pub(super) projects: Option<MockProjectRepository>,
     pub(super) not_ready: Option<String>,
     pub(super) public_url: Option<String>,
@@ -109,6 +113,34 @@ fn keys() -> MockApiKeyRepository {
         Ok(known.into_iter().find(|key| key.id() == id).map(Key::stored))
     });
     keys
+}
+
+/// A store that is as far away as a real one.
+struct Slowly {
+    keys: MockApiKeyRepository,
+    takes: Duration,
+}
+
+#[async_trait]
+impl ApiKeyRepository for Slowly {
+    async fn insert(&self, key: &ApiKey) -> Result<(), StoreError> {
+        self.keys.insert(key).await
+    }
+
+    async fn find(&self, id: ApiKeyId) -> Result<Option<KeyWithHash>, StoreError> {
+        if !self.takes.is_zero() {
+            tokio::time::sleep(self.takes).await;
+        }
+        self.keys.find(id).await
+    }
+
+    async fn list(&self, organization: OrganizationId, page: Page) -> Result<Listed<ApiKey>, StoreError> {
+        self.keys.list(organization, page).await
+    }
+
+    async fn delete(&self, organization: OrganizationId, id: ApiKeyId, at: OffsetDateTime) -> Result<bool, StoreError> {
+        self.keys.delete(organization, id, at).await
+    }
 }
 
 fn projects() -> MockProjectRepository {
@@ -191,7 +223,7 @@ impl TestApi {
         let tokens = SessionTokens::new(&TOKEN_KEY);
         let services = Services {
             api_keys: ApiKeys::new(
-                Arc::new(ports.keys.unwrap_or_else(keys)),
+                Arc::new(Slowly { keys: ports.keys.unwrap_or_else(keys), takes: ports.keys_take }),
                 clock.clone(),
                 ids.clone(),
                 Arc::new(CountingIds::default()),
