@@ -5,13 +5,12 @@ use std::time::Duration;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{self, Message, protocol::WebSocketConfig},
 };
 
-use crate::relay::{CDP_HOST, Channel, Dial, DialError, adopt};
+use crate::relay::{CDP_HOST, Channel, Dial, DialError, Upstream};
 
 /// The longest message from the browser that is taken, in bytes; a frame of the largest size has a tenth of it.
 const LONGEST_MESSAGE: usize = 32 * 1024 * 1024;
@@ -36,7 +35,7 @@ pub enum ConnectError {
 
 /// Numbers commands and reads what comes back.
 pub(super) struct Cdp {
-    socket: WebSocketStream<TcpStream>,
+    socket: WebSocketStream<Upstream>,
     last: u64,
 }
 
@@ -61,7 +60,7 @@ impl Cdp {
 
     async fn shake(dial: &dyn Dial) -> Result<Self, ConnectError> {
         let path = dial.cdp_path().await?;
-        let stream = adopt(dial.dial(Channel::Cdp).await?)?;
+        let stream = Upstream::adopt(dial.dial(Channel::Cdp).await?)?;
         let config =
             WebSocketConfig::default().max_message_size(Some(LONGEST_MESSAGE)).max_frame_size(Some(LONGEST_MESSAGE));
         let (socket, _) = client_async_with_config(format!("ws://{CDP_HOST}{path}"), stream, Some(config))

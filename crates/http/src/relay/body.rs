@@ -12,10 +12,10 @@ use std::{
 use actix_web::web;
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
-use tokio::{io::AsyncWrite, net::TcpStream, time::Sleep};
+use tokio::{io::AsyncWrite, time::Sleep};
 use tokio_util::io::poll_read_buf;
 
-use super::{CloseReason, FrameTracker, Limits, Meter};
+use super::{CloseReason, FrameTracker, Limits, Meter, Upstream};
 
 /// Read from the upstream at once; with actix's own buffers this bounds what a relay holds.
 const CHUNK: usize = 32 * 1024;
@@ -47,7 +47,7 @@ enum State {
 /// client.
 pub(crate) struct RelayBody {
     payload: web::Payload,
-    upstream: TcpStream,
+    upstream: Upstream,
     to_upstream: Bytes,
     buffer: BytesMut,
     from_client: FrameTracker,
@@ -71,7 +71,7 @@ enum Pumped {
 impl RelayBody {
     pub(crate) fn new(
         payload: web::Payload,
-        upstream: TcpStream,
+        upstream: Upstream,
         leftovers: Leftovers,
         ending: Ending,
         limits: Limits,

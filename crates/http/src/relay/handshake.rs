@@ -11,13 +11,10 @@ use actix_web::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{Bytes, BytesMut};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 
-use super::{Backlog, RelayError};
+use super::{Backlog, RelayError, Upstream};
 
 /// How long the upstream may take for its answer.
 const UPSTREAM_PATIENCE: Duration = Duration::from_secs(10);
@@ -95,14 +92,14 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
 
 /// Our own handshake with the upstream; nothing of the client's request goes into it. Answers what the upstream sent
 /// after its head, which is the beginning of the first frame.
-pub(crate) async fn with_upstream(upstream: &mut TcpStream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
+pub(crate) async fn with_upstream(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
     if !path.starts_with('/') || !path.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(RelayError::Path);
     }
     tokio::time::timeout(UPSTREAM_PATIENCE, shake(upstream, host, path)).await.map_err(|_| RelayError::Timeout)?
 }
 
-async fn shake(upstream: &mut TcpStream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
+async fn shake(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
     let key = generate_key();
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\

@@ -11,13 +11,13 @@ mod handshake;
 mod hangup;
 mod meter;
 mod socket;
+mod upstream;
 pub(crate) mod wire;
 
 use std::{any::Any, time::Duration};
 
 use actix_web::{HttpResponse, web};
 use async_trait::async_trait;
-use tokio::net::TcpStream;
 
 pub use self::{
     backlog::Backlog,
@@ -33,6 +33,7 @@ pub(crate) use self::{
     handshake::with_upstream,
     meter::Meter,
     socket::STALL,
+    upstream::Upstream,
 };
 
 /// The `Host` that Chromium's DevTools endpoint accepts.
@@ -160,7 +161,7 @@ impl Relay {
         payload: web::Payload,
         upstream: std::net::TcpStream,
     ) -> Result<HttpResponse, RelayError> {
-        let mut upstream = adopt(upstream)?;
+        let mut upstream = Upstream::adopt(upstream)?;
         let host = match self.channel {
             Channel::Cdp => CDP_HOST,
             Channel::WebDriver => WEBDRIVER_HOST,
@@ -172,12 +173,4 @@ impl Relay {
         let body = RelayBody::new(payload, upstream, leftovers, ending, self.limits, meter, self.guard);
         Ok(client.accept().streaming(body))
     }
-}
-
-/// The dialled stream, made ready for this thread's runtime.
-pub(crate) fn adopt(stream: std::net::TcpStream) -> std::io::Result<TcpStream> {
-    stream.set_nonblocking(true)?;
-    // Frames are written as they come; waiting to fill a segment would only add to every round trip.
-    stream.set_nodelay(true)?;
-    TcpStream::from_std(stream)
 }

@@ -8,10 +8,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _, stream};
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use url::Url;
 
@@ -21,7 +18,7 @@ use super::{
 };
 use crate::relay::{
     Channel, ClientHandshake, CloseReason, EndSignal, Ending, Leftovers, Limits, Meter, RelayBody, RelayError,
-    WEBDRIVER_HOST, adopt, wire, with_upstream,
+    Upstream, WEBDRIVER_HOST, wire, with_upstream,
 };
 
 /// The longest message before the session is bound.
@@ -54,7 +51,7 @@ impl BidiRelay {
         payload: web::Payload,
         upstream: std::net::TcpStream,
     ) -> Result<HttpResponse, RelayError> {
-        let mut upstream = adopt(upstream)?;
+        let mut upstream = Upstream::adopt(upstream)?;
         let from_upstream = with_upstream(&mut upstream, WEBDRIVER_HOST, "/session").await?;
         let binding = Binding {
             payload,
@@ -113,7 +110,7 @@ enum Step {
 
 struct Binding {
     payload: web::Payload,
-    upstream: TcpStream,
+    upstream: Upstream,
     ending: Ending,
     patience: Pin<Box<tokio::time::Sleep>>,
     client: Messages,

@@ -17,7 +17,7 @@ use super::{
     capabilities::{self, BadCapabilities, Bidi},
     public_url::{self, WebDriverSessionId},
 };
-use crate::relay::{WEBDRIVER_HOST, adopt};
+use crate::relay::{Upstream, WEBDRIVER_HOST};
 
 /// The longest request body, in bytes: a file to upload may be in it.
 pub const MAX_BODY: usize = 8 * 1024 * 1024;
@@ -113,7 +113,7 @@ pub async fn forward(
     webdriver_url: &Url,
 ) -> Result<HttpResponse, ClassicError> {
     let new_session = request.new_session;
-    let answer = send(request, adopt(upstream)?).await?;
+    let answer = send(request, Upstream::adopt(upstream)?).await?;
     let status = StatusCode::from_u16(answer.status().as_u16()).map_err(broken)?;
     let mut response = HttpResponse::build(status);
     response.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
@@ -130,7 +130,7 @@ pub async fn forward(
     Ok(response.body(value.to_string()))
 }
 
-async fn send(request: ClassicRequest, upstream: tokio::net::TcpStream) -> Result<Response<Incoming>, ClassicError> {
+async fn send(request: ClassicRequest, upstream: Upstream) -> Result<Response<Incoming>, ClassicError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(upstream)).await.map_err(broken)?;
     // Ends with the sender and the answer's body, so also when the caller hangs up.
     actix_web::rt::spawn(async move {
