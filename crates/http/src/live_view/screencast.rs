@@ -23,6 +23,7 @@ const MOST_PROBES: usize = 20;
 /// What an answer is awaited for.
 enum Awaited {
     Discovery,
+    Titles,
     Follow(String),
     Probe(String),
     Visibility { tab: String, session: String },
@@ -68,6 +69,16 @@ impl Screencast {
 
     pub(super) fn current_tab(&self) -> Option<&str> {
         self.current.as_ref().map(|current| current.tab.as_str())
+    }
+
+    /// Asks what the tabs are called: events tell of navigations, and a page names itself later. One question at a time.
+    pub(super) async fn ask_titles(&mut self) -> Result<(), Lost> {
+        if self.awaited.values().any(|awaited| matches!(awaited, Awaited::Titles)) {
+            return Ok(());
+        }
+        let id = self.cdp.send(None, "Target.getTargets", json!({})).await?;
+        self.awaited.insert(id, Awaited::Titles);
+        Ok(())
     }
 
     /// Handles a message of the browser; answers a JPEG if it was a frame of the tab that is followed.
@@ -125,6 +136,10 @@ impl Screencast {
                 // Of several tabs, the one that is really in front.
                 self.probe().await
             }
+            Awaited::Titles => {
+                self.tabs.refresh(&result["targetInfos"]);
+                Ok(())
+            }
             Awaited::Follow(tab) => match (result["sessionId"].as_str(), &mut self.current) {
                 (Some(session), Some(current)) if current.tab == tab => {
                     current.session = Some(session.to_owned());
@@ -153,7 +168,8 @@ impl Screencast {
     /// Asks the other tabs whether they are in front; in a headless browser all are, and the current one stays.
     async fn probe(&mut self) -> Result<(), Lost> {
         let others = self.tabs.others(self.current_tab());
-        let awaited = self.awaited.values().filter(|awaited| !matches!(awaited, Awaited::Follow(_))).count();
+        let awaited =
+            self.awaited.values().filter(|awaited| !matches!(awaited, Awaited::Follow(_) | Awaited::Titles)).count();
         for tab in others.into_iter().take(MOST_PROBES.saturating_sub(awaited)) {
             let id = self.attach(&tab).await?;
             self.awaited.insert(id, Awaited::Probe(tab));

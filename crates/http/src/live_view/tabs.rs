@@ -9,7 +9,7 @@ const LONGEST_TITLE: usize = 200;
 const LONGEST_URL: usize = 500;
 
 /// One tab; title and address are the page's own words and must stay inert.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Tab {
     pub(super) id: String,
     title: String,
@@ -27,6 +27,19 @@ struct TargetInfo {
     url: String,
 }
 
+impl Tab {
+    /// Nothing, if `info` is of something else.
+    fn of(info: &Value) -> Option<Self> {
+        let info = TargetInfo::deserialize(info).ok()?;
+        let page = info.r#type == "page" && !info.url.starts_with("devtools://");
+        page.then(|| Self {
+            id: info.target_id,
+            title: info.title.chars().take(LONGEST_TITLE).collect(),
+            url: info.url.chars().take(LONGEST_URL).collect(),
+        })
+    }
+}
+
 /// The list, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Tabs {
@@ -37,26 +50,32 @@ pub(super) struct Tabs {
 impl Tabs {
     /// Takes a `targetInfo` in; answers the tab's id if it is new.
     pub(super) fn put(&mut self, info: &Value) -> Option<String> {
-        let info: TargetInfo = serde_json::from_value(info.clone()).ok()?;
-        if info.r#type != "page" || info.url.starts_with("devtools://") {
-            return None;
-        }
-        let tab = Tab {
-            id: info.target_id,
-            title: info.title.chars().take(LONGEST_TITLE).collect(),
-            url: info.url.chars().take(LONGEST_URL).collect(),
-        };
-        self.changed = true;
-        if let Some(known) = self.tabs.iter_mut().find(|known| known.id == tab.id) {
-            *known = tab;
+        let tab = Tab::of(info)?;
+        if self.has(&tab.id) {
+            self.update(tab);
             return None;
         }
         if self.tabs.len() >= MOST_TABS {
             return None;
         }
+        self.changed = true;
         let id = tab.id.clone();
         self.tabs.push(tab);
         Some(id)
+    }
+
+    /// Takes in what the browser answers when it is asked for its tabs. Which there are, only its events say.
+    pub(super) fn refresh(&mut self, infos: &Value) {
+        for tab in infos.as_array().into_iter().flatten().filter_map(Tab::of) {
+            self.update(tab);
+        }
+    }
+
+    fn update(&mut self, tab: Tab) {
+        if let Some(known) = self.tabs.iter_mut().find(|known| known.id == tab.id && **known != tab) {
+            *known = tab;
+            self.changed = true;
+        }
     }
 
     pub(super) fn remove(&mut self, id: &str) {

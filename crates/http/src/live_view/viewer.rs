@@ -5,7 +5,7 @@ use std::{any::Any, sync::Arc, time::Duration};
 use actix_web::{HttpRequest, HttpResponse, web};
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, ProtocolError, Session};
 use serde_json::json;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 use tracing::Instrument as _;
 
 use super::{
@@ -19,6 +19,8 @@ use crate::relay::{BadHandshake, ClientHandshake, CloseReason, Dial, EndSignal, 
 const LONGEST_MESSAGE: usize = 2 * LONGEST_TEXT + 1024;
 /// How often changes of the tab list go out at most.
 const NEWS_EVERY: Duration = Duration::from_millis(150);
+/// How often the browser is asked for the titles of its tabs.
+const TITLES_EVERY: Duration = Duration::from_secs(2);
 /// How long the session's own reason may take after the browser's connection ended.
 const CRASH_GRACE: Duration = Duration::from_secs(1);
 
@@ -140,6 +142,8 @@ impl View {
         self.tell(&hello).await?;
         let mut news = interval(NEWS_EVERY);
         news.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut titles = interval_at(Instant::now() + TITLES_EVERY, TITLES_EVERY);
+        titles.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 message = stream.recv() => match message {
@@ -152,6 +156,7 @@ impl View {
                         sent(timeout(STALL, self.session.binary(jpeg)).await)?;
                     }
                 }
+                _ = titles.tick() => cast.ask_titles().await?,
                 _ = news.tick() => {
                     let current = cast.current_tab().map(str::to_owned);
                     if let Some(list) = cast.tabs.news(current.as_deref()) {

@@ -29,6 +29,16 @@ async fn json_of(socket: &mut Socket) -> Value {
     }
 }
 
+/// The next command that is no question for titles: those come by the clock.
+async fn next_command(browser: &mut Socket) -> Value {
+    loop {
+        let command = json_of(browser).await;
+        if command["method"] != "Target.getTargets" {
+            return command;
+        }
+    }
+}
+
 /// The next command with this method; others are passed over.
 async fn command(browser: &mut Socket, method: &str) -> Value {
     loop {
@@ -81,7 +91,7 @@ async fn frames_pass_and_are_acknowledged_when_the_page_has_drawn_them() {
     assert_eq!(picture(&mut client).await, [0xff, 0xd8, 0xff]);
     // The second waits for the page: the next command is what the page causes, and the acknowledgement follows it.
     say(&mut client, json!({"t": "size", "w": 100_000, "h": 0})).await;
-    let next = json_of(&mut browser).await;
+    let next = next_command(&mut browser).await;
     assert_eq!(
         (&next["method"], &next["params"]["maxWidth"], &next["params"]["maxHeight"]),
         (&json!("Page.startScreencast"), &json!(1920), &json!(64))
@@ -105,7 +115,7 @@ async fn who_may_only_look_cannot_touch() {
     ] {
         say(&mut client, input).await;
     }
-    assert_eq!(json_of(&mut browser).await["method"], "Page.startScreencast", "only the last one was obeyed");
+    assert_eq!(next_command(&mut browser).await["method"], "Page.startScreencast", "only the last one was obeyed");
 }
 
 #[actix_web::test]
@@ -120,17 +130,48 @@ async fn who_may_drive_moves_the_mouse_types_and_pastes() {
         json!({"t": "mouse", "k": "down", "x": 0.5, "y": 7, "b": "left", "held": 255, "n": 200, "m": 255}),
     )
     .await;
-    let mouse = json_of(&mut browser).await["params"].clone();
+    let mouse = next_command(&mut browser).await["params"].clone();
     let expected = json!({"type": "mousePressed", "x": 400.0, "y": 600.0, "button": "left", "buttons": 31, "clickCount": 3, "modifiers": 15});
     assert_eq!(mouse, expected);
     say(&mut client, json!({"t": "key", "k": "down", "key": "ä", "code": "Quote", "text": "ä", "vk": 222})).await;
-    let key = json_of(&mut browser).await["params"].clone();
+    let key = next_command(&mut browser).await["params"].clone();
     assert_eq!((&key["type"], &key["text"], &key["code"]), (&json!("keyDown"), &json!("ä"), &json!("Quote")));
     say(&mut client, json!({"t": "key", "k": "down", "key": "a", "code": "KeyA", "vk": 65, "m": 2})).await;
-    let shortcut = json_of(&mut browser).await["params"].clone();
+    let shortcut = next_command(&mut browser).await["params"].clone();
     assert_eq!((&shortcut["type"], shortcut.get("text")), (&json!("rawKeyDown"), None));
     say(&mut client, json!({"t": "text", "s": "line\nline"})).await;
-    assert_eq!(json_of(&mut browser).await["params"], json!({"text": "line\nline"}));
+    assert_eq!(next_command(&mut browser).await["params"], json!({"text": "line\nline"}));
+}
+
+/// The next list of tabs that the page is told.
+async fn tabs(client: &mut Socket) -> Value {
+    loop {
+        let message = json_of(client).await;
+        if message["t"] == "tabs" && message["tabs"] != json!([]) {
+            return message["tabs"].clone();
+        }
+    }
+}
+
+#[actix_web::test]
+async fn a_title_that_a_page_gives_itself_later_is_asked_for_and_shown() {
+    let server = Server::start().await;
+    let (mut client, mut browser) = pair(&server, "view").await;
+    cast(&mut browser).await;
+    assert_eq!(tabs(&mut client).await[0]["title"], "<script>x</script>");
+    let asked = command(&mut browser, "Target.getTargets").await;
+    let info = |id, title: &str| json!({"targetId": id, "type": "page", "title": title, "url": "https://a.test/"});
+    // A tab that no event told of is not listed.
+    let infos = [info("T", &"<b>".repeat(100)), info("U", "unknown")];
+    say(&mut browser, json!({"id": asked["id"], "result": {"targetInfos": infos}})).await;
+    loop {
+        let tabs = tabs(&mut client).await;
+        assert_eq!(tabs.as_array().unwrap().len(), 1);
+        if tabs[0]["title"] != "<script>x</script>" {
+            assert_eq!(tabs[0]["title"].as_str().unwrap().len(), 200, "cut, and as it is");
+            break;
+        }
+    }
 }
 
 #[actix_web::test]
