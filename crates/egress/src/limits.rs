@@ -30,7 +30,9 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 128,
+            // Chromium keeps as many as 256 idle connections to its proxy, one or more for each host and port that it has asked
+            // for, and 256 for WebSockets beside them. With fewer places here those idle ones keep new ones waiting.
+            connections: 512,
             lookups: 16,
             addresses: 16,
             head_bytes: 64 * 1024,
