@@ -13,6 +13,7 @@ mod dial;
 mod display;
 mod flags;
 mod forward;
+mod keyring;
 mod memory;
 mod picture;
 pub mod protocol;
