@@ -13,7 +13,6 @@ mod dial;
 mod display;
 mod flags;
 mod forward;
-mod keyring;
 mod memory;
 mod picture;
 pub mod protocol;

@@ -18,7 +18,7 @@ use crate::core::{Core, Live};
 use crate::dial::{self, Ports};
 use crate::display::Display;
 use crate::protocol::{AgentConfig, ExitReason, FailureCode, MAX_SIDE, PROTOCOL_VERSION, State};
-use crate::{flags, forward, keyring, memory, serve};
+use crate::{flags, forward, memory, serve};
 
 /// How often the memory is looked at.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ pub fn run(config: &Path) -> ExitCode {
 }
 
 fn begin(path: &Path, began: Instant) -> Result<ExitCode, AgentError> {
-    keyring::leave_session_keyring()?;
+    casement_sandbox::leave_session_keyring()?;
     // Before anything can open a descriptor of its own.
     let (agent, dial) = inherited().map_err(AgentError::Sockets)?;
     let unreadable = |source| AgentError::Config { path: path.display().to_string(), source };
