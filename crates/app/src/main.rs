@@ -34,7 +34,9 @@ fn main() -> ExitCode {
     }
     log(if matches!(command, Command::Serve(_)) { "info,actix_server=warn" } else { "warn" });
     // Before there are other threads: sandboxes inherit the keyring, and must not see the keys of whoever starts this.
-    if let (Command::Serve(_), Err(error)) = (&command, casement_sandbox::leave_session_keyring()) {
+    if matches!(command, Command::Serve(_))
+        && let Err(error) = casement_sandbox::leave_session_keyring()
+    {
         let _ = writeln!(std::io::stderr(), "casement: cannot leave the session keyring: {error}");
         return ExitCode::FAILURE;
     }
