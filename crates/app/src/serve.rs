@@ -339,7 +339,7 @@ async fn engine(settings: &ServeSettings, data_dir: &DataDir, ways_out: Arc<Ways
 
 /// Takes up what an earlier life of this node left, and ends what is nobody's.
 async fn take_up(engine: &Engine, sessions: &Sessions, line: &dyn WaitingLine, node: NodeId) -> anyhow::Result<()> {
-    let alive = engine.find_running().await;
+    let alive = engine.find_running().await?;
     line.clear(node, System.now()).await?;
     let kept = sessions.adopt(&alive).await?;
     let ended = engine.sweep(&kept).await.unwrap_or_else(|error| {

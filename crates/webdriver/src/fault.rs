@@ -4,7 +4,7 @@ use casement_agent::client::ClientError;
 use casement_agent::protocol::{ErrorCode, FailureCode};
 use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::BrowserId;
-use casement_sandbox::{HostError, StartError};
+use casement_sandbox::{HostError, ListError, StartError};
 
 /// How much of what a program says is shown.
 const SHOWN: usize = 300;
@@ -29,6 +29,9 @@ pub enum EngineSetupError {
     /// No sandbox can be made here.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// Nobody can tell which browsers an earlier life left.
+    #[error("the sandboxes of an earlier life cannot be looked through: {0}")]
+    EarlierLife(#[source] ListError),
 }
 
 pub(crate) fn failed(fault: EngineFault, message: impl Into<String>) -> EngineError {
