@@ -108,11 +108,13 @@ const HOLDERS: &[Holder] = &[
 /// All that the domain itself may name. A new line here needs a reason in the commit: downstream teams embed this crate.
 const DOMAIN_MAY_USE: &[&str] = &[
     "async-trait",
-    "base64",     // the written form of an API key
-    "mockall",    // behind the feature `mocks`
-    "serde_json", // `Value` only, for objects that the API calls free-form
-    "sha2",       // an API key is kept as its hash
-    "subtle",     // and compared in constant time
+    "base64",       // the written form of an API key
+    "bytes",        // what streams into a session and out of it is made of
+    "futures-core", // and the trait of such a stream
+    "mockall",      // behind the feature `mocks`
+    "serde_json",   // `Value` only, for objects that the API calls free-form
+    "sha2",         // an API key is kept as its hash
+    "subtle",       // and compared in constant time
     "thiserror",
     "time",
     "ulid",

@@ -16,6 +16,7 @@ pub mod browser;
 pub mod clock;
 pub mod field;
 pub mod ids;
+pub mod inside;
 pub mod name;
 pub mod node;
 pub mod organization;
