@@ -1,7 +1,15 @@
 //! BiDi over its own socket: messages are read until `session.new` has been bound *and* chromedriver has accepted it;
 //! a refused one leaves the connection unbound, so the next must be read as well. After that bytes pass.
 
-use std::{any::Any, collections::VecDeque, io, pin::Pin, time::Duration};
+use std::{
+    any::Any,
+    collections::VecDeque,
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
 
 use actix_web::{HttpResponse, web};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -25,6 +33,8 @@ use crate::relay::{
 const LONGEST_MESSAGE: u64 = 1024 * 1024;
 /// Before a session there is nothing long to say; errors carry a stack trace.
 const LONGEST_ANSWER: u64 = 4 * LONGEST_MESSAGE;
+/// How much is read from a client while a command of its is under way: enough to notice that it has gone.
+const AHEAD: usize = 64 * 1024;
 /// How long a client may take until its session is bound.
 const BINDING_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -61,6 +71,7 @@ impl BidiRelay {
             client: Messages::default(),
             chromedriver: Messages { buffer: from_upstream, ..Messages::default() },
             awaited: None,
+            outgoing: BytesMut::new(),
             outbox: VecDeque::new(),
             webdriver_url: self.webdriver_url,
             limits: self.limits,
@@ -115,8 +126,10 @@ struct Binding {
     patience: Pin<Box<tokio::time::Sleep>>,
     client: Messages,
     chromedriver: Messages,
-    /// The `id` of the `session.new` under way: while it stands, nothing more is read from the client.
+    /// The `id` of the `session.new` under way: while it stands, nothing more of the client's is looked at.
     awaited: Option<Value>,
+    /// What chromedriver has not taken yet of a command: while there is any, nothing more of the client's is looked at.
+    outgoing: BytesMut,
     outbox: VecDeque<Step>,
     webdriver_url: Url,
     limits: Limits,
@@ -143,19 +156,17 @@ impl Binding {
             self.hear_chromedriver(message);
             return Ok(());
         }
-        if self.awaited.is_none()
-            && let Some(message) = self.client.next(LONGEST_MESSAGE).map_err(Step::End)?
-        {
-            return self.hear_client(message).await;
+        let free = self.awaited.is_none() && self.outgoing.is_empty();
+        if free && let Some(message) = self.client.next(LONGEST_MESSAGE).map_err(Step::End)? {
+            return self.hear_client(message);
         }
         tokio::select! {
             reason = self.ending.told.as_mut() => Err(Step::End(reason)),
             () = self.patience.as_mut() => Err(Step::End(CloseReason::Policy)),
-            read = self.upstream.read_buf(&mut self.chromedriver.buffer) => match read {
-                Ok(1..) => Ok(()),
-                Ok(0) | Err(_) => Err(Step::Orphaned),
-            },
-            chunk = self.payload.next(), if self.awaited.is_none() => match chunk {
+            moved = exchange(&mut self.upstream, &mut self.chromedriver.buffer, &mut self.outgoing) => {
+                moved.map_err(|_| Step::Orphaned)
+            }
+            chunk = self.payload.next(), if free || self.client.buffer.len() < AHEAD => match chunk {
                 Some(Ok(chunk)) => {
                     self.meter.count_from_client(chunk.len());
                     self.client.buffer.extend_from_slice(&chunk);
@@ -166,13 +177,16 @@ impl Binding {
         }
     }
 
-    async fn hear_client(&mut self, message: Message) -> Result<(), Step> {
+    fn hear_client(&mut self, message: Message) -> Result<(), Step> {
         if !message.masked {
             return Err(Step::End(CloseReason::Protocol));
         }
         match message.opcode {
             wire::TEXT => match parse(&message.payload) {
-                Ok(command) => self.command(command).await,
+                Ok(command) => {
+                    self.command(command);
+                    Ok(())
+                }
                 Err(refusal) => {
                     self.answer(&refusal);
                     Ok(())
@@ -194,19 +208,17 @@ impl Binding {
     }
 
     /// Passes a command on. It is written anew from what we parsed, so that chromedriver cannot read it differently.
-    async fn command(&mut self, mut command: Value) -> Result<(), Step> {
+    fn command(&mut self, mut command: Value) {
         if command.get("method").and_then(Value::as_str) == Some("session.new") {
             match capabilities::bind(&command["params"], Bidi::Forced) {
                 Ok(bound) => command["params"] = bound,
                 Err(bad) => {
-                    self.answer(&refusal(command.get("id"), "invalid argument", &bad.to_string()));
-                    return Ok(());
+                    return self.answer(&refusal(command.get("id"), "invalid argument", &bad.to_string()));
                 }
             }
             self.awaited = Some(command["id"].clone());
         }
-        let frame = wire::encode(wire::TEXT, command.to_string().as_bytes(), Some(mask()));
-        self.upstream.write_all(&frame).await.map_err(|_| Step::Orphaned)
+        self.outgoing.extend_from_slice(&wire::encode(wire::TEXT, command.to_string().as_bytes(), Some(mask())));
     }
 
     fn hear_chromedriver(&mut self, message: Message) {
@@ -254,6 +266,19 @@ impl Binding {
         let leftovers = Leftovers { from_client: self.client.buffer, from_upstream: self.chromedriver.buffer };
         RelayBody::new(self.payload, self.upstream, leftovers, self.ending, self.limits, self.meter, self.guard)
     }
+}
+
+/// Moves bytes in one direction or the other. Stopping it half-way loses none.
+async fn exchange(upstream: &mut Upstream, read: &mut BytesMut, outgoing: &mut BytesMut) -> io::Result<()> {
+    poll_fn(|cx| {
+        let written = if outgoing.is_empty() { Poll::Pending } else { pin!(upstream.write_buf(outgoing)).poll(cx) };
+        let moved = if written.is_ready() { written } else { pin!(upstream.read_buf(read)).poll(cx) };
+        match moved {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            moved => moved.map_ok(drop),
+        }
+    })
+    .await
 }
 
 /// A client's text as a command, or the answer that refuses it.

@@ -4,7 +4,7 @@ use std::{
     net::{SocketAddr, TcpListener as StdListener},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -17,6 +17,7 @@ use casement_http::{
     relay::{Channel, ClientHandshake, Dial, DialError, EndSender, Limits, Relay, end_signal, on_connect},
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
+use socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -49,6 +50,8 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     /// Guards alive: relays that count as open.
     pub(super) open: Arc<AtomicUsize>,
+    /// Whether the kernel keeps next to nothing of what chromedriver does not read.
+    pub(super) narrow: AtomicBool,
 }
 
 struct Guard(Arc<AtomicUsize>);
@@ -106,6 +109,7 @@ impl Server {
             end: end_signal().0,
             limits,
             open: Arc::default(),
+            narrow: AtomicBool::default(),
         });
         let data = shared.clone();
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
@@ -175,6 +179,9 @@ async fn bidi(request: HttpRequest, payload: web::Payload, shared: web::Data<Sha
         guard: Guard::new(&shared.open),
     };
     let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();
+    if shared.narrow.load(Ordering::SeqCst) {
+        SockRef::from(&upstream).set_send_buffer_size(4096).unwrap();
+    }
     relay.open(&ClientHandshake::read(&request).unwrap(), payload, upstream).await.unwrap_or_else(failed)
 }
 

@@ -1,6 +1,6 @@
 //! WebDriver, classic and BiDi, against a chromedriver that the tests play.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use actix_web::{http::Method, web::Bytes};
 use casement_http::{
@@ -9,12 +9,13 @@ use casement_http::{
 };
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
+use socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 
-use super::support::{Server, close_payload, frame, header, read_frame, read_head, soon};
+use super::support::{Server, close_payload, eventually, frame, header, read_frame, read_head, soon};
 
 const MASK: Option<[u8; 4]> = Some([5, 6, 7, 8]);
 
@@ -296,4 +297,50 @@ async fn chromedriver_that_goes_with_its_session_ends_as_the_session_does() {
         server.shared.end.end(CloseReason::Crashed);
         assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(4002, "crashed")));
     }
+}
+
+/// A client whose command chromedriver does not take whole, both of them, and how long the command is.
+async fn clogged(server: &Server) -> (TcpStream, TcpStream, usize) {
+    SockRef::from(&server.upstream).set_recv_buffer_size(4096).unwrap();
+    server.shared.narrow.store(true, Ordering::SeqCst);
+    let (mut client, chromedriver, _) = server.pair("/webdriver").await;
+    let command = json!({"id": 1, "method": "session.status", "params": {"x": "x".repeat(1_000_000)}}).to_string();
+    let command = frame(true, 1, command.as_bytes(), MASK);
+    soon(client.write_all(&command)).await.unwrap();
+    soon(chromedriver.readable()).await.unwrap();
+    (client, chromedriver, command.len())
+}
+
+/// That the relay was in the middle of the command when it ended.
+async fn assert_cut(mut chromedriver: TcpStream, whole: usize) {
+    let mut got = Vec::new();
+    drop(soon(chromedriver.read_to_end(&mut got)).await);
+    assert!(!got.is_empty() && got.len() < whole, "{} of {whole}", got.len());
+}
+
+#[actix_web::test]
+async fn a_session_that_ends_while_chromedriver_reads_nothing_ends_the_connection() {
+    let server = Server::start().await;
+    let (mut client, chromedriver, whole) = clogged(&server).await;
+    server.shared.end.end(CloseReason::Deleted);
+    let (opcode, payload) = soon(read_frame(&mut client)).await;
+    assert_eq!((opcode, &payload[2..]), (8, &b"deleted"[..]));
+    eventually("it is over", || server.open() == 0).await;
+    assert_cut(chromedriver, whole).await;
+}
+
+#[actix_web::test]
+async fn a_client_that_goes_while_chromedriver_reads_or_says_nothing_leaves_nothing_open() {
+    let server = Server::start().await;
+    let (client, chromedriver, whole) = clogged(&server).await;
+    drop(client);
+    eventually("it is over", || server.open() == 0).await;
+    assert_cut(chromedriver, whole).await;
+
+    let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
+    say(&mut client, &hostile_new(1), MASK).await;
+    hear(&mut chromedriver).await;
+    assert_eq!(server.open(), 1, "it waits for the answer");
+    drop(client);
+    eventually("it is over", || server.open() == 0).await;
 }
