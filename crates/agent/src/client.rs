@@ -5,13 +5,19 @@ use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, Bytes, BytesMut};
+use futures_util::{Stream, StreamExt as _, stream};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, BodyStream, Full, LengthLimitError, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustix::fs::{Mode, OFlags};
@@ -23,10 +29,12 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::protocol::{
-    Channel, DEFAULT_HANDOUT_MS, DIAL_OK, ErrorBody, Event, HEARTBEAT_SECONDS, Handout, MAX_IMAGE_BYTES,
-    MAX_JSON_BYTES, PROTOCOL_VERSION, READY_WAIT_SECONDS, Region, ScreenshotRequest, Status, VERSION_HEADER, Viewport,
+    ARGUMENTS_HEADER, Channel, DEFAULT_HANDOUT_MS, DIAL_OK, ErrorBody, Event, HEARTBEAT_SECONDS, Handout,
+    MAX_IMAGE_BYTES, MAX_JSON_BYTES, PROTOCOL_VERSION, READY_WAIT_SECONDS, Region, ScreenshotRequest, Status,
+    VERSION_HEADER, Viewport,
 };
 
 /// Deadline of what the agent answers from its own memory.
@@ -43,6 +51,9 @@ const MAX_KEPT: usize = 2;
 const MAX_LINE: usize = 64 << 10;
 /// Longest word of a refused dial.
 const MAX_WORD: u64 = 128;
+
+/// What is sent to an agent: JSON, or bytes as they come.
+type Sent = UnsyncBoxBody<Bytes, io::Error>;
 
 /// Why a call to the agent failed.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +90,7 @@ pub enum ClientError {
 #[derive(Debug)]
 pub struct AgentClient {
     path: PathBuf,
-    kept: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+    kept: Mutex<Vec<SendRequest<Sent>>>,
 }
 
 impl AgentClient {
@@ -98,7 +109,7 @@ impl AgentClient {
     /// # Errors
     /// See [`ClientError`].
     pub async fn status(&self) -> Result<Status, ClientError> {
-        self.call(Method::GET, "/v1/status", &(), QUICK).await
+        self.ask(Method::GET, "/v1/status", &(), QUICK).await
     }
 
     /// Waits until the browser is ready or has failed, a minute at most, and answers how it is then.
@@ -126,7 +137,7 @@ impl AgentClient {
         let timeout_ms = within.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
         let patience = within.unwrap_or(Duration::from_millis(DEFAULT_HANDOUT_MS)) + GRACE;
         let body = Handout { start_url, idle_end_seconds, timeout_ms };
-        self.call::<Nothing>(Method::POST, "/v1/handout", &body, patience).await.map(drop)
+        self.ask::<Nothing>(Method::POST, "/v1/handout", &body, patience).await.map(drop)
     }
 
     /// A PNG of `region`, or of everything, in exactly that many pixels.
@@ -143,7 +154,7 @@ impl AgentClient {
     /// # Errors
     /// [`ClientError::Refused`] with `out_of_range` when the display cannot grow to it.
     pub async fn viewport(&self, viewport: Viewport) -> Result<(), ClientError> {
-        self.call::<Nothing>(Method::POST, "/v1/viewport", &viewport, WORK).await.map(drop)
+        self.ask::<Nothing>(Method::POST, "/v1/viewport", &viewport, WORK).await.map(drop)
     }
 
     /// Asks the browser to close and the agent to end. Answers before that is done: the event stream tells.
@@ -151,7 +162,7 @@ impl AgentClient {
     /// # Errors
     /// See [`ClientError`].
     pub async fn shutdown(&self) -> Result<(), ClientError> {
-        self.call::<Nothing>(Method::POST, "/v1/shutdown", &(), QUICK).await.map(drop)
+        self.ask::<Nothing>(Method::POST, "/v1/shutdown", &(), QUICK).await.map(drop)
     }
 
     /// Listens to what happens, over a connection of its own. While it is open the agent knows that it has a server.
@@ -169,7 +180,94 @@ impl AgentClient {
         Ok(Events { body: response.into_body(), buffer: BytesMut::new(), _connection: connection })
     }
 
-    async fn call<T: DeserializeOwned>(
+    /// One operation, `/v1/<area>/<operation>`: JSON there and back.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn call<T: DeserializeOwned>(
+        &self,
+        path: &'static str,
+        arguments: &impl Serialize,
+        within: Duration,
+    ) -> Result<T, ClientError> {
+        self.ask(Method::POST, path, arguments, within).await
+    }
+
+    /// As [`call`](Self::call), for an operation that answers nothing.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn command(
+        &self,
+        path: &'static str,
+        arguments: &impl Serialize,
+        within: Duration,
+    ) -> Result<(), ClientError> {
+        self.ask::<Nothing>(Method::POST, path, arguments, within).await.map(drop)
+    }
+
+    /// An operation that answers bytes as they come, over a connection of its own. The deadline holds for the answer's beginning.
+    /// The stream may be silent for as long as the operation is; it ends with an error when the agent breaks off. Dropping it ends the
+    /// operation.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn download(
+        &self,
+        path: &'static str,
+        arguments: &impl Serialize,
+        within: Duration,
+    ) -> Result<Download, ClientError> {
+        let request = request(Method::POST, path, arguments)?;
+        let begun = async {
+            let mut connection = open(&self.path).await?;
+            let response = send(&mut connection, request).await?;
+            if response.status() != StatusCode::OK {
+                return Err(refusal(response).await);
+            }
+            let length = response.headers().get(http::header::CONTENT_LENGTH);
+            let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+            Ok(Download { length, body: BodyStream::new(response.into_body()), _connection: connection })
+        };
+        timeout(within, begun).await.map_err(|_| ClientError::Timeout(within))?
+    }
+
+    /// An operation that takes bytes as they come, over a connection of its own. The deadline holds from the last byte on: how long
+    /// the bytes may take is the caller's to say. An error in `content` breaks the operation off.
+    ///
+    /// # Errors
+    /// See [`ClientError`]. An error of `content` itself shows as [`ClientError::Broken`].
+    pub async fn upload<T: DeserializeOwned>(
+        &self,
+        path: &'static str,
+        arguments: &impl Serialize,
+        content: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+        within: Duration,
+    ) -> Result<T, ClientError> {
+        let sent = CancellationToken::new();
+        let over = sent.clone().drop_guard();
+        let content = content.map(|part| part.map(Frame::data)).chain(stream::poll_fn(move |_| {
+            let _ = &over;
+            Poll::Ready(None)
+        }));
+        let arguments = serde_json::to_vec(arguments).map_err(|e| ClientError::Malformed(e.to_string()))?;
+        let request = head(Method::POST, path)
+            .header(ARGUMENTS_HEADER, STANDARD.encode(arguments))
+            .body(StreamBody::new(content).boxed_unsync())
+            .map_err(|e| ClientError::Malformed(e.to_string()))?;
+        let mut connection = open(&self.path).await?;
+        let late = async {
+            sent.cancelled().await;
+            tokio::time::sleep(within).await;
+        };
+        // The agent may refuse before it has read everything.
+        tokio::select! {
+            answer = async { json(send(&mut connection, request).await?).await } => answer,
+            () = late => Err(ClientError::Timeout(within)),
+        }
+    }
+
+    async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &'static str,
@@ -183,7 +281,7 @@ impl AgentClient {
     /// Sends `request` on a kept connection. One that was closed while idle is not used.
     async fn exchange<T, F: Future<Output = Result<T, ClientError>>>(
         &self,
-        request: Request<Full<Bytes>>,
+        request: Request<Sent>,
         within: Duration,
         read: impl FnOnce(Response<Incoming>) -> F,
     ) -> Result<T, ClientError> {
@@ -203,7 +301,7 @@ impl AgentClient {
         timeout(within, exchange).await.map_err(|_| ClientError::Timeout(within))?
     }
 
-    fn idle(&self) -> Option<SendRequest<Full<Bytes>>> {
+    fn idle(&self) -> Option<SendRequest<Sent>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|connection| !connection.is_closed());
         kept.pop()
@@ -214,12 +312,39 @@ impl AgentClient {
 #[derive(serde::Deserialize)]
 struct Nothing {}
 
+/// Bytes that an operation answers.
+#[derive(Debug)]
+pub struct Download {
+    /// How many bytes come, where the agent knows.
+    pub length: Option<u64>,
+    body: BodyStream<Incoming>,
+    _connection: SendRequest<Sent>,
+}
+
+impl Stream for Download {
+    type Item = Result<Bytes, ClientError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            match ready!(self.body.poll_next_unpin(context)) {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
 /// The agent's events, in order.
 #[derive(Debug)]
 pub struct Events {
     body: Incoming,
     buffer: BytesMut,
-    _connection: SendRequest<Full<Bytes>>,
+    _connection: SendRequest<Sent>,
 }
 
 impl Events {
@@ -309,7 +434,7 @@ fn tcp_only(passed: OwnedFd) -> Result<TcpStream, ClientError> {
     Ok(TcpStream::from(passed))
 }
 
-async fn open(path: &Path) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+async fn open(path: &Path) -> Result<SendRequest<Sent>, ClientError> {
     let opened = timeout(QUICK, async {
         let stream = connect(path).await.map_err(ClientError::Connect)?;
         Ok::<_, ClientError>(http1::handshake(TokioIo::new(stream)).await?)
@@ -334,21 +459,21 @@ async fn connect(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(short).await
 }
 
-fn request(method: Method, path: &'static str, body: &impl Serialize) -> Result<Request<Full<Bytes>>, ClientError> {
-    let body = if method == Method::GET { Vec::new() } else { serde_json::to_vec(body).unwrap_or_default() };
+fn head(method: Method, path: &'static str) -> http::request::Builder {
     Request::builder()
         .method(method)
         .uri(path)
         .header(http::header::HOST, "agent")
         .header(VERSION_HEADER, PROTOCOL_VERSION)
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|e| ClientError::Malformed(e.to_string()))
 }
 
-async fn send(
-    connection: &mut SendRequest<Full<Bytes>>,
-    request: Request<Full<Bytes>>,
-) -> Result<Response<Incoming>, ClientError> {
+fn request(method: Method, path: &'static str, body: &impl Serialize) -> Result<Request<Sent>, ClientError> {
+    let body = if method == Method::GET { Vec::new() } else { serde_json::to_vec(body).unwrap_or_default() };
+    let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();
+    head(method, path).body(body).map_err(|e| ClientError::Malformed(e.to_string()))
+}
+
+async fn send(connection: &mut SendRequest<Sent>, request: Request<Sent>) -> Result<Response<Incoming>, ClientError> {
     connection.ready().await?;
     Ok(connection.send_request(request).await?)
 }

@@ -1,20 +1,18 @@
 //! The `agent` socket: the session's operations over HTTP/1.1.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 
@@ -23,19 +21,15 @@ use crate::core::{Core, Listener, Live};
 use crate::display::DisplayError;
 use crate::picture;
 use crate::protocol::{
-    DEFAULT_HANDOUT_MS, ErrorBody, ErrorCode, Event, ExitReason, HEARTBEAT_SECONDS, Handout, MAX_JSON_BYTES, MAX_SIDE,
-    PROTOCOL_VERSION, READY_WAIT_SECONDS, Region, ScreenshotRequest, State, Status, VERSION_HEADER, Viewport,
+    DEFAULT_HANDOUT_MS, ErrorCode, Event, ExitReason, HEARTBEAT_SECONDS, Handout, MAX_SIDE, PROTOCOL_VERSION,
+    READY_WAIT_SECONDS, Region, ScreenshotRequest, State, Status, VERSION_HEADER, Viewport,
 };
+use crate::reply::{self, Answer, Body, Refusal, empty, json, read};
 
 /// Connections open at once.
 const MAX_CONNECTIONS: usize = 64;
 /// Longest deadline of a hand-out.
 const MAX_HANDOUT_MS: u64 = 30_000;
-
-type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-/// A refusal: status, word, text for people.
-type Refusal = (StatusCode, ErrorCode, String);
 
 /// Serves callers until the task is dropped.
 pub(crate) async fn serve(listener: UnixListener, core: Arc<Core>) {
@@ -74,10 +68,10 @@ async fn handle(core: Arc<Core>, request: Request<Incoming>) -> Response<Body> {
     core.touch();
     let answer = route(&core, request).await;
     core.touch();
-    answer.unwrap_or_else(|(status, code, message)| json(status, &ErrorBody { code, message }))
+    answer.unwrap_or_else(Refusal::into_response)
 }
 
-async fn route(core: &Arc<Core>, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+async fn route(core: &Arc<Core>, request: Request<Incoming>) -> Answer {
     let (head, body) = request.into_parts();
     if head.method == Method::GET && head.uri.path() == "/v1/status" {
         // Answered to every version: this is how a caller learns which one is spoken here.
@@ -94,8 +88,15 @@ async fn route(core: &Arc<Core>, request: Request<Incoming>) -> Result<Response<
             core.stop.notify_one();
             Ok(empty())
         }
-        _ => Err((StatusCode::NOT_FOUND, ErrorCode::NotFound, "no such operation".to_owned())),
+        _ => in_area(core, head, body).await,
     }
+}
+
+/// The operations of one area each: `/v1/<area>/<operation>`.
+async fn in_area(_core: &Arc<Core>, head: Parts, _body: Incoming) -> Answer {
+    let path = head.uri.path().to_owned();
+    let (area, _operation) = path.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')).unwrap_or_default();
+    Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {area}")))
 }
 
 fn speaks_our_version(headers: &http::HeaderMap) -> Result<(), Refusal> {
@@ -105,7 +106,7 @@ fn speaks_our_version(headers: &http::HeaderMap) -> Result<(), Refusal> {
         Some(Some(version)) if version <= PROTOCOL_VERSION => Ok(()),
         Some(_) => {
             let message = format!("this agent speaks version {PROTOCOL_VERSION}");
-            Err((StatusCode::BAD_REQUEST, ErrorCode::UnsupportedVersion, message))
+            Err(Refusal::new(ErrorCode::UnsupportedVersion, message))
         }
     }
 }
@@ -121,9 +122,9 @@ async fn ready(core: &Core) -> Status {
     status
 }
 
-async fn hand_out(core: &Core, asked: Handout) -> Result<Response<Body>, Refusal> {
+async fn hand_out(core: &Core, asked: Handout) -> Answer {
     let live = live(core)?;
-    let hung = |error: CdpError| (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::BrowserHung, error.to_string());
+    let hung = |error: CdpError| Refusal::new(ErrorCode::BrowserHung, error);
     let within = Duration::from_millis(asked.timeout_ms.unwrap_or(DEFAULT_HANDOUT_MS).clamp(1, MAX_HANDOUT_MS));
     tokio::time::timeout(within, live.browser.prove(within))
         .await
@@ -138,7 +139,7 @@ async fn hand_out(core: &Core, asked: Handout) -> Result<Response<Body>, Refusal
     Ok(empty())
 }
 
-async fn screenshot(core: &Core, asked: ScreenshotRequest) -> Result<Response<Body>, Refusal> {
+async fn screenshot(core: &Core, asked: ScreenshotRequest) -> Answer {
     let live = live(core)?;
     let whole = core.viewport();
     let region = asked.region.unwrap_or(Region { x: 0, y: 0, width: whole.width, height: whole.height });
@@ -152,12 +153,10 @@ async fn screenshot(core: &Core, asked: ScreenshotRequest) -> Result<Response<Bo
     if picture::size(&png) != Some((region.width, region.height)) {
         let message =
             format!("the picture is {:?} instead of {} × {}", picture::size(&png), region.width, region.height);
-        return Err((StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, message));
+        return Err(Refusal::new(ErrorCode::Internal, message));
     }
     tracing::debug!(elapsed = ?began.elapsed(), bytes = png.len(), "took a picture");
-    let mut response = Response::new(Full::new(Bytes::from(png)).boxed_unsync());
-    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("image/png"));
-    Ok(response)
+    Ok(reply::bytes("image/png", png))
 }
 
 /// A region must lie within what is shown, whole.
@@ -167,14 +166,14 @@ fn inside(region: Region, whole: Viewport) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!("the region must lie within {} × {} pixels", whole.width, whole.height);
-    Err((StatusCode::BAD_REQUEST, ErrorCode::OutOfRange, message))
+    Err(Refusal::new(ErrorCode::OutOfRange, message))
 }
 
-async fn viewport(core: &Core, asked: Viewport) -> Result<Response<Body>, Refusal> {
+async fn viewport(core: &Core, asked: Viewport) -> Answer {
     let live = live(core)?;
     if !(1..=MAX_SIDE).contains(&asked.width) || !(1..=MAX_SIDE).contains(&asked.height) {
         let message = format!("width and height must be between 1 and {MAX_SIDE}");
-        return Err((StatusCode::BAD_REQUEST, ErrorCode::OutOfRange, message));
+        return Err(Refusal::new(ErrorCode::OutOfRange, message));
     }
     match &live.display {
         Some(display) => display.resize(asked).await.map_err(display_refusal)?,
@@ -185,14 +184,13 @@ async fn viewport(core: &Core, asked: Viewport) -> Result<Response<Body>, Refusa
 }
 
 fn live(core: &Core) -> Result<&Live, Refusal> {
-    core.ready()
-        .ok_or_else(|| (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::NotReady, "the browser is not ready".to_owned()))
+    core.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))
 }
 
 fn display_refusal(error: DisplayError) -> Refusal {
     match error {
-        DisplayError::OutOfRange(..) => (StatusCode::BAD_REQUEST, ErrorCode::OutOfRange, error.to_string()),
-        other => (StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Internal, other.to_string()),
+        DisplayError::OutOfRange(..) => Refusal::new(ErrorCode::OutOfRange, error),
+        other => Refusal::new(ErrorCode::Internal, other),
     }
 }
 
@@ -201,7 +199,7 @@ fn browser_refusal(error: CdpError) -> Refusal {
         CdpError::Timeout { .. } | CdpError::Closed | CdpError::Connect(_) => ErrorCode::BrowserHung,
         CdpError::Refused { .. } => ErrorCode::Internal,
     };
-    (StatusCode::SERVICE_UNAVAILABLE, code, error.to_string())
+    Refusal::new(code, error)
 }
 
 /// One line per event: a greeting, what happens, a heartbeat so that either side notices a dead one, the end.
@@ -209,10 +207,7 @@ fn events(core: &Arc<Core>) -> Response<Body> {
     let hello = Event::Hello { version: PROTOCOL_VERSION, nonce: core.config.nonce.clone() };
     let source = Source { core: Arc::clone(core), status: core.status(), first: Some(hello), last: None };
     let listener = core.listener();
-    let lines = lines(source, listener);
-    let mut response = Response::new(StreamBody::new(lines).boxed_unsync());
-    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/x-ndjson"));
-    response
+    reply::stream("application/x-ndjson", lines(source, listener))
 }
 
 struct Source {
@@ -223,12 +218,12 @@ struct Source {
     last: Option<State>,
 }
 
-fn lines(source: Source, listener: Listener) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
+fn lines(source: Source, listener: Listener) -> impl Stream<Item = io::Result<Bytes>> + Send {
     stream::unfold((source, listener), |(mut source, listener)| async move {
         let event = source.next().await?;
         let mut line = serde_json::to_vec(&event).unwrap_or_default();
         line.push(b'\n');
-        Some((Ok(Frame::data(Bytes::from(line))), (source, listener)))
+        Some((Ok(Bytes::from(line)), (source, listener)))
     })
 }
 
@@ -270,33 +265,4 @@ impl Source {
 
 fn is_end(state: &State) -> bool {
     matches!(state, State::Failed { .. } | State::Exited { .. })
-}
-
-/// The JSON of a request. An empty body stands for an empty object.
-async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, Refusal> {
-    let bytes = Limited::new(body, MAX_JSON_BYTES).collect().await.map_err(|error| {
-        let too_large = error.downcast_ref::<http_body_util::LengthLimitError>().is_some();
-        let (status, code) = if too_large {
-            (StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::TooLarge)
-        } else {
-            (StatusCode::BAD_REQUEST, ErrorCode::BadRequest)
-        };
-        (status, code, error.to_string())
-    })?;
-    let bytes = bytes.to_bytes();
-    let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-    serde_json::from_slice(text).map_err(|e| (StatusCode::BAD_REQUEST, ErrorCode::BadRequest, e.to_string()))
-}
-
-fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
-    // Our own types always have a JSON form.
-    let bytes = serde_json::to_vec(value).unwrap_or_default();
-    let mut response = Response::new(Full::new(Bytes::from(bytes)).boxed_unsync());
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    response
-}
-
-fn empty() -> Response<Body> {
-    json(StatusCode::OK, &serde_json::json!({}))
 }

@@ -11,6 +11,7 @@ mod end;
 mod engine;
 mod events;
 mod fault;
+mod inside;
 mod page;
 mod port;
 mod running;

@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol. A server speaks this one and the previous one.
@@ -35,6 +36,9 @@ pub const MAX_SIDE: u32 = 16_384;
 
 /// Header every request carries: the protocol version the caller speaks.
 pub const VERSION_HEADER: &str = "casement-agent-version";
+
+/// Header of a request whose body is a stream of bytes: its arguments, as JSON in base64.
+pub const ARGUMENTS_HEADER: &str = "casement-agent-arguments";
 
 /// What the server tells a new agent, as JSON at [`CONFIG_PATH`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -302,6 +306,9 @@ pub struct ErrorBody {
     pub code: ErrorCode,
     /// For people.
     pub message: String,
+    /// The request's field that is at fault, if it is one field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
 }
 
 /// Stable words of refusals.
@@ -322,9 +329,64 @@ pub enum ErrorCode {
     NotFound,
     /// The caller speaks a version this agent does not.
     UnsupportedVersion,
+    /// A value is none of those allowed.
+    NotAllowed,
+    /// This sandbox cannot do it.
+    NotSupported,
+    /// What the request names is not there: a file, a process, a watch, a recording.
+    Missing,
+    /// The sandbox's user may not do that to that path.
+    PathForbidden,
+    /// Something is there already.
+    Exists,
+    /// The path is not a directory.
+    NotADirectory,
+    /// The path is a directory.
+    IsADirectory,
+    /// What the request names is in a state that does not allow it.
+    InvalidState,
+    /// A number of things that a session may have is reached.
+    LimitReached,
+    /// The session's disk is full.
+    DiskFull,
+    /// The caller's stream of bytes broke off or cannot be read.
+    BrokenBody,
+    /// What the session asked of the web failed.
+    Upstream,
+    /// The operation's own time is over.
+    TimedOut,
+    /// It was begun and failed, so that a part of it may have taken effect.
+    Failed,
     /// Everything else.
     #[serde(other)]
     Internal,
+}
+
+impl ErrorCode {
+    /// The status it is answered with.
+    #[must_use]
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::BrowserHung | Self::NotReady => StatusCode::SERVICE_UNAVAILABLE,
+            Self::OutOfRange
+            | Self::BadRequest
+            | Self::UnsupportedVersion
+            | Self::NotAllowed
+            | Self::NotSupported
+            | Self::NotADirectory
+            | Self::IsADirectory
+            | Self::BrokenBody => StatusCode::BAD_REQUEST,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::NotFound | Self::Missing => StatusCode::NOT_FOUND,
+            Self::PathForbidden => StatusCode::FORBIDDEN,
+            Self::Exists | Self::InvalidState => StatusCode::CONFLICT,
+            Self::LimitReached => StatusCode::TOO_MANY_REQUESTS,
+            Self::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
+            Self::Upstream => StatusCode::BAD_GATEWAY,
+            Self::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            Self::Failed | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
 }
 
 /// One line of `GET /v1/events`.
