@@ -1,6 +1,10 @@
 //! What everything that is done inside a session's machine shares: how an operation begins, and how it fails.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use bytes::Bytes;
+use futures_core::Stream;
 use futures_core::stream::BoxStream;
 
 use crate::browser::{EngineError, Viewport};
@@ -44,6 +48,12 @@ pub enum InsideError {
     /// The caller's own body broke off or cannot be read.
     #[error("{0}")]
     Broken(String),
+    /// The caller's own body stopped coming.
+    #[error("the body stopped coming for {seconds} s")]
+    Stalled {
+        /// The bound.
+        seconds: u32,
+    },
     /// What the session asked of the web failed.
     #[error("{0}")]
     Upstream(String),
@@ -72,6 +82,27 @@ pub struct Entered {
     pub viewport: Viewport,
     /// Keeps the idle clock from running; goes along with what outlives the call, a stream for example.
     pub guard: ActivityGuard,
+}
+
+impl Entered {
+    /// What comes out of the session as long as somebody reads it; until its end the session is in use.
+    pub fn during<T: 'static>(self, content: BoxStream<'static, T>) -> BoxStream<'static, T> {
+        Box::pin(Held { content, _guard: self.guard })
+    }
+}
+
+/// A stream that keeps its session in use.
+struct Held<T> {
+    content: BoxStream<'static, T>,
+    _guard: ActivityGuard,
+}
+
+impl<T> Stream for Held<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        self.content.as_mut().poll_next(context)
+    }
 }
 
 /// Begins an operation inside an active session.

@@ -7,7 +7,10 @@ use actix_web::{
     http::header::{self, HeaderValue},
     web::{Bytes, BytesMut, Payload},
 };
+use casement_domain::inside::{ByteStream, InsideError};
 use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 
 use crate::error::{ApiError, Code};
 
@@ -15,6 +18,8 @@ use crate::error::{ApiError, Code};
 pub(crate) const LONGEST: usize = 8 * 1024 * 1024;
 /// How long a body may stop coming.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How many parts of a streamed body, each as it came from the network, wait for their reader.
+const UNDER_WAY: usize = 4;
 
 /// The bytes of a JSON body; none for no body.
 ///
@@ -53,6 +58,43 @@ pub(crate) async fn read(payload: &mut Payload, longest: usize) -> Result<Bytes,
         body.extend_from_slice(&chunk);
     }
     Ok(body.freeze())
+}
+
+/// The body as it comes, at most `longest` bytes, for what is done inside a session. Nobody reads it any more once the stream is
+/// dropped.
+pub(crate) fn stream(request: &HttpRequest, mut payload: Payload, longest: u64) -> Result<ByteStream, ApiError> {
+    let too_large = move || InsideError::TooLarge(format!("the body must be at most {longest} bytes"));
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: u64| length > longest) {
+        return Err(too_large().into());
+    }
+    // The connection belongs to this thread, the stream to whoever reads it.
+    let (sender, receiver) = mpsc::channel(UNDER_WAY);
+    actix_web::rt::spawn(async move {
+        let mut came = 0;
+        loop {
+            let next = tokio::select! {
+                next = tokio::time::timeout(PATIENCE, payload.next()) => next,
+                () = sender.closed() => return,
+            };
+            let part = match next {
+                Err(_) => Err(InsideError::Stalled { seconds: PATIENCE.as_secs() as u32 }),
+                Ok(None) => return,
+                Ok(Some(Err(error))) => {
+                    Err(InsideError::Broken(format!("the body broke off or cannot be read: {error}")))
+                }
+                Ok(Some(Ok(part))) => {
+                    came += part.len() as u64;
+                    if came > longest { Err(too_large()) } else { Ok(part) }
+                }
+            };
+            let over = part.is_err();
+            if sender.send(part).await.is_err() || over {
+                return;
+            }
+        }
+    });
+    Ok(ReceiverStream::new(receiver).boxed())
 }
 
 fn too_large(longest: usize) -> ApiError {

@@ -224,6 +224,17 @@ impl Holder {
         Ok(Self { session, permission, request, payload, end, registered, api })
     }
 
+    /// By a key of its project, where the path names the session under `/browsers`.
+    async fn by_key(call: Call) -> Result<Self, ApiError> {
+        let Call { api, request, payload } = call;
+        let scope = scope(&api.services, request.headers()).await?;
+        let id = session_id(&segment(&request, "id")?)?;
+        let (end, registered) = api.services.connections.register(id);
+        let session = api.services.sessions.get(&scope, &id.to_string(), false).await?;
+        tracing::Span::current().record("session", tracing::field::display(id));
+        Ok(Self { session, permission: Permission::Drive, request, payload, end, registered, api })
+    }
+
     /// Which session the credential opens, and how far.
     async fn credential(
         services: &Services,
@@ -277,6 +288,83 @@ impl Holder {
     /// See [`body::read`] and [`json::read`].
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
         json::read(&body::json(&self.request, &mut self.payload).await?)
+    }
+}
+
+/// A caller of an operation inside an active session: under `/browsers/{id}` with an API key, under `/vm/{session_id}` as a
+/// [`Driver`].
+pub(crate) struct Inside(Holder);
+
+impl FromRequest for Inside {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let call = Call::take(request, payload);
+        let direct = request.match_info().get("session_id").is_some();
+        Box::pin(async move {
+            let holder = match direct {
+                true => Holder::admit(call?, Also::Key).await?.driving()?,
+                false => Holder::by_key(call?).await?,
+            };
+            Ok(Self(holder))
+        })
+    }
+}
+
+impl std::ops::Deref for Inside {
+    type Target = Holder;
+
+    fn deref(&self) -> &Holder {
+        &self.0
+    }
+}
+
+impl Inside {
+    /// A segment of the path, decoded.
+    ///
+    /// # Errors
+    /// `bad_request`.
+    pub(crate) fn path(&self, name: &str) -> Result<String, ApiError> {
+        segment(&self.request, name)
+    }
+
+    /// # Errors
+    /// `bad_request`.
+    pub(crate) fn query(&self) -> Result<Query, ApiError> {
+        Query::parse(self.request.query_string())
+    }
+
+    /// The JSON body.
+    ///
+    /// # Errors
+    /// See [`body::read`] and [`json::read`].
+    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
+        self.0.json().await
+    }
+
+    /// The body as it comes.
+    ///
+    /// # Errors
+    /// `payload_too_large`, if the caller says so beforehand.
+    pub(crate) fn body(&mut self, longest: u64) -> Result<casement_domain::inside::ByteStream, ApiError> {
+        let payload = self.take_payload()?;
+        body::stream(&self.0.request, payload, longest)
+    }
+
+    /// The body, for a reader of its own.
+    ///
+    /// # Errors
+    /// `internal`: never.
+    pub(crate) fn take_payload(&mut self) -> Result<Payload, ApiError> {
+        let nothing = Payload::from_request(&self.0.request, &mut dev::Payload::None).now_or_never();
+        let nothing = nothing.and_then(Result::ok).ok_or_else(|| ApiError::internal("no body cannot be read"))?;
+        Ok(std::mem::replace(&mut self.0.payload, nothing))
+    }
+
+    /// Says when the session ends, and counts as open until it is dropped.
+    pub(crate) fn into_open(self) -> (EndSignal, crate::connections::Registered) {
+        (self.0.end, self.0.registered)
     }
 }
 

@@ -6,6 +6,7 @@ use casement_domain::{
     api_key::AuthenticateError,
     browser::EngineError,
     field::{Bad, FieldCode, InvalidInput},
+    inside::InsideError,
     organization::LimitExceeded,
     pool::{AcquireError, CreatePoolError, DeletePoolError, ReleaseError, UpdatePoolError},
     session::{CreateSessionError, EndSessionError, NotSupported, UpdateSessionError, UseSessionError},
@@ -50,6 +51,28 @@ impl From<EngineError> for ApiError {
                 Self::new(Code::Unavailable, "there is no room for another browser now").caused_by(error)
             }
         }
+    }
+}
+
+impl From<InsideError> for ApiError {
+    fn from(error: InsideError) -> Self {
+        let code = match error {
+            InsideError::Invalid(invalid) => return invalid.into(),
+            InsideError::Engine(engine) => return engine.into(),
+            InsideError::NotSupported(_) => Code::NotSupported,
+            InsideError::Missing(_) => Code::NotFound,
+            InsideError::Forbidden(_) => Code::PathForbidden,
+            InsideError::Exists(_) => Code::AlreadyExists,
+            InsideError::State(_) => Code::InvalidState,
+            InsideError::Limit(_) | InsideError::DiskFull(_) => Code::LimitExceeded,
+            InsideError::TooLarge(_) => Code::PayloadTooLarge,
+            InsideError::Broken(_) => Code::BadRequest,
+            InsideError::Stalled { .. } => Code::RequestTimeout,
+            InsideError::Upstream(_) => Code::UpstreamError,
+            InsideError::Timeout { .. } => Code::Timeout,
+            InsideError::Failed(_) => Code::Internal,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

@@ -83,6 +83,14 @@ impl Path {
     }
 }
 
+/// An operation inside a session, under both of its paths.
+
+fn inside(config: &mut ServiceConfig, tail: &str, methods: impl Fn(Path) -> Path) {
+    for session in ["/browsers/{id}", "/vm/{session_id}"] {
+        methods(path(&format!("{session}/{tail}"))).done(config);
+    }
+}
+
 /// What no route matches.
 pub(crate) async fn unknown() -> Result<HttpResponse, ApiError> {
     Err(ApiError::new(Code::RouteNotFound, "there is no such route"))

@@ -1,0 +1,57 @@
+//! Server-sent events: one `data:` line of JSON each, a comment when nothing happened for a while.
+
+use std::time::Duration;
+
+use actix_web::{HttpResponse, web::Bytes};
+use casement_domain::inside::InsideError;
+use futures_util::{Stream, StreamExt as _, stream};
+use serde::Serialize;
+
+use crate::caller::Inside;
+
+/// After this much silence a comment tells both sides that the other is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
+
+/// The events as the body of an answer. It ends with them, with the first failure, or with the session.
+pub(crate) fn answer<T: Serialize>(
+    inside: Inside,
+    events: impl Stream<Item = Result<T, InsideError>> + 'static,
+) -> HttpResponse {
+    let (end, open) = inside.into_open();
+    let ended = Box::pin(async move { end.ended().await });
+    let frames = stream::unfold(Some((Box::pin(events), open)), |state| async move {
+        let (mut events, open) = state?;
+        match tokio::time::timeout(KEEP_ALIVE, events.next()).await {
+            Err(_) => Some((COMMENT, Some((events, open)))),
+            Ok(Some(Ok(event))) => Some((frame(&event), Some((events, open)))),
+            Ok(Some(Err(error))) => {
+                tracing::debug!(%error, "a stream of events ended");
+                None
+            }
+            Ok(None) => None,
+        }
+    });
+    HttpResponse::Ok()
+        .content_type("text/event-stream")
+        .streaming(frames.take_until(ended).map(Ok::<_, actix_web::Error>))
+}
+
+fn frame(event: &impl Serialize) -> Bytes {
+    let mut text = b"data: ".to_vec();
+    // Our own types always have a JSON form, on one line.
+    text.extend(serde_json::to_vec(event).unwrap_or_default());
+    text.extend(b"\n\n");
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::frame;
+
+    #[test]
+    fn an_event_is_one_line_whatever_it_holds() {
+        let text = String::from_utf8(frame(&"a\nb\r\u{2028}").to_vec()).expect("text");
+        assert_eq!(text, "data: \"a\\nb\\r\u{2028}\"\n\n");
+    }
+}
