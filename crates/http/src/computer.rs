@@ -1,6 +1,5 @@
 //! `…/computer`: what is done with the display of a session.
 
-use actix_web::HttpResponse;
 use casement_domain::{browser::Region, session::Session};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -9,6 +8,7 @@ use crate::{
     answer::Answer,
     caller::{Authorized, Driver, session_id},
     error::ErrorBody,
+    picture,
     state::Services,
 };
 
@@ -51,18 +51,19 @@ pub(crate) async fn capture_screenshot(mut caller: Authorized) -> Answer {
     let wanted = caller.json::<Screenshot>().await?;
     let id = session_id(&text)?.to_string();
     let session = caller.services().sessions.get(caller.scope(), &id, false).await?;
-    picture(caller.services(), &session, wanted).await
+    take_picture(caller.services(), &session, wanted).await
 }
 
 /// The same, directly.
 pub(crate) async fn direct_screenshot(Driver(mut holder): Driver) -> Answer {
     let wanted = holder.json::<Screenshot>().await?;
-    picture(holder.services(), &holder.session, wanted).await
+    take_picture(holder.services(), &holder.session, wanted).await
 }
 
-async fn picture(services: &Services, session: &Session, wanted: Screenshot) -> Answer {
+async fn take_picture(services: &Services, session: &Session, wanted: Screenshot) -> Answer {
     let region =
         |display| wanted.region.map(|part| Region::parse(display, part.x, part.y, part.width, part.height)).transpose();
+    let place = picture::place().await?;
     let png = services.sessions.screenshot(session, region).await?;
-    Ok(HttpResponse::Ok().content_type("image/png").body(png))
+    Ok(place.answer("image/png", png))
 }

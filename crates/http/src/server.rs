@@ -20,6 +20,7 @@ use actix_web::{
     rt::net::TcpStream,
     web::{self, Data},
 };
+use rustix::process::{Resource, getrlimit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +41,9 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection may lie idle between two requests; longer than the pools of common clients keep theirs.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
+/// The fewest and the most connections that a worker takes at a time.
+const FEWEST_CONNECTIONS: u64 = 512;
+const MOST_CONNECTIONS: u64 = 25_600;
 
 /// A running server.
 pub struct Server {
@@ -97,6 +101,7 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
     };
     let server = actix_server::Server::build()
         .workers(config.workers)
+        .max_concurrent_connections(connections_per_worker(getrlimit(Resource::Nofile).current, config.workers))
         .shutdown_timeout(DRAIN_SECONDS)
         .disable_signals()
         .listen("casement", listener, app)?
@@ -104,6 +109,13 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
     let handle = server.handle();
     let done = tokio::spawn(server);
     Ok(Server { handle, done, stopping, draining, connections, local })
+}
+
+/// How many connections each worker takes: four fifths of the files that the process may have open, since the rest of the server
+/// needs some, too, and without any it could not even refuse. Clients beyond that wait in the listener's queue.
+fn connections_per_worker(open_files: Option<u64>, workers: usize) -> usize {
+    let share = open_files.map_or(MOST_CONNECTIONS, |files| files / 10 * 8 / (workers.max(1) as u64));
+    usize::try_from(share.clamp(FEWEST_CONNECTIONS, MOST_CONNECTIONS)).unwrap_or(usize::MAX)
 }
 
 impl Server {
@@ -124,5 +136,19 @@ impl Server {
         self.stopping.cancel();
         self.handle.stop(true).await;
         self.done.await.map_err(io::Error::other)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::connections_per_worker;
+
+    #[test]
+    fn connections_leave_room_for_the_files_of_everything_else() {
+        assert_eq!(connections_per_worker(Some(20_000), 2), 8_000, "10,000 waiters have room");
+        assert_eq!(connections_per_worker(Some(20_000), 4), 4_000);
+        assert_eq!(connections_per_worker(Some(1_024), 2), 512);
+        assert_eq!(connections_per_worker(Some(u64::MAX), 2), 25_600);
+        assert_eq!(connections_per_worker(None, 0), 25_600);
     }
 }
