@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     cdp::{Cdp, Incoming, Lost},
     input::TabSize,
-    tabs::Tabs,
+    tabs::{Tabs, is_id},
 };
 
 /// The longest side of a frame, in pixels.
@@ -19,6 +19,8 @@ const QUALITY: u8 = 70;
 const MOST_IN_FLIGHT: usize = 2;
 /// Hidden tabs asked at once for the one that is in front.
 const MOST_PROBES: usize = 20;
+/// Answers that may stand out. Many tabs opened at once are as many questions; a browser that answers none is of no use.
+const MOST_AWAITED: usize = 1024;
 
 /// What an answer is awaited for.
 enum Awaited {
@@ -43,7 +45,7 @@ pub(super) struct Screencast {
     discovered: bool,
     bounds: (u32, u32),
     in_flight: usize,
-    unacknowledged: Option<Value>,
+    unacknowledged: Option<u64>,
 }
 
 impl Screencast {
@@ -77,7 +79,15 @@ impl Screencast {
             return Ok(());
         }
         let id = self.cdp.send(None, "Target.getTargets", json!({})).await?;
-        self.awaited.insert(id, Awaited::Titles);
+        self.expect(id, Awaited::Titles)
+    }
+
+    /// Notes what the answer with this number will be for.
+    fn expect(&mut self, id: u64, answer: Awaited) -> Result<(), Lost> {
+        if self.awaited.len() >= MOST_AWAITED {
+            return Err(Lost);
+        }
+        self.awaited.insert(id, answer);
         Ok(())
     }
 
@@ -140,7 +150,7 @@ impl Screencast {
                 self.tabs.refresh(&result["targetInfos"]);
                 Ok(())
             }
-            Awaited::Follow(tab) => match (result["sessionId"].as_str(), &mut self.current) {
+            Awaited::Follow(tab) => match (session_of(result), &mut self.current) {
                 (Some(session), Some(current)) if current.tab == tab => {
                     current.session = Some(session.to_owned());
                     self.tabs.touch();
@@ -149,12 +159,11 @@ impl Screencast {
                 (Some(session), _) => self.detach(session).await,
                 (None, _) => Ok(()),
             },
-            Awaited::Probe(tab) => match result["sessionId"].as_str() {
+            Awaited::Probe(tab) => match session_of(result) {
                 Some(session) => {
                     let ask = json!({ "expression": "document.visibilityState", "returnByValue": true });
                     let id = self.cdp.send(Some(session), "Runtime.evaluate", ask).await?;
-                    self.awaited.insert(id, Awaited::Visibility { tab, session: session.to_owned() });
-                    Ok(())
+                    self.expect(id, Awaited::Visibility { tab, session: session.to_owned() })
                 }
                 None => Ok(()),
             },
@@ -172,7 +181,7 @@ impl Screencast {
             self.awaited.values().filter(|awaited| !matches!(awaited, Awaited::Follow(_) | Awaited::Titles)).count();
         for tab in others.into_iter().take(MOST_PROBES.saturating_sub(awaited)) {
             let id = self.attach(&tab).await?;
-            self.awaited.insert(id, Awaited::Probe(tab));
+            self.expect(id, Awaited::Probe(tab))?;
         }
         Ok(())
     }
@@ -187,7 +196,7 @@ impl Screencast {
         self.in_flight = 0;
         self.unacknowledged = None;
         let id = self.attach(&tab).await?;
-        self.awaited.insert(id, Awaited::Follow(tab.clone()));
+        self.expect(id, Awaited::Follow(tab.clone()))?;
         self.current = Some(Current { tab, session: None });
         Ok(())
     }
@@ -238,7 +247,7 @@ impl Screencast {
         let jpeg = params["data"].as_str().and_then(|data| STANDARD.decode(data).ok());
         self.in_flight += 1;
         // The browser makes the next frame when this one is acknowledged: a slow page gets fewer, never older ones.
-        let number = params["sessionId"].clone();
+        let number = params["sessionId"].as_u64().unwrap_or_default();
         if self.in_flight < MOST_IN_FLIGHT {
             self.acknowledge(number).await?;
         } else {
@@ -256,7 +265,12 @@ impl Screencast {
         }
     }
 
-    async fn acknowledge(&mut self, number: Value) -> Result<(), Lost> {
+    async fn acknowledge(&mut self, number: u64) -> Result<(), Lost> {
         self.on_tab("Page.screencastFrameAck", json!({ "sessionId": number })).await
     }
+}
+
+/// The name of the session that an answer tells of.
+fn session_of(result: &Value) -> Option<&str> {
+    result["sessionId"].as_str().filter(|name| is_id(name))
 }

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 /// More tabs than this are not listed.
 const MOST_TABS: usize = 200;
+/// The browser's own names of targets and of its sessions with them have 32 characters.
+const LONGEST_ID: usize = 64;
 const LONGEST_TITLE: usize = 200;
 const LONGEST_URL: usize = 500;
 
@@ -14,6 +16,11 @@ pub(super) struct Tab {
     pub(super) id: String,
     title: String,
     url: String,
+}
+
+/// Whether this may be the name of a target or of a session: what the browser says is kept, and it may have been taken over.
+pub(super) fn is_id(text: &str) -> bool {
+    (1..=LONGEST_ID).contains(&text.len())
 }
 
 #[derive(Deserialize)]
@@ -32,7 +39,7 @@ impl Tab {
     fn of(info: &Value) -> Option<Self> {
         let info = TargetInfo::deserialize(info).ok()?;
         let page = info.r#type == "page" && !info.url.starts_with("devtools://");
-        page.then(|| Self {
+        (page && is_id(&info.target_id)).then(|| Self {
             id: info.target_id,
             title: info.title.chars().take(LONGEST_TITLE).collect(),
             url: info.url.chars().take(LONGEST_URL).collect(),

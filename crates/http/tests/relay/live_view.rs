@@ -174,6 +174,69 @@ async fn a_title_that_a_page_gives_itself_later_is_asked_for_and_shown() {
     }
 }
 
+fn created(id: &str) -> Value {
+    let info = json!({"targetId": id, "type": "page", "title": "", "url": "https://a.test/"});
+    json!({"method": "Target.targetCreated", "params": {"targetInfo": info}})
+}
+
+#[actix_web::test]
+async fn names_that_are_longer_than_any_browser_gives_are_not_kept() {
+    let server = Server::start().await;
+    let (mut client, mut browser) = pair(&server, "view").await;
+    cast(&mut browser).await;
+    say(&mut browser, created(&"x".repeat(65))).await;
+    say(&mut browser, created("U")).await;
+    let attach = command(&mut browser, "Target.attachToTarget").await;
+    assert_eq!(attach["params"]["targetId"], "U");
+    let listed = loop {
+        let listed = tabs(&mut client).await;
+        if listed.as_array().unwrap().len() > 1 {
+            break listed;
+        }
+    };
+    assert_eq!((listed[0]["id"].as_str(), listed[1]["id"].as_str(), listed.get(2)), (Some("T"), Some("U"), None));
+    // No session with that name is spoken to.
+    say(&mut browser, json!({"id": attach["id"], "result": {"sessionId": "x".repeat(65)}})).await;
+    say(&mut client, json!({"t": "size", "w": 500, "h": 500})).await;
+    say(&mut browser, created("V")).await;
+    assert_eq!(next_command(&mut browser).await["params"]["targetId"], "V");
+}
+
+#[actix_web::test]
+async fn a_browser_that_answers_nothing_is_not_asked_without_end() {
+    let server = Server::start().await;
+    let (mut client, browser) = pair(&server, "view").await;
+    let (mut told, mut heard) = browser.split();
+    let tabs = async {
+        for number in 0..2000 {
+            let id = format!("tab {number}");
+            let gone = json!({"method": "Target.targetDestroyed", "params": {"targetId": id}});
+            for event in [created(&id), gone] {
+                if told.send(Message::text(event.to_string())).await.is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    let count = async {
+        let mut asked = 0;
+        while let Some(Ok(message)) = heard.next().await {
+            asked += usize::from(message.to_text().is_ok_and(|text| text.contains("attachToTarget")));
+        }
+        asked
+    };
+    let end = async {
+        loop {
+            if let Message::Close(Some(close)) = soon(client.next()).await.unwrap().unwrap() {
+                return close;
+            }
+        }
+    };
+    let (close, asked, ()) = soon(async { tokio::join!(end, count, tabs) }).await;
+    assert_eq!((u16::from(close.code), close.reason.as_str()), (4002, "crashed"));
+    assert!((1000..=1024).contains(&asked), "{asked}");
+}
+
 #[actix_web::test]
 async fn the_view_ends_with_the_sessions_reason() {
     let server = Server::start().await;
