@@ -88,6 +88,7 @@ id!(/** Names one organization. */ OrganizationId);
 id!(/** Names one user: who made a key. */ UserId);
 id!(/** Names one project. */ ProjectId);
 id!(/** Names one API key. */ ApiKeyId);
+id!(/** Names one audit record. */ AuditRecordId);
 id!(/** Names one browser session: one lease of one browser. */ SessionId);
 id!(/** Names one running browser with its sandbox; a caller never sees it. */ BrowserId);
 id!(/** Names one browser pool. */ PoolId);

@@ -12,6 +12,7 @@
 
 pub mod access;
 pub mod api_key;
+pub mod audit;
 pub mod browser;
 pub mod clock;
 pub mod field;
@@ -30,5 +31,7 @@ pub mod telemetry;
 pub mod testing;
 
 pub use clock::{Clock, Entropy, IdSource};
-pub use ids::{ApiKeyId, BadId, BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId, TicketId, UserId};
+pub use ids::{
+    ApiKeyId, AuditRecordId, BadId, BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId, TicketId, UserId,
+};
 pub use store_error::{Replaced, StoreError};

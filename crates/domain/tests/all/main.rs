@@ -2,6 +2,7 @@
 
 mod access;
 mod api_keys;
+mod audit;
 mod embed;
 mod filler;
 mod leases;

@@ -1,0 +1,83 @@
+//! Where a reading goes on: opaque to callers, and good for the same question alone.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
+use time::OffsetDateTime;
+use ulid::Ulid;
+
+use super::AuditFilter;
+use crate::ids::{AuditRecordId, OrganizationId};
+
+/// The token is none of ours, or belongs to another question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a token of this list, or one of other filters")]
+pub struct BadCursor;
+
+/// A record's place in the order: newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// When its request arrived.
+    pub at: OffsetDateTime,
+    /// Which one of that moment.
+    pub id: AuditRecordId,
+}
+
+/// Microseconds, identifier, and the first half of the question's digest.
+const LENGTH: usize = 8 + 16 + 16;
+
+impl Position {
+    /// The token that leads back here.
+    #[must_use]
+    pub fn token(&self, organization: OrganizationId, filter: &AuditFilter) -> String {
+        let micros = i64::try_from(self.at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX);
+        let mut bytes = Vec::with_capacity(LENGTH);
+        bytes.extend(micros.to_be_bytes());
+        bytes.extend(self.id.ulid().0.to_be_bytes());
+        bytes.extend(&question(organization, filter)[..16]);
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// Where a token leads.
+    ///
+    /// # Errors
+    /// [`BadCursor`].
+    pub fn parse(text: &str, organization: OrganizationId, filter: &AuditFilter) -> Result<Self, BadCursor> {
+        // Longer ones are not even decoded.
+        let bytes = (text.len() <= 2 * LENGTH).then(|| URL_SAFE_NO_PAD.decode(text).ok()).flatten().ok_or(BadCursor)?;
+        let bytes: [u8; LENGTH] = bytes.try_into().map_err(|_| BadCursor)?;
+        let (micros, rest) = bytes.split_first_chunk::<8>().ok_or(BadCursor)?;
+        let (id, digest) = rest.split_first_chunk::<16>().ok_or(BadCursor)?;
+        if digest != &question(organization, filter)[..16] {
+            return Err(BadCursor);
+        }
+        let nanos = i128::from(i64::from_be_bytes(*micros)) * 1000;
+        let at = OffsetDateTime::from_unix_timestamp_nanos(nanos).map_err(|_| BadCursor)?;
+        Ok(Self { at, id: AuditRecordId::from_ulid(Ulid(u128::from_be_bytes(*id))) })
+    }
+}
+
+/// What was asked, and of whose records. Parts are told apart by their lengths.
+fn question(organization: OrganizationId, filter: &AuditFilter) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        digest.update((bytes.len() as u64).to_be_bytes());
+        digest.update(bytes);
+    };
+    part(&organization.ulid().0.to_be_bytes());
+    for moment in [filter.start, filter.end] {
+        part(&moment.unix_timestamp_nanos().to_be_bytes());
+    }
+    for text in [&filter.auth_strategy, &filter.service, &filter.method, &filter.search] {
+        part(&[u8::from(text.is_some())]);
+        part(text.as_deref().unwrap_or_default().as_bytes());
+    }
+    part(&filter.exclude_methods.len().to_be_bytes());
+    for method in &filter.exclude_methods {
+        part(method.as_bytes());
+    }
+    for user in &filter.search_users {
+        part(user.as_bytes());
+    }
+    digest.finalize().into()
+}

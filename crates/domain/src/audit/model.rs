@@ -1,0 +1,113 @@
+//! What an audit record says.
+
+use time::OffsetDateTime;
+
+use crate::ids::{ApiKeyId, AuditRecordId, OrganizationId, ProjectId, UserId};
+
+/// How a caller showed who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthStrategy {
+    /// With an API key.
+    ApiKey,
+    /// With the token of a session.
+    SessionToken,
+    /// With a key that was refused.
+    None,
+}
+
+impl AuthStrategy {
+    /// As it is stored and said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ApiKey => "api_key",
+            Self::SessionToken => "session_token",
+            Self::None => "none",
+        }
+    }
+
+    /// As it was stored.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::ApiKey, Self::SessionToken, Self::None].into_iter().find(|strategy| strategy.as_str() == text)
+    }
+}
+
+/// Which part of the service was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditService {
+    /// The API.
+    Api,
+    /// A session's own address.
+    Session,
+    /// The API, by a deployed app.
+    Apps,
+}
+
+impl AuditService {
+    /// As it is stored and said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Session => "session",
+            Self::Apps => "apps",
+        }
+    }
+
+    /// As it was stored.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Api, Self::Session, Self::Apps].into_iter().find(|service| service.as_str() == text)
+    }
+}
+
+/// One authenticated call, or one that named a key and was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRecord {
+    /// Orders records of one moment.
+    pub id: AuditRecordId,
+    /// Whose it is.
+    pub organization: OrganizationId,
+    /// When the request arrived.
+    pub at: OffsetDateTime,
+    /// How the caller showed who it is.
+    pub auth_strategy: AuthStrategy,
+    /// Which part of the service was called.
+    pub service: AuditService,
+    /// Who made the key; absent for a token.
+    pub user: Option<UserId>,
+    /// That user's address; may be empty.
+    pub email: String,
+    /// Which key.
+    pub api_key: Option<ApiKeyId>,
+    /// In which project.
+    pub project: Option<ProjectId>,
+    /// Where the call came from.
+    pub client_ip: String,
+    /// Which host was asked for.
+    pub domain: String,
+    /// The method, in upper case.
+    pub method: String,
+    /// The path, without its query.
+    pub path: String,
+    /// The pattern of the route; empty if none matched.
+    pub route: String,
+    /// The status of the answer.
+    pub status: u16,
+    /// How long the answer took.
+    pub duration_ms: u64,
+    /// What the caller calls itself, 512 characters at most.
+    pub user_agent: String,
+}
+
+/// How much of a user agent is kept, in characters.
+pub(super) const LONGEST_USER_AGENT: usize = 512;
+
+impl AuditRecord {
+    /// As much of a user agent as is kept.
+    #[must_use]
+    pub fn user_agent(text: &str) -> String {
+        text.chars().take(LONGEST_USER_AGENT).collect()
+    }
+}

@@ -1,0 +1,137 @@
+//! Reading audit records: what may be asked, where a reading goes on, what a chunk holds.
+
+use std::sync::Arc;
+
+use casement_domain::audit::{
+    AuditFilter, AuditLogs, AuditQuery, AuditRecord, AuditService, AuthStrategy, BadCursor, MockAuditRepository,
+    Position, Reading,
+};
+use casement_domain::testing::{NOON, organization_id};
+use casement_domain::{AuditRecordId, OrganizationId};
+use pretty_assertions::assert_eq;
+use time::Duration;
+use ulid::Ulid;
+
+fn record(n: u32) -> AuditRecord {
+    AuditRecord {
+        id: AuditRecordId::from_ulid(Ulid::from_parts(1, u128::from(n))),
+        organization: organization_id(),
+        at: NOON + Duration::seconds(i64::from(n)),
+        auth_strategy: AuthStrategy::ApiKey,
+        service: AuditService::Api,
+        user: None,
+        email: String::new(),
+        api_key: None,
+        project: None,
+        client_ip: "127.0.0.1".to_owned(),
+        domain: "casement.test".to_owned(),
+        method: "GET".to_owned(),
+        path: "/browsers".to_owned(),
+        route: "/browsers".to_owned(),
+        status: 200,
+        duration_ms: 1,
+        user_agent: String::new(),
+    }
+}
+
+fn query() -> AuditQuery {
+    AuditQuery { start: Some(NOON), end: Some(NOON + Duration::days(1)), ..AuditQuery::default() }
+}
+
+fn refused(query: AuditQuery, reading: Reading) -> Vec<String> {
+    let refused = query.parse(reading).expect_err("a refusal");
+    refused.fields().iter().map(|field| format!("{} {}", field.field, field.code.as_str())).collect()
+}
+
+#[test]
+fn every_field_that_breaks_a_rule_is_named() {
+    let many = |n: usize| (0..n).map(|n| n.to_string()).collect::<Vec<_>>();
+    let bad = AuditQuery {
+        end: Some(NOON),
+        exclude_methods: many(11),
+        search: Some("x".repeat(257)),
+        search_users: many(101),
+        limit: Some(50_001),
+        ..query()
+    };
+    let named = [
+        "end out_of_range",
+        "exclude_method too_many",
+        "search too_long",
+        "search_user_id too_many",
+        "limit out_of_range",
+    ];
+    assert_eq!(refused(bad, Reading::Export), named);
+    assert_eq!(refused(AuditQuery::default(), Reading::List), ["start required", "end required"]);
+    assert_eq!(refused(AuditQuery { limit: Some(0), ..query() }, Reading::Export), ["limit out_of_range"]);
+}
+
+#[test]
+fn people_page_through_30_days_and_machines_through_any_span() {
+    let long = || AuditQuery { end: Some(NOON + Duration::days(31)), ..query() };
+    assert_eq!(refused(long(), Reading::List), ["end out_of_range"]);
+    let (_, limit) = long().parse(Reading::Export).expect("any span");
+    assert_eq!(limit, 50_000);
+    assert_eq!(query().parse(Reading::List).expect("a day").1, 100);
+}
+
+fn filter() -> AuditFilter {
+    query().parse(Reading::Export).expect("a filter").0
+}
+
+#[test]
+fn a_token_leads_back_to_its_place_and_is_good_for_its_own_question_alone() {
+    let place = record(7).position();
+    let token = place.token(organization_id(), &filter());
+    assert_eq!(Position::parse(&token, organization_id(), &filter()), Ok(place));
+
+    let other = OrganizationId::from_ulid(Ulid::from_parts(99, 1));
+    assert_eq!(Position::parse(&token, other, &filter()), Err(BadCursor));
+    let others = AuditFilter { method: Some("GET".to_owned()), ..filter() };
+    assert_eq!(Position::parse(&token, organization_id(), &others), Err(BadCursor));
+    for cut in [&token[1..], &token[..token.len() - 1], "", "!", &token.repeat(100)] {
+        assert_eq!(Position::parse(cut, organization_id(), &filter()), Err(BadCursor), "{cut}");
+    }
+}
+
+#[test]
+fn filters_that_differ_only_in_where_a_value_stands_have_different_tokens() {
+    let of = |filter: AuditFilter| record(1).position().token(organization_id(), &filter);
+    let search = of(AuditFilter { search: Some("a".into()), ..filter() });
+    let service = of(AuditFilter { service: Some("a".into()), ..filter() });
+    let excluded = of(AuditFilter { exclude_methods: vec!["A".into()], ..filter() });
+    let user = of(AuditFilter { search_users: vec!["A".into()], ..filter() });
+    let all = [search, service, excluded, user];
+    assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
+}
+
+#[tokio::test]
+async fn a_page_is_followed_by_a_token_only_if_there_is_more() {
+    let mut store = MockAuditRepository::new();
+    store.expect_page().returning(|_, _, after, limit| {
+        let from = after.map_or(3, |after| (after.at - NOON).whole_seconds() as u32 - 1);
+        Ok((1..=from).rev().map(record).take(limit as usize).collect())
+    });
+    let logs = AuditLogs::new(Arc::new(store));
+    let two = || AuditQuery { limit: Some(2), ..query() };
+    let first = logs.list(organization_id(), two(), None).await.expect("a page");
+    assert_eq!(first.records, [record(3), record(2)]);
+    let token = first.next.expect("one more");
+    let second = logs.list(organization_id(), two(), Some(&token)).await.expect("a page");
+    assert_eq!((second.records, second.next), (vec![record(1)], None));
+}
+
+#[tokio::test]
+async fn a_record_that_arrives_late_pushes_none_out_of_its_chunk() {
+    let mut store = MockAuditRepository::new();
+    store.expect_measure().returning(|_, _, _, _| Ok((2, Some(record(10).position()), true)));
+    // Measured were 30 and 10; meanwhile 20 has come.
+    store.expect_page().returning(|_, _, _, _| Ok([30, 20, 10, 5].map(record).into()));
+    let logs = AuditLogs::new(Arc::new(store));
+    let mut chunk = logs.export(organization_id(), query(), None).await.expect("a chunk");
+    assert_eq!(chunk.next_batch().await.expect("records"), [30, 20, 10].map(record));
+    assert_eq!(chunk.next_batch().await.expect("the end"), []);
+    let next = chunk.next.expect("older records remain");
+    let from = Position::parse(&next, organization_id(), &chunk.filter).expect("ours");
+    assert_eq!(from, record(10).position());
+}
