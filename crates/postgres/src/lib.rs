@@ -4,6 +4,7 @@
 //! [`Database`] holds the connections, and the repositories stand on it; [`Notifications`] hears what other nodes say.
 
 mod api_key;
+mod audit;
 mod browser;
 pub mod cluster;
 mod convert;
@@ -23,6 +24,7 @@ pub mod testing;
 mod usage;
 
 pub use api_key::PgApiKeys;
+pub use audit::PgAudit;
 pub use browser::PgBrowsers;
 pub use cluster::{Cluster, ClusterConfig, ClusterError};
 pub use database::{BadDatabaseUrl, Database, DatabaseConfig};

@@ -53,6 +53,28 @@ diesel::table! {
 }
 
 diesel::table! {
+    audit_records (id) {
+        id -> Uuid,
+        organization_id -> Uuid,
+        at -> Timestamptz,
+        auth_strategy -> Text,
+        service -> Text,
+        user_id -> Text,
+        email -> Text,
+        api_key_id -> Nullable<Uuid>,
+        project_id -> Nullable<Uuid>,
+        client_ip -> Text,
+        domain -> Text,
+        method -> Text,
+        path -> Text,
+        route -> Text,
+        status -> Int4,
+        duration_ms -> Int8,
+        user_agent -> Text,
+    }
+}
+
+diesel::table! {
     nodes (id) {
         id -> Uuid,
         host -> Text,

@@ -1,5 +1,6 @@
 //! The repositories and the private cluster, against a real PostgreSQL.
 
+mod audit;
 mod cluster;
 mod database;
 mod line;

@@ -1,0 +1,152 @@
+//! Audit records: written once each, read in order, kept by the month.
+
+use casement_domain::audit::{
+    AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditService, AuthStrategy, Reading,
+};
+use casement_domain::testing::{NOON, organization_id, project_id};
+use casement_domain::{AuditRecordId, OrganizationId};
+use casement_postgres::PgAudit;
+use pretty_assertions::assert_eq;
+use time::{Duration, OffsetDateTime};
+use ulid::Ulid;
+
+use crate::support::TestResult;
+use crate::world::{Fault, World, key_id, user_id};
+
+fn record(n: u32) -> AuditRecord {
+    AuditRecord {
+        id: AuditRecordId::from_ulid(Ulid::from_parts(5, u128::from(n))),
+        organization: organization_id(),
+        at: NOON + Duration::milliseconds(i64::from(n)),
+        auth_strategy: AuthStrategy::ApiKey,
+        service: AuditService::Api,
+        user: Some(user_id()),
+        email: "ada@casement.test".to_owned(),
+        api_key: Some(key_id(1)),
+        project: Some(project_id()),
+        client_ip: "192.0.2.7".to_owned(),
+        domain: "casement.test".to_owned(),
+        method: "GET".to_owned(),
+        path: format!("/browsers/{n}"),
+        route: "/browsers/{id}".to_owned(),
+        status: 200,
+        duration_ms: 3,
+        user_agent: "curl\n\"8\"".to_owned(),
+    }
+}
+
+fn filter(change: impl FnOnce(&mut AuditQuery)) -> AuditFilter {
+    let day = Duration::days(1);
+    let mut query = AuditQuery { start: Some(NOON - day), end: Some(NOON + day), ..AuditQuery::default() };
+    change(&mut query);
+    query.parse(Reading::Export).expect("a filter").0
+}
+
+async fn found(audit: &PgAudit, change: impl FnOnce(&mut AuditQuery)) -> Result<Vec<AuditRecord>, Fault> {
+    Ok(audit.page(organization_id(), &filter(change), None, 100).await?)
+}
+
+#[tokio::test]
+async fn a_record_comes_back_as_it_was_and_stands_there_once() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    let bare = AuditRecord { user: None, api_key: None, project: None, email: String::new(), ..record(2) };
+    audit.append(&[record(1), bare.clone()]).await?;
+    audit.append(&[record(1)]).await?;
+    assert_eq!(found(&audit, |_| ()).await?, [bare, record(1)]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn records_of_one_moment_are_paged_without_gap_or_duplicate_while_others_arrive() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    let same = |n| AuditRecord { at: NOON, ..record(n) };
+    audit.append(&(1..=25).map(same).collect::<Vec<_>>()).await?;
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = audit.page(organization_id(), &filter(|_| ()), after, 10).await?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.position());
+        seen.extend(page);
+        // Newer than everything that is read already.
+        audit.append(&[record(100 + seen.len() as u32)]).await?;
+    }
+    assert_eq!(seen, (1..=25).rev().map(same).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_chunk_is_measured_before_it_is_read() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    audit.append(&(1..=5).map(record).collect::<Vec<_>>()).await?;
+    let all = filter(|_| ());
+    let measured = async |after, limit| audit.measure(organization_id(), &all, after, limit).await;
+    assert_eq!(measured(None, 3).await?, (3, Some(record(3).position()), true));
+    assert_eq!(measured(None, 5).await?, (5, Some(record(1).position()), false));
+    assert_eq!(measured(Some(record(3).position()), 3).await?, (2, Some(record(1).position()), false));
+    assert_eq!(measured(Some(record(1).position()), 3).await?, (0, None, false));
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_filter_finds_what_it_says() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    let token = AuditRecord { auth_strategy: AuthStrategy::SessionToken, service: AuditService::Session, ..record(1) };
+    let post = AuditRecord { method: "POST".into(), status: 418, path: "/a%b_c\\d".into(), user: None, ..record(2) };
+    let other = AuditRecord { client_ip: "2001:db8::1".into(), email: "Grace@casement.test".into(), ..record(3) };
+    audit.append(&[token.clone(), post.clone(), other.clone()]).await?;
+    let finds = async |change: fn(&mut AuditQuery)| found(&audit, change).await;
+    assert_eq!(finds(|q| q.auth_strategy = Some("session_token".into())).await?, [token.clone()]);
+    assert_eq!(finds(|q| q.service = Some("session".into())).await?, [token.clone()]);
+    assert_eq!(finds(|q| q.method = Some("post".into())).await?, [post.clone()]);
+    assert_eq!(finds(|q| q.exclude_methods = vec!["get".into()]).await?, [post.clone()]);
+    assert_eq!(finds(|q| q.search = Some("GRACE".into())).await?, [other.clone()]);
+    assert_eq!(finds(|q| q.search = Some("2001:DB8".into())).await?, [other.clone()]);
+    assert_eq!(finds(|q| q.search = Some("418".into())).await?, [post.clone()]);
+    assert_eq!(finds(|q| q.search = Some("%b_c\\".into())).await?, [post.clone()]);
+    assert_eq!(finds(|q| q.search = Some("_b%".into())).await?, []);
+    assert_eq!(finds(|q| q.search = Some("'; DROP TABLE audit_records; --".into())).await?, []);
+    let user = user_id().to_string().to_ascii_uppercase();
+    assert_eq!(found(&audit, |q| q.search_users = vec![user.clone()]).await?, [other.clone(), token.clone()]);
+    let both = found(&audit, |q| (q.search, q.search_users) = (Some("418".into()), vec![user])).await?;
+    assert_eq!(both, [other, post, token]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn nobody_reads_the_records_of_another_organization() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    audit.append(&[record(1)]).await?;
+    let other = OrganizationId::from_ulid(Ulid::from_parts(77, 7));
+    assert_eq!(audit.page(other, &filter(|_| ()), None, 10).await?, []);
+    Ok(())
+}
+
+const PARTITIONS: &str =
+    "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'audit_records'::regclass ORDER BY 1";
+
+#[tokio::test]
+async fn months_are_made_ahead_and_dropped_when_they_are_too_old_and_lose_no_record() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    // Before there is a partition for it.
+    audit.append(&[record(1)]).await?;
+    let (one, other) = tokio::join!(audit.tidy(NOON, NOON), audit.tidy(NOON, NOON));
+    (one?, other?);
+    let months = |n: i64| NOON + Duration::days(31 * n);
+    let name = |at: OffsetDateTime| vec![format!("audit_records_{}_{:02}", at.year(), u8::from(at.month()))];
+    let other = vec!["audit_records_other".to_owned()];
+    assert_eq!(world.db.rows(PARTITIONS).await?, [name(NOON), name(months(1)), name(months(2)), other.clone()]);
+    assert_eq!(found(&audit, |_| ()).await?, [record(1)]);
+
+    audit.tidy(months(3), NOON).await?;
+    assert_eq!(found(&audit, |_| ()).await?, [record(1)], "its month has not ended before");
+    audit.tidy(months(3), months(1)).await?;
+    assert_eq!(found(&audit, |_| ()).await?, []);
+    assert!(!world.db.rows(PARTITIONS).await?.contains(&name(NOON)));
+    Ok(())
+}
