@@ -2,14 +2,32 @@
 
 use std::fs;
 
-/// Whether all processes of the sandbox together hold more than `limit` bytes, shared pages counted once.
+use rustix::fs::statfs;
+
+/// Where a sandbox keeps its files: in memory.
+const IN_MEMORY: [&str; 3] = ["/tmp", "/dev/shm", "/home/casement"];
+/// `TMPFS_MAGIC`.
+const TMPFS: u64 = 0x0102_1994;
+
+/// Whether all processes of the sandbox and its files together hold more than `limit` bytes, shared pages counted once.
+///
+/// What a process has mapped of such a file counts twice. That is little: a browser at rest keeps nothing in `/tmp` and
+/// `/dev/shm` and two MiB in its home, and whoever maps more comes to its limit earlier. To count it once, one would have to take
+/// the larger of what is mapped and what is in files, and memory without a name in any file system could hide behind files.
 ///
 /// Resident sizes are cheap to read and never smaller than the proportional ones; the exact figure, which costs the kernel a walk
 /// through every mapping, is asked for only when the cheap one is over the limit.
 pub(crate) fn over_limit(limit: u64) -> bool {
-    let processes = processes();
+    let (processes, files) = (processes(), IN_MEMORY.map(files_of).into_iter().sum::<u64>());
     let resident: u64 = processes.iter().filter_map(|pid| status_bytes(*pid, &["VmRSS:"])).sum();
-    resident > limit && processes.iter().map(|pid| proportional(*pid)).sum::<u64>() > limit
+    resident + files > limit && files + processes.iter().map(|pid| proportional(*pid)).sum::<u64>() > limit
+}
+
+/// What the files of a file system in memory take, in bytes; nothing if it is another's or on a disk.
+fn files_of(path: &str) -> u64 {
+    let Ok(about) = statfs(path) else { return 0 };
+    let field = |value| u64::try_from(value).unwrap_or(0);
+    if field(about.f_type) == TMPFS { (about.f_blocks - about.f_bfree) * field(about.f_bsize) } else { 0 }
 }
 
 fn processes() -> Vec<u32> {

@@ -1,6 +1,7 @@
 //! How a session ends otherwise.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use casement_agent::protocol::{Event, ExitReason, FailureCode, State};
 
@@ -40,6 +41,42 @@ async fn a_session_over_its_memory_limit_ends_for_that_reason() {
     };
     assert_eq!(reason, ExitReason::Oom);
     assert_eq!(sandbox.ended().await, Some(1));
+}
+
+#[tokio::test]
+async fn files_of_a_session_are_memory_too() {
+    const LIMIT: u64 = 900 << 20;
+    for directory in ["tmp", "dev/shm", "home/casement"] {
+        let mut config = config(true);
+        config.memory_limit_bytes = Some(LIMIT);
+        let mut sandbox = Sandbox::start(&config);
+        sandbox.ready("with a limit").await;
+        let mut events = sandbox.client().await.events().await.unwrap();
+        let root = format!("/proc/{}/root", sandbox.browser());
+        let taken = ["tmp", "dev/shm", "home/casement"].map(|name| {
+            let about = rustix::fs::statvfs(format!("{root}/{name}")).unwrap();
+            (about.f_blocks - about.f_bfree) * about.f_frsize
+        });
+        println!("a browser at rest keeps {taken:?} bytes in files");
+        assert!(taken.iter().sum::<u64>() < 64 << 20, "{taken:?}");
+
+        // As somebody inside: a file system of theirs knows no other users.
+        let target = sandbox.browser().to_string();
+        let inside = ["--user", "--mount", "--setuid", "1000", "--setgid", "1000", "--"];
+        let fill = ["fallocate", "-l", &LIMIT.to_string(), &format!("/{directory}/large")].map(str::to_owned);
+        let filled = Command::new("nsenter").args(["--target", &target]).args(inside).args(fill).status().unwrap();
+        assert!(filled.success());
+
+        let reason = loop {
+            match events.next().await.unwrap() {
+                Some(Event::Exited { reason, .. }) => break reason,
+                Some(_) => {}
+                None => panic!("the stream ended without a last word"),
+            }
+        };
+        assert_eq!(reason, ExitReason::Oom, "{directory}");
+        assert_eq!(sandbox.ended().await, Some(1));
+    }
 }
 
 #[tokio::test]
