@@ -1,7 +1,12 @@
 //! Audit records: written in groups, read in order, kept in partitions of a month each.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use async_trait::async_trait;
-use casement_domain::audit::{AuditFilter, AuditRecord, AuditRepository, AuditService, AuthStrategy, Position};
+use casement_domain::audit::{
+    AuditEntry, AuditFilter, AuditRecord, AuditRepository, AuditService, AuthStrategy, Position,
+};
 use casement_domain::{ApiKeyId, AuditRecordId, OrganizationId, ProjectId, StoreError, UserId};
 use diesel::pg::Pg;
 use diesel::prelude::*;
@@ -14,9 +19,12 @@ use uuid::Uuid;
 use crate::convert::{ulid, uuid};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
+use crate::schema::{api_keys, projects, users};
 
 /// How many months have their partition made ahead, the present one included.
 const MONTHS_AHEAD: u32 = 3;
+/// How many owners are remembered; beyond that all are forgotten.
+const MOST_OWNERS: usize = 10_000;
 
 /// One statement, whatever the number of records: a prepared one serves them all.
 const APPEND: &str = "
@@ -39,13 +47,18 @@ const MATCHING: &str = "
 #[derive(Clone, Debug)]
 pub struct PgAudit {
     database: Database,
+    owners: Arc<Mutex<Owners>>,
 }
 
 impl PgAudit {
     /// On this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
-        Self { database }
+        Self { database, owners: Arc::default() }
+    }
+
+    fn owners(&self) -> MutexGuard<'_, Owners> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,14 +104,11 @@ impl Row {
         let strategy = AuthStrategy::parse(&self.auth_strategy);
         let service = AuditService::parse(&self.service);
         let user = (!self.user_id.is_empty()).then(|| self.user_id.parse::<UserId>()).transpose();
-        Ok(AuditRecord {
+        let entry = AuditEntry {
             id: AuditRecordId::from_ulid(ulid(self.id)),
-            organization,
             at: self.at,
             auth_strategy: strategy.ok_or_else(|| BadRow::new("auth_strategy", &self.auth_strategy))?,
             service: service.ok_or_else(|| BadRow::new("service", &self.service))?,
-            user: user.map_err(|error| BadRow::new("user_id", error))?,
-            email: self.email,
             api_key: self.api_key_id.map(|id| ApiKeyId::from_ulid(ulid(id))),
             project: self.project_id.map(|id| ProjectId::from_ulid(ulid(id))),
             client_ip: self.client_ip,
@@ -109,8 +119,70 @@ impl Row {
             status: u16::try_from(self.status).map_err(|error| BadRow::new("status", error))?,
             duration_ms: u64::try_from(self.duration_ms).map_err(|error| BadRow::new("duration_ms", error))?,
             user_agent: self.user_agent,
-        })
+        };
+        let user = user.map_err(|error| BadRow::new("user_id", error))?;
+        Ok(AuditRecord { organization, user, email: self.email, entry })
     }
+}
+
+/// Whose a call was.
+#[derive(Clone, Debug)]
+struct Owner {
+    organization: Uuid,
+    user: String,
+    email: String,
+}
+
+/// Which key or project a call was made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Credential {
+    Key(Uuid),
+    Project(Uuid),
+}
+
+impl Credential {
+    fn of(entry: &AuditEntry) -> Option<Self> {
+        let key = entry.api_key.map(|id| Self::Key(uuid(id.ulid())));
+        key.or_else(|| entry.project.map(|id| Self::Project(uuid(id.ulid()))))
+    }
+}
+
+/// Owners that were looked up. A key never changes its organization or its maker, nor a project its organization.
+type Owners = HashMap<Credential, Owner>;
+
+/// Looks up those that are not known yet.
+async fn learn(
+    connection: &mut AsyncPgConnection,
+    known: &mut Owners,
+    entries: &[AuditEntry],
+) -> Result<(), CallError> {
+    let unknown = entries.iter().filter_map(Credential::of).filter(|credential| !known.contains_key(credential));
+    let (mut keys, mut projects) = (Vec::new(), Vec::new());
+    for credential in unknown {
+        match credential {
+            Credential::Key(id) => keys.push(id),
+            Credential::Project(id) => projects.push(id),
+        }
+    }
+    if !keys.is_empty() {
+        let found = api_keys::table
+            .inner_join(users::table.on(users::id.eq(api_keys::created_by)))
+            .filter(api_keys::id.eq_any(keys));
+        let found = found.select((api_keys::id, api_keys::organization_id, users::id, users::email));
+        for (key, organization, user, email) in found.load::<(Uuid, Uuid, Uuid, String)>(connection).await? {
+            let user = UserId::from_ulid(ulid(user)).to_string();
+            known.insert(Credential::Key(key), Owner { organization, user, email });
+        }
+    }
+    if !projects.is_empty() {
+        let found =
+            projects::table.filter(projects::id.eq_any(projects)).select((projects::id, projects::organization_id));
+        for (project, organization) in found.load::<(Uuid, Uuid)>(connection).await? {
+            let nobody = Owner { organization, user: String::new(), email: String::new() };
+            known.insert(Credential::Project(project), nobody);
+        }
+    }
+    Ok(())
 }
 
 #[derive(Debug, QueryableByName)]
@@ -154,35 +226,44 @@ fn asked(
 
 #[async_trait]
 impl AuditRepository for PgAudit {
-    async fn append(&self, records: &[AuditRecord]) -> Result<(), StoreError> {
-        fn all<T>(records: &[AuditRecord], of: impl Fn(&AuditRecord) -> T) -> Vec<T> {
-            records.iter().map(of).collect()
+    async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
+        fn all<T>(rows: &[(&AuditEntry, Owner)], of: impl Fn(&AuditEntry) -> T) -> Vec<T> {
+            rows.iter().map(|(entry, _)| of(entry)).collect()
         }
+        let mut known = std::mem::take(&mut *self.owners());
         let work = async |connection: &mut AsyncPgConnection| {
-            let text = |of: fn(&AuditRecord) -> &str| all(records, |record| of(record).to_owned());
+            learn(connection, &mut known, entries).await?;
+            let owner = |entry| Credential::of(entry).and_then(|credential| known.get(&credential));
+            let rows: Vec<(&AuditEntry, Owner)> =
+                entries.iter().filter_map(|entry| Some((entry, owner(entry)?.clone()))).collect();
+            let text = |of: fn(&AuditEntry) -> &str| all(&rows, |entry| of(entry).to_owned());
             diesel::sql_query(APPEND)
-                .bind::<Array<SqlUuid>, _>(all(records, |record| uuid(record.id.ulid())))
-                .bind::<Array<SqlUuid>, _>(all(records, |record| uuid(record.organization.ulid())))
-                .bind::<Array<Timestamptz>, _>(all(records, |record| record.at))
-                .bind::<Array<Text>, _>(text(|record| record.auth_strategy.as_str()))
-                .bind::<Array<Text>, _>(text(|record| record.service.as_str()))
-                .bind::<Array<Text>, _>(all(records, |record| record.user.map(|id| id.to_string()).unwrap_or_default()))
-                .bind::<Array<Text>, _>(text(|record| &record.email))
-                .bind::<Array<Nullable<SqlUuid>>, _>(all(records, |record| record.api_key.map(|id| uuid(id.ulid()))))
-                .bind::<Array<Nullable<SqlUuid>>, _>(all(records, |record| record.project.map(|id| uuid(id.ulid()))))
-                .bind::<Array<Text>, _>(text(|record| &record.client_ip))
-                .bind::<Array<Text>, _>(text(|record| &record.domain))
-                .bind::<Array<Text>, _>(text(|record| &record.method))
-                .bind::<Array<Text>, _>(text(|record| &record.path))
-                .bind::<Array<Text>, _>(text(|record| &record.route))
-                .bind::<Array<Integer>, _>(all(records, |record| i32::from(record.status)))
-                .bind::<Array<BigInt>, _>(all(records, |record| i64::try_from(record.duration_ms).unwrap_or(i64::MAX)))
-                .bind::<Array<Text>, _>(text(|record| &record.user_agent))
+                .bind::<Array<SqlUuid>, _>(all(&rows, |entry| uuid(entry.id.ulid())))
+                .bind::<Array<SqlUuid>, _>(rows.iter().map(|(_, owner)| owner.organization).collect::<Vec<_>>())
+                .bind::<Array<Timestamptz>, _>(all(&rows, |entry| entry.at))
+                .bind::<Array<Text>, _>(text(|entry| entry.auth_strategy.as_str()))
+                .bind::<Array<Text>, _>(text(|entry| entry.service.as_str()))
+                .bind::<Array<Text>, _>(rows.iter().map(|(_, owner)| owner.user.clone()).collect::<Vec<_>>())
+                .bind::<Array<Text>, _>(rows.iter().map(|(_, owner)| owner.email.clone()).collect::<Vec<_>>())
+                .bind::<Array<Nullable<SqlUuid>>, _>(all(&rows, |entry| entry.api_key.map(|id| uuid(id.ulid()))))
+                .bind::<Array<Nullable<SqlUuid>>, _>(all(&rows, |entry| entry.project.map(|id| uuid(id.ulid()))))
+                .bind::<Array<Text>, _>(text(|entry| &entry.client_ip))
+                .bind::<Array<Text>, _>(text(|entry| &entry.domain))
+                .bind::<Array<Text>, _>(text(|entry| &entry.method))
+                .bind::<Array<Text>, _>(text(|entry| &entry.path))
+                .bind::<Array<Text>, _>(text(|entry| &entry.route))
+                .bind::<Array<Integer>, _>(all(&rows, |entry| i32::from(entry.status)))
+                .bind::<Array<BigInt>, _>(all(&rows, |entry| i64::try_from(entry.duration_ms).unwrap_or(i64::MAX)))
+                .bind::<Array<Text>, _>(text(|entry| &entry.user_agent))
                 .execute(connection)
                 .await?;
             Ok(())
         };
-        self.database.call("audit.append", work).await
+        let appended = self.database.call("audit.append", work).await;
+        if known.len() <= MOST_OWNERS {
+            *self.owners() = known;
+        }
+        appended
     }
 
     async fn page(

@@ -8,7 +8,7 @@ mod service;
 
 pub use cursor::{BadCursor, Position};
 pub use filter::{AuditFilter, AuditQuery, Reading};
-pub use model::{AuditRecord, AuditService, AuthStrategy};
+pub use model::{AuditEntry, AuditRecord, AuditService, AuthStrategy};
 pub use ports::{AuditRepository, AuditTrail};
 #[cfg(feature = "mocks")]
 pub use ports::{MockAuditRepository, MockAuditTrail};

@@ -62,24 +62,18 @@ impl AuditService {
     }
 }
 
-/// One authenticated call, or one that named a key and was refused.
+/// One call as whoever answers it knows it. The store adds what the key or the project tells: the organization, the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditRecord {
+pub struct AuditEntry {
     /// Orders records of one moment.
     pub id: AuditRecordId,
-    /// Whose it is.
-    pub organization: OrganizationId,
     /// When the request arrived.
     pub at: OffsetDateTime,
     /// How the caller showed who it is.
     pub auth_strategy: AuthStrategy,
     /// Which part of the service was called.
     pub service: AuditService,
-    /// Who made the key; absent for a token.
-    pub user: Option<UserId>,
-    /// That user's address; may be empty.
-    pub email: String,
-    /// Which key.
+    /// Which key was used, or named and refused.
     pub api_key: Option<ApiKeyId>,
     /// In which project.
     pub project: Option<ProjectId>,
@@ -97,17 +91,30 @@ pub struct AuditRecord {
     pub status: u16,
     /// How long the answer took.
     pub duration_ms: u64,
-    /// What the caller calls itself, 512 characters at most.
+    /// What the caller calls itself, see [`user_agent`](Self::user_agent).
     pub user_agent: String,
 }
 
 /// How much of a user agent is kept, in characters.
-pub(super) const LONGEST_USER_AGENT: usize = 512;
+const LONGEST_USER_AGENT: usize = 512;
 
-impl AuditRecord {
+impl AuditEntry {
     /// As much of a user agent as is kept.
     #[must_use]
     pub fn user_agent(text: &str) -> String {
         text.chars().take(LONGEST_USER_AGENT).collect()
     }
+}
+
+/// One authenticated call, or one that named a key and was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRecord {
+    /// Whose it is.
+    pub organization: OrganizationId,
+    /// Who made the key; absent for a token.
+    pub user: Option<UserId>,
+    /// That user's address; may be empty.
+    pub email: String,
+    /// The call.
+    pub entry: AuditEntry,
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
-use super::{AuditFilter, AuditRecord, Position};
+use super::{AuditEntry, AuditFilter, AuditRecord, Position};
 use crate::ids::OrganizationId;
 use crate::store_error::StoreError;
 
@@ -15,18 +15,19 @@ pub trait AuditTrail: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`]; the record may be there all the same.
-    async fn keep(&self, record: AuditRecord) -> Result<(), StoreError>;
+    async fn keep(&self, entry: AuditEntry) -> Result<(), StoreError>;
 
     /// Takes the record and returns at once; it is durable soon.
-    fn note(&self, record: AuditRecord);
+    fn note(&self, entry: AuditEntry);
 }
 
 /// Where records are kept.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait AuditRepository: Send + Sync {
-    /// Stores them all or none; durable on return. One that is stored already is left as it is.
-    async fn append(&self, records: &[AuditRecord]) -> Result<(), StoreError>;
+    /// Stores them all or none; durable on return. One that is stored already is left as it is, and one whose organization cannot be
+    /// told is nobody's.
+    async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError>;
 
     /// The records that match, newest first, from behind `after` on, `limit` at most.
     async fn page(

@@ -108,7 +108,7 @@ impl AuditChunk {
         let Some(end) = self.last else { return Ok(Vec::new()) };
         let mut records = self.repository.page(self.organization, &self.filter, self.after, BATCH).await?;
         let whole = records.len() == BATCH as usize;
-        let inside = records.iter().take_while(|record| (record.at, record.id) >= (end.at, end.id)).count();
+        let inside = records.iter().take_while(|record| (record.entry.at, record.entry.id) >= (end.at, end.id)).count();
         records.truncate(inside);
         self.after = records.last().map(AuditRecord::position);
         if !whole || inside < BATCH as usize || self.after == Some(end) {
@@ -122,6 +122,6 @@ impl AuditRecord {
     /// Its place in the order.
     #[must_use]
     pub fn position(&self) -> Position {
-        Position { at: self.at, id: self.id }
+        Position { at: self.entry.at, id: self.entry.id }
     }
 }

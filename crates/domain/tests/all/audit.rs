@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use casement_domain::audit::{
-    AuditFilter, AuditLogs, AuditQuery, AuditRecord, AuditService, AuthStrategy, BadCursor, MockAuditRepository,
-    Position, Reading,
+    AuditEntry, AuditFilter, AuditLogs, AuditQuery, AuditRecord, AuditService, AuthStrategy, BadCursor,
+    MockAuditRepository, Position, Reading,
 };
 use casement_domain::testing::{NOON, organization_id};
 use casement_domain::{AuditRecordId, OrganizationId};
@@ -13,14 +13,11 @@ use time::Duration;
 use ulid::Ulid;
 
 fn record(n: u32) -> AuditRecord {
-    AuditRecord {
+    let entry = AuditEntry {
         id: AuditRecordId::from_ulid(Ulid::from_parts(1, u128::from(n))),
-        organization: organization_id(),
         at: NOON + Duration::seconds(i64::from(n)),
         auth_strategy: AuthStrategy::ApiKey,
         service: AuditService::Api,
-        user: None,
-        email: String::new(),
         api_key: None,
         project: None,
         client_ip: "127.0.0.1".to_owned(),
@@ -31,7 +28,8 @@ fn record(n: u32) -> AuditRecord {
         status: 200,
         duration_ms: 1,
         user_agent: String::new(),
-    }
+    };
+    AuditRecord { organization: organization_id(), user: None, email: String::new(), entry }
 }
 
 fn query() -> AuditQuery {
