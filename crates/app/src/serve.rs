@@ -35,7 +35,7 @@ use crate::doctor::raise_open_files;
 use crate::egress::WaysOut;
 use crate::first_start;
 use crate::loops::{
-    Blocked, Housekeeping, PoolBell, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_spares,
+    Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_spares,
 };
 use crate::metered::Metered;
 use crate::settings::ServeSettings;
@@ -158,6 +158,7 @@ impl Running {
         let connections = ConnectionRegistry::new();
         let spares = Spares::new(settings.spares);
         let bell = PoolBell::default();
+        let figures = PoolFigures::default();
         let room = WaitingRoom::default();
         let system = Arc::new(System);
         let port: Arc<dyn BrowserEngine> = Arc::new(Metered(engine.clone()));
@@ -205,7 +206,7 @@ impl Running {
             dial: Arc::new(EngineDial(engine.clone())),
             connections,
             health: Arc::new(NodeHealth { database: store.database.clone(), spares: spares.clone() }),
-            metrics: rendered(metrics.clone()),
+            metrics: rendered(metrics.clone(), figures.clone()),
             clock: system.clone(),
             ids: system,
             runtime: tokio::runtime::Handle::current(),
@@ -223,7 +224,7 @@ impl Running {
             sessions: sessions.clone(),
             leases: leases.clone(),
             room: room.clone(),
-            measured: Arc::default(),
+            figures: figures.clone(),
         };
         let notifications = Notifications::listen(&store.config, vec![node_channel(node)]);
         tokio::spawn(stop.clone().run_until_cancelled_owned(hear(notifications, house.clone())));
@@ -237,7 +238,7 @@ impl Running {
             sessions: sessions.clone(),
             bell,
             slots: slots.clone(),
-            blocked: Blocked::default(),
+            figures,
         };
         tokio::spawn(fill_pools(pool_loop, stop.child_token()));
         tokio::spawn(keep_spares(spares.clone(), port, slots, stop.child_token()));
@@ -353,8 +354,8 @@ async fn take_up(engine: &Engine, sessions: &Sessions, line: &dyn WaitingLine, n
     Ok(())
 }
 
-fn rendered(metrics: PrometheusHandle) -> Arc<dyn Fn() -> String + Send + Sync> {
-    Arc::new(move || metrics.render())
+fn rendered(metrics: PrometheusHandle, pools: PoolFigures) -> Arc<dyn Fn() -> String + Send + Sync> {
+    Arc::new(move || metrics.render() + &pools.render())
 }
 
 async fn upkeep(metrics: PrometheusHandle, ways_out: Arc<WaysOut>, spares: Spares) {

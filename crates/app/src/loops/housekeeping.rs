@@ -1,7 +1,7 @@
 //! Keeps the store true: heartbeats, idle clocks, browsers that ended, nodes that are gone, notifications.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use casement_domain::node::{Node, NodeRepository};
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::Spares;
+use super::figures::{Line, PoolFigures};
 use crate::system::System;
 use crate::turns::WaitingRoom;
 
@@ -33,7 +34,7 @@ pub(crate) struct Housekeeping {
     pub(crate) sessions: Sessions,
     pub(crate) leases: Leases,
     pub(crate) room: WaitingRoom,
-    pub(crate) measured: Arc<Mutex<HashSet<PoolId>>>,
+    pub(crate) figures: PoolFigures,
 }
 
 impl Housekeeping {
@@ -101,39 +102,21 @@ impl Housekeeping {
         Ok(())
     }
 
-    /// The figures of a pool that is gone are nothing.
-    fn forget_all_but(&self, pools: &[PoolId]) {
-        let now: HashSet<PoolId> = pools.iter().copied().collect();
-        let before = std::mem::replace(&mut *self.measured.lock().unwrap_or_else(PoisonError::into_inner), now);
-        for gone in before.into_iter().filter(|pool| !pools.contains(pool)) {
-            let label = gone.to_string();
-            for state in ["idle", "leased"] {
-                metrics::gauge!("casement_pool_browsers", "pool" => label.clone(), "state" => state).set(0);
-            }
-            metrics::gauge!("casement_pool_waiters", "pool" => label.clone()).set(0);
-            metrics::gauge!("casement_pool_longest_wait_seconds", "pool" => label).set(0);
-        }
-    }
-
     async fn measure(&self) -> Result<(), StoreError> {
         let now = System.now();
         metrics::gauge!("casement_sessions").set(self.sessions.activity().sessions());
         let lines: HashMap<PoolId, _> =
             self.line.lengths().await?.into_iter().map(|(pool, length, since)| (pool, (length, since))).collect();
-        let pools = self.pools.all().await?;
-        self.forget_all_but(&pools);
-        for pool in pools {
+        let mut figures = Vec::new();
+        for pool in self.pools.all().await? {
             let counts = self.pools.counts(pool).await?;
-            let label = pool.to_string();
-            metrics::gauge!("casement_pool_browsers", "pool" => label.clone(), "state" => "idle")
-                .set(f64::from(counts.available));
-            metrics::gauge!("casement_pool_browsers", "pool" => label.clone(), "state" => "leased")
-                .set(f64::from(counts.acquired));
             // Also of a pool for which nobody waits: what was said of a line before is over then.
-            let (length, since) = lines.get(&pool).copied().unwrap_or((0, now));
-            metrics::gauge!("casement_pool_waiters", "pool" => label.clone()).set(f64::from(length));
-            metrics::gauge!("casement_pool_longest_wait_seconds", "pool" => label).set((now - since).as_seconds_f64());
+            let (waiters, since) = lines.get(&pool).copied().unwrap_or((0, now));
+            let longest_wait_seconds = (now - since).as_seconds_f64();
+            figures
+                .push((pool, Line { idle: counts.available, leased: counts.acquired, waiters, longest_wait_seconds }));
         }
+        self.figures.measured(figures);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Keeps this node's pools full: looks at a pool when something about it changed, and starts what is missing.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::StartSlots;
+use super::figures::PoolFigures;
 use crate::system::System;
 
 /// How often every pool is looked at, whatever was or was not heard: it renews the lead, too.
@@ -46,39 +47,7 @@ pub(crate) struct PoolLoop {
     pub(crate) sessions: Sessions,
     pub(crate) bell: PoolBell,
     pub(crate) slots: StartSlots,
-    pub(crate) blocked: Blocked,
-}
-
-/// Why pools cannot fill, in the metrics. A reason is one of a few words: what a browser said before it failed differs
-/// each time, and every new text would be a series for ever. The log has the text.
-#[derive(Clone, Default)]
-pub(crate) struct Blocked(Arc<Mutex<HashMap<PoolId, &'static str>>>);
-
-impl Blocked {
-    fn note(&self, pool: PoolId, failures: u32, reason: Option<&'static str>) {
-        metrics::gauge!("casement_pool_failed_starts", "pool" => pool.to_string()).set(f64::from(failures));
-        let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = match reason {
-            Some(reason) => reasons.insert(pool, reason),
-            None => reasons.remove(&pool),
-        };
-        if let Some(before) = before {
-            Self::show(pool, before, 0.0);
-        }
-        if let Some(reason) = reason {
-            Self::show(pool, reason, 1.0);
-        }
-    }
-
-    /// Nothing blocks a pool that is gone.
-    fn keep_only(&self, pools: &HashSet<PoolId>) {
-        let blocked: Vec<PoolId> = self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
-        blocked.into_iter().filter(|pool| !pools.contains(pool)).for_each(|pool| self.note(pool, 0, None));
-    }
-
-    fn show(pool: PoolId, reason: &'static str, value: f64) {
-        metrics::gauge!("casement_pool_blocked", "pool" => pool.to_string(), "reason" => reason).set(value);
-    }
+    pub(crate) figures: PoolFigures,
 }
 
 fn word(error: &EngineError) -> &'static str {
@@ -137,11 +106,7 @@ pub(crate) async fn run(context: PoolLoop, stop: CancellationToken) {
 
 async fn every_pool(context: &PoolLoop) -> HashSet<PoolId> {
     match context.pools.all().await {
-        Ok(pools) => {
-            let pools = pools.into_iter().collect();
-            context.blocked.keep_only(&pools);
-            pools
-        }
+        Ok(pools) => pools.into_iter().collect(),
         Err(error) => {
             warn!(%error, "cannot list the pools");
             HashSet::new()
@@ -172,7 +137,7 @@ fn take_up(context: &PoolLoop, queue: &mut FairQueue<ProjectId, (PoolId, Launch)
 
 fn start(context: &PoolLoop, pool: PoolId, launch: Launch, permit: tokio::sync::OwnedSemaphorePermit) {
     let filler = context.filler.clone();
-    let blocked = context.blocked.clone();
+    let figures = context.figures.clone();
     let bell = context.bell.clone();
     tokio::spawn(async move {
         let result = filler.warm(pool, &launch).await;
@@ -180,13 +145,12 @@ fn start(context: &PoolLoop, pool: PoolId, launch: Launch, permit: tokio::sync::
         let status = filler.status(pool);
         match result {
             Ok(()) => {
-                blocked.note(pool, 0, None);
+                figures.started(pool);
                 info!(%pool, browser = %launch.id, "a browser is ready in its pool");
                 bell.wake(pool);
             }
             Err(WarmError::Engine(error)) => {
-                blocked.note(pool, status.failures, Some(word(&error)));
-                metrics::counter!("casement_pool_start_failures_total", "pool" => pool.to_string()).increment(1);
+                figures.failed(pool, status.failures, word(&error));
                 let (failures, pause) = (status.failures, status.retry_at.map(|at| at - System.now()));
                 warn!(%pool, %error, failures, retry_in = ?pause, "a pool cannot fill");
             }

@@ -272,6 +272,18 @@ fn put_program(dir: &Path, name: &str, text: &str) -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_pool_that_was_deleted_leaves_nothing_in_the_metrics() -> anyhow::Result<()> {
+    let pool = Pool::shaped(&Shared::get().server, "measured", &json!({ "size": 1, "headless": true }))?;
+    let (server, id) = (pool.server, pool.id.clone());
+    let shown = || Some(server.get("/metrics").ok()?.text());
+    until("its figures are shown", SOON, || shown()?.contains(&id).then_some(()))?;
+    let gauge = format!("casement_pool_browsers{{pool=\"{id}\",state=\"idle\"}}");
+    until("its browser is counted", SOON, || (metric(server, &gauge).ok()?? == 1.0).then_some(()))?;
+    pool.delete()?;
+    until("they are gone", SOON, || (!shown()?.contains(&id)).then_some(()))
+}
+
+#[test]
 fn h6_a_pool_that_cannot_fill_backs_off_says_why_and_fills_once_it_can() -> anyhow::Result<()> {
     // An X server that always fails: headful browsers do not start, headless ones do.
     let open = std::fs::Permissions::from_mode(0o755);

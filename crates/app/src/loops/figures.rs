@@ -1,0 +1,158 @@
+//! The figures of each pool, as `/metrics` shows them.
+//!
+//! Not in the metrics' own recorder: it keeps every series for ever, and pools come and go.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use casement_domain::PoolId;
+
+/// What is known of the pools that there are; clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct PoolFigures(Arc<Mutex<BTreeMap<PoolId, Figures>>>);
+
+#[derive(Default)]
+struct Figures {
+    line: Line,
+    failed_starts: u32,
+    start_failures: u64,
+    /// A reason is one of a few words: what a browser said before it failed differs each time. The log has the text.
+    blocked: Option<&'static str>,
+}
+
+/// A pool's browsers and who waits for one.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Line {
+    pub(crate) idle: u32,
+    pub(crate) leased: u32,
+    pub(crate) waiters: u32,
+    /// For how long the first of them has waited.
+    pub(crate) longest_wait_seconds: f64,
+}
+
+/// Labels and values.
+type Samples = Vec<(String, f64)>;
+
+impl PoolFigures {
+    fn pools(&self) -> MutexGuard<'_, BTreeMap<PoolId, Figures>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what was just counted, of all pools that there are. The figures of others are gone.
+    pub(crate) fn measured(&self, lines: Vec<(PoolId, Line)>) {
+        let mut pools = self.pools();
+        let mut before = std::mem::take(&mut *pools);
+        pools.extend(lines.into_iter().map(|(pool, line)| {
+            let figures = before.remove(&pool).unwrap_or_default();
+            (pool, Figures { line, ..figures })
+        }));
+    }
+
+    /// A browser of the pool has come up.
+    pub(crate) fn started(&self, pool: PoolId) {
+        let mut pools = self.pools();
+        let figures = pools.entry(pool).or_default();
+        (figures.failed_starts, figures.blocked) = (0, None);
+    }
+
+    /// A browser of the pool did not come up: the how many-th in a row, and why.
+    pub(crate) fn failed(&self, pool: PoolId, in_a_row: u32, reason: &'static str) {
+        let mut pools = self.pools();
+        let figures = pools.entry(pool).or_default();
+        (figures.failed_starts, figures.blocked) = (in_a_row, Some(reason));
+        figures.start_failures += 1;
+    }
+
+    /// As Prometheus reads it.
+    pub(crate) fn render(&self) -> String {
+        let pools = self.pools();
+        let mut text = String::new();
+        let mut family = |name: &str, kind: &str, samples: &dyn Fn(&PoolId, &Figures) -> Samples| {
+            let mut all = pools.iter().flat_map(|(id, pool)| samples(id, pool)).peekable();
+            if all.peek().is_none() {
+                return;
+            }
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "# TYPE {name} {kind}");
+            for (labels, value) in all {
+                let _ = writeln!(text, "{name}{{{labels}}} {value}");
+            }
+            text.push('\n');
+        };
+        let one = |id: &PoolId, value: f64| vec![(label("pool", id), value)];
+        let two = |id: &PoolId, name: &str, what: &str| format!("{},{}", label("pool", id), label(name, &what));
+        family("casement_pool_browsers", "gauge", &|id, pool| {
+            let line = pool.line;
+            [("idle", line.idle), ("leased", line.leased)].map(|(state, n)| (two(id, "state", state), n.into())).into()
+        });
+        family("casement_pool_waiters", "gauge", &|id, pool| one(id, pool.line.waiters.into()));
+        family("casement_pool_longest_wait_seconds", "gauge", &|id, pool| one(id, pool.line.longest_wait_seconds));
+        family("casement_pool_failed_starts", "gauge", &|id, pool| one(id, pool.failed_starts.into()));
+        family("casement_pool_start_failures_total", "counter", &|id, pool| one(id, pool.start_failures as f64));
+        family("casement_pool_blocked", "gauge", &|id, pool| {
+            pool.blocked.map(|reason| (two(id, "reason", reason), 1.0)).into_iter().collect()
+        });
+        text
+    }
+}
+
+/// Identifiers and our own words need no escaping.
+fn label(name: &str, value: &dyn Display) -> String {
+    format!("{name}=\"{value}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use casement_domain::PoolId;
+
+    use super::*;
+
+    fn pool(number: u128) -> PoolId {
+        PoolId::from_ulid(ulid::Ulid::from_parts(1, number))
+    }
+
+    #[test]
+    fn a_pool_that_is_gone_leaves_no_series() {
+        let figures = PoolFigures::default();
+        let line = Line { idle: 1, leased: 2, waiters: 3, longest_wait_seconds: 0.5 };
+        figures.measured(vec![(pool(1), line), (pool(2), Line::default())]);
+        figures.failed(pool(1), 4, "no_room");
+        let shown = figures.render();
+        let id = pool(1);
+        for sample in [
+            format!("casement_pool_browsers{{pool=\"{id}\",state=\"idle\"}} 1\n"),
+            format!("casement_pool_browsers{{pool=\"{id}\",state=\"leased\"}} 2\n"),
+            format!("casement_pool_waiters{{pool=\"{id}\"}} 3\n"),
+            format!("casement_pool_longest_wait_seconds{{pool=\"{id}\"}} 0.5\n"),
+            format!("casement_pool_failed_starts{{pool=\"{id}\"}} 4\n"),
+            format!("casement_pool_start_failures_total{{pool=\"{id}\"}} 1\n"),
+            format!("casement_pool_blocked{{pool=\"{id}\",reason=\"no_room\"}} 1\n"),
+        ] {
+            assert!(shown.contains(&sample), "{sample}{shown}");
+        }
+        assert_eq!(shown.matches("# TYPE casement_pool_waiters gauge\n").count(), 1);
+
+        figures.measured(vec![(pool(2), Line::default())]);
+        assert!(!figures.render().contains(&id.to_string()));
+        figures.measured(Vec::new());
+        assert_eq!(figures.render(), "");
+    }
+
+    #[test]
+    fn what_is_counted_anew_keeps_what_went_wrong_until_it_goes_well() {
+        let figures = PoolFigures::default();
+        figures.failed(pool(1), 1, "timeout");
+        figures.failed(pool(1), 2, "no_room");
+        figures.measured(vec![(pool(1), Line::default())]);
+        let shown = figures.render();
+        assert!(shown.contains("no_room") && !shown.contains("timeout"), "{shown}");
+        figures.started(pool(1));
+        let shown = figures.render();
+        assert!(!shown.contains("casement_pool_blocked"), "{shown}");
+        assert!(
+            shown.contains("start_failures_total") && shown.contains("\"} 2\n"),
+            "a counter does not go back: {shown}"
+        );
+    }
+}
