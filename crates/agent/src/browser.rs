@@ -250,6 +250,17 @@ impl Browser {
         }
     }
 
+    /// The target of the page a person would see.
+    pub(crate) async fn front_target(&self) -> Result<String, CdpError> {
+        let pages = self.pages().await?;
+        if let [alone] = pages.as_slice() {
+            return Ok(alone.clone());
+        }
+        let page = self.front().await?;
+        self.detach(&page).await;
+        Ok(page.target)
+    }
+
     /// The page a person would see: the focused one, else the first that is not hidden. The caller detaches from it.
     async fn front(&self) -> Result<Page, CdpError> {
         let pages = self.pages().await?;

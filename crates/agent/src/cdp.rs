@@ -39,10 +39,15 @@ pub(crate) struct Notice {
     pub(crate) method: String,
     #[serde(default)]
     pub(crate) params: Value,
+    /// Of which attached page.
+    #[serde(rename = "sessionId")]
+    pub(crate) session: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct Incoming {
+    #[serde(rename = "sessionId")]
+    session: Option<String>,
     id: Option<u64>,
     method: Option<String>,
     #[serde(default)]
@@ -167,7 +172,7 @@ fn dispatch(text: &str, waiting: &Waiting, notices: &mpsc::Sender<Notice>) {
         }
     } else if let Some(method) = incoming.method {
         // Full means that nobody reads: the events we use are hints, losing one costs a repeated call.
-        drop(notices.try_send(Notice { method, params: incoming.params }));
+        drop(notices.try_send(Notice { method, params: incoming.params, session: incoming.session }));
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::browser::Browser;
 use crate::display::Display;
 use crate::protocol::{AgentConfig, PROTOCOL_VERSION, Stage, State, Status, Viewport};
+use crate::replay::Replays;
 
 /// The running browser and, where there is one, its display.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub(crate) struct Core {
     pub(crate) stop: Notify,
     /// Pictures taken at once: each needs several times the memory of the display.
     pub(crate) pictures: Semaphore,
+    pub(crate) replays: Replays,
     status: watch::Sender<Status>,
     idle_end: watch::Sender<u64>,
     /// Why the browser is gone, for people. Set before the state that says so.
@@ -55,6 +57,7 @@ impl Core {
             live: OnceLock::new(),
             stop: Notify::new(),
             pictures: Semaphore::new(2),
+            replays: Replays::default(),
             status: watch::Sender::new(status),
             detail: Mutex::new(String::new()),
             began,

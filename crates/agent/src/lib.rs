@@ -16,6 +16,7 @@ mod forward;
 mod memory;
 mod picture;
 pub mod protocol;
+mod replay;
 mod reply;
 mod run;
 mod serve;

@@ -24,6 +24,7 @@ use crate::protocol::{
     DEFAULT_HANDOUT_MS, ErrorCode, Event, ExitReason, HEARTBEAT_SECONDS, Handout, MAX_SIDE, PROTOCOL_VERSION,
     READY_WAIT_SECONDS, Region, ScreenshotRequest, State, Status, VERSION_HEADER, Viewport,
 };
+use crate::replay;
 use crate::reply::{self, Answer, Body, Refusal, empty, json, read};
 
 /// Connections open at once.
@@ -93,10 +94,13 @@ async fn route(core: &Arc<Core>, request: Request<Incoming>) -> Answer {
 }
 
 /// The operations of one area each: `/v1/<area>/<operation>`.
-async fn in_area(_core: &Arc<Core>, head: Parts, _body: Incoming) -> Answer {
+async fn in_area(core: &Arc<Core>, head: Parts, body: Incoming) -> Answer {
     let path = head.uri.path().to_owned();
     let (area, _operation) = path.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')).unwrap_or_default();
-    Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {area}")))
+    match area {
+        "replay" => replay::serve(core, &head, body).await,
+        _ => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {area}"))),
+    }
 }
 
 fn speaks_our_version(headers: &http::HeaderMap) -> Result<(), Refusal> {
@@ -175,6 +179,8 @@ async fn viewport(core: &Core, asked: Viewport) -> Answer {
         let message = format!("width and height must be between 1 and {MAX_SIDE}");
         return Err(Refusal::new(ErrorCode::OutOfRange, message));
     }
+    // What is being recorded goes on in a new part.
+    let _paused = core.replays.pause().await;
     match &live.display {
         Some(display) => display.resize(asked).await.map_err(display_refusal)?,
         None => live.browser.resize(asked).await.map_err(browser_refusal)?,

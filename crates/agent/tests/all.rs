@@ -12,6 +12,8 @@ mod endings;
 mod headful;
 #[path = "all/headless.rs"]
 mod headless;
+#[path = "all/replay.rs"]
+mod replay;
 #[path = "all/sandbox.rs"]
 mod sandbox;
 #[path = "all/web.rs"]

@@ -4,6 +4,8 @@
 //! A sandbox runs a copy of the binary of its day and outlives the server, so everything here is versioned: a server speaks
 //! [`PROTOCOL_VERSION`] and the one before it, unknown fields are ignored, and a field added later carries a default.
 
+pub mod replay;
+
 use std::path::PathBuf;
 
 use http::StatusCode;
@@ -69,6 +71,9 @@ pub struct AgentConfig {
     /// The X server of a session with a display, as seen inside the sandbox.
     #[serde(default = "default_xvfb")]
     pub xvfb: PathBuf,
+    /// What films a session, as seen inside the sandbox.
+    #[serde(default = "default_ffmpeg")]
+    pub ffmpeg: PathBuf,
     /// Chromium's profile directory inside the sandbox.
     #[serde(default = "default_profile")]
     pub profile: PathBuf,
@@ -110,6 +115,7 @@ impl AgentConfig {
             chromium: default_chromium(),
             chromedriver: default_chromedriver(),
             xvfb: default_xvfb(),
+            ffmpeg: default_ffmpeg(),
             profile: default_profile(),
             debugging_port: default_debugging_port(),
             chromedriver_port: default_chromedriver_port(),
@@ -132,6 +138,10 @@ fn default_chromedriver() -> PathBuf {
 
 fn default_xvfb() -> PathBuf {
     PathBuf::from("/usr/bin/Xvfb")
+}
+
+fn default_ffmpeg() -> PathBuf {
+    PathBuf::from("/usr/bin/ffmpeg")
 }
 
 fn default_profile() -> PathBuf {

@@ -1,0 +1,207 @@
+//! Recordings, looked at as films.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use casement_agent::client::{AgentClient, ClientError};
+use casement_agent::protocol::replay::{
+    LIST, READ, ReadReplay, Replay, ReplayName, ReplayState, Replays, START, STOP, StartReplay,
+};
+use casement_agent::protocol::{ErrorCode, Viewport};
+use futures_util::TryStreamExt as _;
+use serde_json::{Value, json};
+
+use crate::cdp::Cdp;
+use crate::headless::refusal;
+use crate::sandbox::{Sandbox, config, signal};
+
+const WITHIN: Duration = Duration::from_secs(60);
+const RED: [u8; 3] = [255, 0, 0];
+const GREEN: [u8; 3] = [0, 128, 0];
+const BLUE: [u8; 3] = [0, 0, 255];
+
+async fn start(client: &AgentClient, id: &str, max_duration_seconds: u32) -> Result<Replay, ClientError> {
+    let asked = StartReplay { replay_id: id.to_owned(), framerate: 10, max_duration_seconds };
+    client.call(START, &asked, WITHIN).await
+}
+
+async fn stop(client: &AgentClient, id: &str) -> Replay {
+    client.call(STOP, &ReplayName { replay_id: id.to_owned() }, WITHIN).await.unwrap()
+}
+
+async fn list(client: &AgentClient) -> Vec<Replay> {
+    client.call::<Replays>(LIST, &json!({}), WITHIN).await.unwrap().replays
+}
+
+async fn over(client: &AgentClient, id: &str) -> Replay {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let replay = list(client).await.into_iter().find(|replay| replay.replay_id == id).unwrap();
+        if !matches!(replay.state, ReplayState::Running | ReplayState::Finishing) {
+            return replay;
+        }
+        assert!(Instant::now() < deadline, "{replay:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn read(client: &AgentClient, id: &str, offset: u64, length: Option<u64>) -> Result<Vec<u8>, ClientError> {
+    let asked = ReadReplay { replay_id: id.to_owned(), offset, length };
+    let bytes = client.download(READ, &asked, WITHIN).await?;
+    let length = bytes.length.unwrap();
+    let parts: Vec<_> = bytes.try_collect().await?;
+    let bytes = parts.concat();
+    assert_eq!(bytes.len() as u64, length);
+    Ok(bytes)
+}
+
+/// A film on the disk of the test.
+struct Film {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Film {
+    async fn of(client: &AgentClient, id: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("film.mp4");
+        std::fs::write(&path, read(client, id, 0, None).await.unwrap()).unwrap();
+        Self { path, _folder: folder }
+    }
+
+    /// Codec, width, height, frames per second; and the seconds it lasts.
+    fn facts(&self) -> (Value, f64) {
+        let entries = "stream=codec_name,width,height,avg_frame_rate:format=duration";
+        let output = Command::new("ffprobe")
+            .args(["-v", "error", "-of", "json", "-show_entries", entries])
+            .arg(&self.path)
+            .output()
+            .unwrap();
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let seconds = found["format"]["duration"].as_str().unwrap().parse().unwrap();
+        (found["streams"][0].clone(), seconds)
+    }
+
+    /// The colour that the middle of the film's lower half has, at every fifth of a second.
+    fn colours(&self) -> Vec<[u8; 3]> {
+        let output = Command::new("ffmpeg")
+            .args(["-v", "error", "-i"])
+            .arg(&self.path)
+            .args(["-vf", "crop=iw/4:ih/4:iw*3/8:ih*5/8,fps=5,scale=1:1", "-f", "rawvideo", "-pix_fmt", "rgb24", "-"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output.stdout.chunks_exact(3).map(|rgb| [rgb[0], rgb[1], rgb[2]]).collect()
+    }
+
+    /// How many of these pictures have about that colour.
+    fn shows(&self, colour: [u8; 3]) -> usize {
+        let near = |found: &[u8; 3]| found.iter().zip(colour).all(|(a, b)| a.abs_diff(b) < 24);
+        self.colours().iter().filter(|found| near(found)).count()
+    }
+
+    /// Its description comes before its pictures, so that a player can begin before it has all of it.
+    fn starts_fast(&self) -> bool {
+        let bytes = std::fs::read(&self.path).unwrap();
+        let at = |name: &[u8]| bytes.windows(4).position(|window| window == name);
+        at(b"moov").unwrap() < at(b"mdat").unwrap()
+    }
+}
+
+async fn paint(cdp: &mut Cdp, page: &str, colour: &str) {
+    let script = format!("document.documentElement.style.background = '{colour}'; 1");
+    cdp.evaluate(page, &script).await;
+}
+
+/// Films pass time, there is no other way.
+async fn let_it_film(seconds: f64) {
+    tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+}
+
+async fn a_film_of_everything(headless: bool) {
+    let sandbox = Sandbox::start(&config(headless));
+    let status = sandbox.ready("recorded").await;
+    let client = sandbox.client().await;
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    paint(&mut cdp, &page, "red").await;
+
+    let began = start(&client, "a", 60).await.unwrap();
+    assert_eq!((began.state, began.finished_at_ms), (ReplayState::Running, None));
+    assert_eq!(refusal(start(&client, "b", 60).await), ErrorCode::InvalidState, "one at a time");
+    assert_eq!(refusal(read(&client, "a", 0, None).await), ErrorCode::InvalidState);
+    let filmed = Instant::now();
+    let_it_film(3.0).await;
+    let other = cdp.page("about:blank", false).await;
+    paint(&mut cdp, &other, "blue").await;
+    let_it_film(2.5).await;
+    client.viewport(Viewport { width: 701, height: 500, refresh_rate: 60 }).await.unwrap();
+    paint(&mut cdp, &other, "green").await;
+    let_it_film(2.0).await;
+    sandbox.memory("ffmpeg");
+    sandbox.memory("casement-agent");
+    let took = Instant::now();
+    let done = stop(&client, "a").await;
+    println!("stopped within {:?}: {done:?}", took.elapsed());
+    assert!(took.elapsed() < Duration::from_secs(5));
+    assert_eq!((done.state, done.detail.as_deref()), (ReplayState::Finished, None));
+    assert!(done.finished_at_ms.unwrap() >= done.started_at_ms + 6000);
+    let lasted = filmed.elapsed().as_secs_f64();
+
+    let film = Film::of(&client, "a").await;
+    let (facts, seconds) = film.facts();
+    assert_eq!(facts, json!({ "codec_name": "h264", "width": 900, "height": 700, "avg_frame_rate": "10/1" }));
+    assert!((lasted - seconds).abs() < 2.5, "{seconds} s of {lasted} s");
+    assert!(film.starts_fast());
+    let shown = [RED, BLUE, GREEN].map(|colour| film.shows(colour));
+    println!("{seconds} s of {lasted:.1} s; red, blue, green: {shown:?} of {}", film.colours().len());
+    assert!(shown.iter().all(|count| *count >= 5), "{shown:?} of {:?}", film.colours());
+
+    let whole = read(&client, "a", 0, None).await.unwrap();
+    assert_eq!(whole.len() as u64, done.size_bytes);
+    assert_eq!(read(&client, "a", 10, Some(20)).await.unwrap(), whole[10..30]);
+    assert_eq!(read(&client, "a", done.size_bytes - 5, None).await.unwrap(), whole[whole.len() - 5..]);
+    assert!(sandbox.processes("ffmpeg").is_empty());
+
+    what_is_damaged_is_reported(&sandbox, &client).await;
+    what_cannot_go_on_is_reported(&sandbox, &client).await;
+}
+
+async fn what_is_damaged_is_reported(sandbox: &Sandbox, client: &AgentClient) {
+    let path = format!("/proc/{}/root/home/casement/.recordings/a.mp4", sandbox.agent());
+    std::fs::OpenOptions::new().append(true).open(Path::new(&path)).unwrap().set_len(100).unwrap();
+    assert_eq!(refusal(read(client, "a", 0, None).await), ErrorCode::InvalidState);
+}
+
+async fn what_cannot_go_on_is_reported(sandbox: &Sandbox, client: &AgentClient) {
+    start(client, "killed", 60).await.unwrap();
+    let_it_film(3.5).await;
+    signal(*sandbox.processes("libx264").first().unwrap(), "KILL");
+    let failed = over(client, "killed").await;
+    assert_eq!(failed.state, ReplayState::Failed);
+    assert!(failed.detail.as_deref().unwrap().contains("signal: 9"), "{failed:?}");
+    assert!(Film::of(client, "killed").await.facts().1 >= 2.0, "what was written before can be played");
+
+    // The next one is not concerned.
+    start(client, "short", 1).await.unwrap();
+    let ended = over(client, "short").await;
+    assert_eq!(ended.state, ReplayState::Finished, "{ended:?}");
+    assert!(ended.detail.as_deref().unwrap().contains("1 s"), "{ended:?}");
+    let seconds = Film::of(client, "short").await.facts().1;
+    assert!((0.5..2.0).contains(&seconds), "{seconds}");
+    assert_eq!(stop(client, "short").await, ended, "stopping it once more changes nothing");
+    assert_eq!(list(client).await.len(), 3);
+    assert_eq!(refusal(client.call::<Replay>(STOP, &json!({ "replay_id": "none" }), WITHIN).await), ErrorCode::Missing);
+}
+
+#[tokio::test]
+async fn a_recording_without_a_display_shows_the_page_in_front() {
+    a_film_of_everything(true).await;
+}
+
+#[tokio::test]
+async fn a_recording_with_a_display_shows_all_of_it() {
+    a_film_of_everything(false).await;
+}
