@@ -3,27 +3,26 @@
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::FallocateFlags;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use x11rb::connection::Connection;
 use x11rb::protocol::randr::{self, ConnectionExt as _};
-use x11rb::protocol::xproto::{ConfigureWindowAux, ConnectionExt as _, ImageFormat, MapState, Window};
+use x11rb::protocol::xproto::{ConfigureWindowAux, ConnectionExt as _, MapState, Window};
 use x11rb::rust_connection::RustConnection;
 
 use crate::flags;
 use crate::picture::{self, PictureError};
 use crate::protocol::{Region, Viewport};
+use crate::x11::{FRAMEBUFFER, X11};
 
 /// How long the X server has to come up.
 const START: Duration = Duration::from_secs(10);
 /// What the display can grow to when it starts smaller. An X server without hardware cannot grow past its first size, paints all
 /// of it once, and with that takes longer to start: 4K lying and most others upright, for a dozen milliseconds.
 const ROOM: (u32, u32) = (3840, 2560);
-/// Where the X server keeps its picture, and under which name.
-const FRAMEBUFFER: (&str, &str) = ("/dev/shm", "Xvfb_screen0");
 /// What the picture's file begins with besides pixels: its description, below 8 KiB with the colours.
 const FRAMEBUFFER_HEAD: u64 = 8 << 10;
 
@@ -46,7 +45,7 @@ pub(crate) enum DisplayError {
 }
 
 impl DisplayError {
-    fn x(error: impl std::fmt::Display) -> Self {
+    pub(crate) fn x(error: impl std::fmt::Display) -> Self {
         Self::X(error.to_string())
     }
 }
@@ -55,6 +54,7 @@ impl DisplayError {
 #[derive(Debug)]
 pub(crate) struct Display {
     name: String,
+    x11: Arc<X11>,
     _server: Child,
 }
 
@@ -80,7 +80,12 @@ impl Display {
             Ok(Err(error)) => return Err(DisplayError::Start(error)),
             Err(_) => return Err(DisplayError::Silent),
         };
-        let display = Self { name: format!(":{number}"), _server: server };
+        let name = format!(":{number}");
+        let x11 = {
+            let name = name.clone();
+            off_the_loop(move || X11::connect(&name)).await?
+        };
+        let display = Self { name, x11: Arc::new(x11), _server: server };
         display.resize(viewport).await?;
         if let Err(error) = off_the_loop(|| give_back_memory().map_err(DisplayError::Start)).await {
             tracing::warn!(%error, "the display keeps the memory of its largest size");
@@ -95,18 +100,24 @@ impl Display {
 
     /// Brings the display and every window on it to the size of `viewport`.
     pub(crate) async fn resize(&self, viewport: Viewport) -> Result<(), DisplayError> {
-        let name = self.name.clone();
-        off_the_loop(move || resize(&name, viewport)).await
+        let x11 = self.x11();
+        off_the_loop(move || resize(&x11, viewport)).await
     }
 
-    /// A PNG of `region` of the display, window frame included.
+    /// A PNG of `region` of the display, window frame included, without the mouse cursor.
     pub(crate) async fn capture(&self, region: Region) -> Result<Vec<u8>, DisplayError> {
-        let name = self.name.clone();
-        off_the_loop(move || capture(&name, region)).await
+        let x11 = self.x11();
+        off_the_loop(move || picture::of_display(&x11, region)).await
+    }
+
+    /// The connection to it.
+    pub(crate) fn x11(&self) -> Arc<X11> {
+        Arc::clone(&self.x11)
     }
 }
 
-async fn off_the_loop<T: Send + 'static>(
+/// Does what blocks where it may.
+pub(crate) async fn off_the_loop<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, DisplayError> + Send + 'static,
 ) -> Result<T, DisplayError> {
     tokio::task::spawn_blocking(work).await.map_err(DisplayError::x)?
@@ -121,43 +132,17 @@ fn give_back_memory() -> io::Result<()> {
     Ok(rustix::fs::fallocate(&picture, flags, FRAMEBUFFER_HEAD, rest)?)
 }
 
-fn open(name: &str) -> Result<(RustConnection, Window), DisplayError> {
-    let (connection, screen) = RustConnection::connect(Some(name)).map_err(DisplayError::x)?;
-    let root = connection.setup().roots.get(screen).ok_or_else(|| DisplayError::x("no screen"))?.root;
-    Ok((connection, root))
-}
-
-fn capture(name: &str, region: Region) -> Result<Vec<u8>, DisplayError> {
-    let side = |value: u32| u16::try_from(value).map_err(DisplayError::x);
-    let edge = |value: u32| i16::try_from(value).map_err(DisplayError::x);
-    let (connection, root) = open(name)?;
-    let image = connection
-        .get_image(
-            ImageFormat::Z_PIXMAP,
-            root,
-            edge(region.x)?,
-            edge(region.y)?,
-            side(region.width)?,
-            side(region.height)?,
-            u32::MAX,
-        )
-        .map_err(DisplayError::x)?
-        .reply()
-        .map_err(DisplayError::x)?;
-    Ok(picture::from_bgrx(&image.data, region.width, region.height)?)
-}
-
-fn resize(name: &str, viewport: Viewport) -> Result<(), DisplayError> {
+fn resize(x11: &X11, viewport: Viewport) -> Result<(), DisplayError> {
     let size = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
     let (width, height) = (size(viewport.width), size(viewport.height));
-    let (connection, root) = open(name)?;
+    let (connection, root) = (&x11.connection, x11.root);
     let range =
         connection.randr_get_screen_size_range(root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
     if width > range.max_width || height > range.max_height {
         return Err(DisplayError::OutOfRange(range.max_width, range.max_height));
     }
-    set_mode(&connection, root, width, height)?;
-    fill_with_windows(&connection, root, width, height)
+    set_mode(connection, root, width, height)?;
+    fill_with_windows(connection, root, width, height)
 }
 
 fn set_mode(connection: &RustConnection, root: Window, width: u16, height: u16) -> Result<(), DisplayError> {

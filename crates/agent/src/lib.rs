@@ -20,5 +20,6 @@ mod replay;
 mod reply;
 mod run;
 mod serve;
+mod x11;
 
 pub use run::{AgentError, run};

@@ -1,5 +1,9 @@
 //! Pictures as PNG: fast to make rather than small.
 
+use crate::display::DisplayError;
+use crate::protocol::Region;
+use crate::x11::{Cursor, PIXEL, X11};
+
 /// Why a picture could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PictureError {
@@ -9,25 +13,54 @@ pub(crate) enum PictureError {
     Encode(#[from] png::EncodingError),
 }
 
-/// A PNG from rows of blue, green, red and one unused byte, as a display of depth 24 keeps them.
-pub(crate) fn from_bgrx(pixels: &[u8], width: u32, height: u32) -> Result<Vec<u8>, PictureError> {
-    let wanted = u64::from(width) * u64::from(height) * 4;
-    if pixels.len() as u64 != wanted {
-        return Err(PictureError::Length { got: pixels.len(), width, height });
+/// A PNG of `region` of the display, without the mouse cursor.
+pub(crate) fn of_display(x11: &X11, region: Region) -> Result<Vec<u8>, DisplayError> {
+    let mut picture = Rgb::new(region.width, region.height);
+    x11.rows(region, Cursor::Left, |row| picture.push(row))?;
+    Ok(picture.encode()?)
+}
+
+/// Pixels of red, green and blue, filled from above.
+struct Rgb {
+    pixels: Vec<u8>,
+    width: u32,
+    height: u32,
+}
+
+impl Rgb {
+    fn new(width: u32, height: u32) -> Self {
+        Self { pixels: Vec::with_capacity(width as usize * height as usize * 3), width, height }
     }
-    let mut rgb = Vec::with_capacity(pixels.len() / 4 * 3);
-    for pixel in pixels.chunks_exact(4) {
-        rgb.extend_from_slice(&[pixel[2], pixel[1], pixel[0]]);
+
+    /// A row of blue, green, red and one unused byte, as a display of depth 24 keeps them.
+    fn push(&mut self, row: &[u8]) {
+        let start = self.pixels.len();
+        let (from, _) = row.as_chunks::<PIXEL>();
+        self.pixels.resize(start + from.len() * 3, 0);
+        let (to, _) = self.pixels[start..].as_chunks_mut::<3>();
+        for (to, [blue, green, red, _]) in to.iter_mut().zip(from) {
+            *to = [*red, *green, *blue];
+        }
     }
-    let mut out = Vec::with_capacity(pixels.len() / 16);
-    let mut encoder = png::Encoder::new(&mut out, width, height);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    encoder.set_compression(png::Compression::Fast);
-    let mut writer = encoder.write_header()?;
-    writer.write_image_data(&rgb)?;
-    writer.finish()?;
-    Ok(out)
+
+    /// Each pixel as its difference to the one before it, and a deflate made for such rows: of all ways the quickest on text and
+    /// on photographs alike, for a file a fifth larger than the smallest quick one.
+    fn encode(&self) -> Result<Vec<u8>, PictureError> {
+        let wanted = u64::from(self.width) * u64::from(self.height) * 3;
+        if self.pixels.len() as u64 != wanted {
+            return Err(PictureError::Length { got: self.pixels.len(), width: self.width, height: self.height });
+        }
+        let mut out = Vec::with_capacity(self.pixels.len() / 16);
+        let mut encoder = png::Encoder::new(&mut out, self.width, self.height);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        encoder.set_compression(png::Compression::Fastest);
+        encoder.set_filter(png::Filter::Sub);
+        let mut writer = encoder.write_header()?;
+        writer.write_image_data(&self.pixels)?;
+        writer.finish()?;
+        Ok(out)
+    }
 }
 
 /// Width and height a PNG claims, or nothing where the bytes are none.
@@ -43,7 +76,9 @@ mod tests {
 
     #[test]
     fn a_picture_has_the_size_and_colours_it_was_made_from() {
-        let png = from_bgrx(&[1, 2, 3, 0, 4, 5, 6, 0], 2, 1).expect("encodes");
+        let mut picture = Rgb::new(2, 1);
+        picture.push(&[1, 2, 3, 0, 4, 5, 6, 0]);
+        let png = picture.encode().expect("encodes");
         assert_eq!(size(&png), Some((2, 1)));
         let mut reader = png::Decoder::new(std::io::Cursor::new(&png)).read_info().expect("reads");
         let mut pixels = vec![0; reader.output_buffer_size().expect("small")];
@@ -53,7 +88,9 @@ mod tests {
 
     #[test]
     fn a_buffer_of_another_size_is_refused() {
-        assert!(from_bgrx(&[0; 7], 2, 1).is_err());
+        let mut picture = Rgb::new(2, 1);
+        picture.push(&[0; 4]);
+        assert!(picture.encode().is_err());
         assert_eq!(size(b"no picture"), None);
     }
 }
