@@ -5,6 +5,7 @@
 //! a handler reaches no data. A handler extracts, calls one use case, maps; errors become [`ApiError`] in `refusals`.
 
 mod answer;
+mod audit;
 mod body;
 mod caller;
 mod computer;
@@ -15,6 +16,9 @@ mod host;
 mod json;
 pub mod live_view;
 mod middleware;
+mod moment;
+#[cfg_attr(not(test), expect(dead_code, reason = "the operations that take forms come next"))]
+mod multipart;
 mod openapi;
 mod operational;
 mod picture;
@@ -23,6 +27,7 @@ mod pool;
 mod query;
 mod refusals;
 pub mod relay;
+mod replay;
 mod routes;
 mod server;
 mod session;

@@ -1,0 +1,321 @@
+//! Forms in parts: the texts first, then the files, each as it comes.
+//!
+//! The parser takes as much into memory as its source gives at once and puts no bound on the head of a part, so the source here
+//! gives one piece at a time, and only so much of it while a head is read.
+
+use std::{
+    mem,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+
+use actix_web::{
+    HttpRequest,
+    http::header,
+    web::{Bytes, Payload},
+};
+use casement_domain::inside::{ByteStream, InsideError};
+use futures_util::{Stream, StreamExt as _};
+use multer::{Field, Multipart};
+
+use crate::{
+    body,
+    error::{ApiError, Code},
+};
+
+/// The most parts of one form.
+const MOST_PARTS: usize = 1000;
+/// The most bytes of all texts of one form together.
+const LONGEST_TEXTS: usize = 1 << 20;
+/// What may be read from the source for the head of one part. A piece that is under way counts whole.
+const LONGEST_HEAD: usize = 256 << 10;
+
+/// A form whose texts are read and whose files are not.
+pub(crate) struct Form {
+    texts: Vec<(String, String)>,
+    parts: Parts,
+    /// The part that was found to be a file.
+    next: Option<File>,
+}
+
+/// The parts that were not read yet.
+struct Parts {
+    multipart: Option<Multipart<'static>>,
+    allowance: Arc<AtomicUsize>,
+    seen: usize,
+    files: Vec<String>,
+}
+
+/// A part that is a file. Its name among files and its media type mean nothing.
+pub(crate) struct File {
+    /// Which part of the form it is.
+    pub(crate) name: String,
+    field: Field<'static>,
+}
+
+impl Form {
+    /// Reads the texts of a form of at most `longest` bytes, up to the first part that is named in `files`. A body without a byte is
+    /// an empty form.
+    ///
+    /// # Errors
+    /// `unsupported_media_type`, `bad_request`, `payload_too_large`, `request_timeout`.
+    pub(crate) async fn read(
+        request: &HttpRequest,
+        payload: Payload,
+        longest: u64,
+        files: &[&str],
+    ) -> Result<Self, ApiError> {
+        let boundary = boundary(request)?;
+        let content = body::stream(request, payload, longest)?;
+        Ok(Self::parse(content, boundary, files).await?)
+    }
+
+    async fn parse(mut content: ByteStream, boundary: String, files: &[&str]) -> Result<Self, InsideError> {
+        let allowance = Arc::new(AtomicUsize::new(usize::MAX));
+        let multipart = match content.next().await.transpose()? {
+            None => None,
+            Some(first) => {
+                let content = futures_util::stream::iter([Ok(first)]).chain(content).boxed();
+                let source = Paced { content, allowance: Arc::clone(&allowance), gave: false };
+                Some(Multipart::new(source, boundary))
+            }
+        };
+        let files = files.iter().map(|name| (*name).to_owned()).collect();
+        let mut parts = Parts { multipart, allowance, seen: 0, files };
+        let mut texts = Vec::new();
+        let mut room = LONGEST_TEXTS;
+        let next = loop {
+            match parts.next().await? {
+                None => break None,
+                Some(file) if parts.files.contains(&file.name) => break Some(file),
+                Some(part) => texts.push(part.text(&mut room).await?),
+            }
+        };
+        Ok(Self { texts, parts, next })
+    }
+
+    /// The text of that name.
+    ///
+    /// # Errors
+    /// `bad_request` if there are two.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
+        let mut found = self.texts.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        match (found.next(), found.next()) {
+            (first, None) => Ok(first),
+            _ => Err(ApiError::new(Code::BadRequest, format!("the form's part {name} is given twice"))),
+        }
+    }
+
+    /// All texts of that name, in order.
+    pub(crate) fn texts(&self, name: &str) -> Vec<String> {
+        self.texts.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect()
+    }
+
+    /// Whether a file comes.
+    pub(crate) fn has_file(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// The next file. The one before must have been read to its end or dropped.
+    ///
+    /// # Errors
+    /// What is wrong with the body; a text that comes after a file.
+    pub(crate) async fn next_file(&mut self) -> Result<Option<File>, InsideError> {
+        if let Some(file) = self.next.take() {
+            return Ok(Some(file));
+        }
+        match self.parts.next().await? {
+            Some(file) if !self.parts.files.contains(&file.name) => {
+                Err(InsideError::Broken(format!("the form's part {} must come before the files", file.name)))
+            }
+            next => Ok(next),
+        }
+    }
+}
+
+impl Parts {
+    async fn next(&mut self) -> Result<Option<File>, InsideError> {
+        let Some(multipart) = &mut self.multipart else { return Ok(None) };
+        self.allowance.store(LONGEST_HEAD, Ordering::Relaxed);
+        let field = multipart.next_field().await.map_err(broken)?;
+        self.allowance.store(usize::MAX, Ordering::Relaxed);
+        let Some(field) = field else { return Ok(None) };
+        self.seen += 1;
+        if self.seen > MOST_PARTS {
+            return Err(InsideError::Broken(format!("a form has at most {MOST_PARTS} parts")));
+        }
+        let name = field.name().unwrap_or_default().to_owned();
+        Ok(Some(File { name, field }))
+    }
+}
+
+impl File {
+    async fn text(mut self, room: &mut usize) -> Result<(String, String), InsideError> {
+        let mut bytes = Vec::new();
+        while let Some(piece) = self.next().await.transpose()? {
+            *room = room.checked_sub(piece.len()).ok_or_else(|| {
+                InsideError::TooLarge(format!("the texts of a form have at most {LONGEST_TEXTS} bytes"))
+            })?;
+            bytes.extend_from_slice(&piece);
+        }
+        let text = String::from_utf8(bytes);
+        let text = text.map_err(|_| InsideError::Broken(format!("the form's part {} is not UTF-8", self.name)))?;
+        Ok((mem::take(&mut self.name), text))
+    }
+}
+
+impl Stream for File {
+    type Item = Result<Bytes, InsideError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.field.poll_next_unpin(context).map(|next| next.map(|piece| piece.map_err(broken)))
+    }
+}
+
+/// A source that gives one piece each time it is asked, and none when its allowance is used up.
+struct Paced {
+    content: ByteStream,
+    allowance: Arc<AtomicUsize>,
+    gave: bool,
+}
+
+impl Stream for Paced {
+    type Item = Result<Bytes, InsideError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if mem::take(&mut self.gave) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let next = ready!(self.content.poll_next_unpin(context));
+        if let Some(Ok(piece)) = &next {
+            let left = self.allowance.load(Ordering::Relaxed);
+            if left == 0 {
+                return Poll::Ready(Some(Err(InsideError::Broken("the head of a part is too long".to_owned()))));
+            }
+            if left != usize::MAX {
+                self.allowance.store(left.saturating_sub(piece.len()), Ordering::Relaxed);
+            }
+            self.gave = true;
+        }
+        Poll::Ready(next)
+    }
+}
+
+fn boundary(request: &HttpRequest) -> Result<String, ApiError> {
+    let refused = || ApiError::new(Code::UnsupportedMediaType, "the body must be multipart/form-data with a boundary");
+    let mut given = request.headers().get_all(header::CONTENT_TYPE);
+    let (Some(value), None) = (given.next(), given.next()) else { return Err(refused()) };
+    if request.headers().contains_key(header::CONTENT_ENCODING) {
+        return Err(ApiError::new(Code::UnsupportedMediaType, "the body must not be encoded"));
+    }
+    let boundary = multer::parse_boundary(value.to_str().map_err(|_| refused())?).map_err(|_| refused())?;
+    // RFC 2046, 5.1.1. An empty one would be found everywhere.
+    if (1..=70).contains(&boundary.len()) { Ok(boundary) } else { Err(refused()) }
+}
+
+/// What the body's own source said, or what the parser makes of it.
+fn broken(error: multer::Error) -> InsideError {
+    match error {
+        multer::Error::StreamReadFailed(cause) => match cause.downcast::<InsideError>() {
+            Ok(error) => *error,
+            Err(other) => InsideError::Broken(format!("the form cannot be read: {other}")),
+        },
+        other => InsideError::Broken(format!("the form cannot be read: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(body: &[u8], size: usize) -> ByteStream {
+        let pieces: Vec<_> = body.chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        futures_util::stream::iter(pieces).boxed()
+    }
+
+    async fn form(body: &str, size: usize) -> Result<Form, InsideError> {
+        Form::parse(pieces(body.as_bytes(), size), "b".to_owned(), &["files[][file]"]).await
+    }
+
+    fn part(name: &str, content: &str) -> String {
+        format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{content}\r\n")
+    }
+
+    async fn content(file: File) -> String {
+        let bytes: Vec<Bytes> = file.map(|piece| piece.expect("a piece")).collect().await;
+        String::from_utf8(bytes.concat()).expect("text")
+    }
+
+    #[tokio::test]
+    async fn texts_come_first_and_files_as_they_are_asked_for() {
+        let body = [
+            part("files[][dest_path]", "/a"),
+            part("files[][dest_path]", "/ü"),
+            part("files[][file]", "one\r\n--c"),
+            part("files[][file]", ""),
+            "--b--\r\n".to_owned(),
+        ]
+        .concat();
+        for size in [1, 7, 1000] {
+            let mut form = form(&body, size).await.expect("a form");
+            assert_eq!(form.texts("files[][dest_path]"), ["/a", "/ü"]);
+            assert!(form.text("files[][dest_path]").is_err(), "a scalar given twice");
+            assert_eq!(form.text("x").expect("none"), None);
+            assert_eq!(content(form.next_file().await.expect("read").expect("a file")).await, "one\r\n--c");
+            assert_eq!(content(form.next_file().await.expect("read").expect("a file")).await, "");
+            assert!(form.next_file().await.expect("read").is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn no_parts_are_an_empty_form() {
+        for body in ["", "--b--\r\n", "--b--"] {
+            let mut form = form(body, 3).await.unwrap_or_else(|error| panic!("{body:?}: {error}"));
+            assert!(form.texts.is_empty() && !form.has_file(), "{body:?}");
+            assert!(form.next_file().await.expect("read").is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_said() {
+        let whole = [part("x", "1"), part("files[][file]", "content")].concat();
+        // Cut anywhere, it is never taken for the whole.
+        for cut in 1..whole.len() {
+            let read = async {
+                let mut form = form(&whole[..cut], 5).await?;
+                while let Some(mut file) = form.next_file().await? {
+                    while file.next().await.transpose()?.is_some() {}
+                }
+                Ok::<_, InsideError>(())
+            };
+            assert!(matches!(read.await, Err(InsideError::Broken(_))), "cut at {cut}");
+        }
+        let late = [part("files[][file]", "content"), part("x", "1"), "--b--\r\n".to_owned()].concat();
+        let mut late = form(&late, 100).await.expect("a form");
+        drop(late.next_file().await);
+        assert!(matches!(late.next_file().await, Err(InsideError::Broken(_))));
+    }
+
+    #[tokio::test]
+    async fn heads_texts_and_numbers_of_parts_are_bounded() {
+        let head = format!("--b\r\nContent-Disposition: form-data; name=\"{}", "x".repeat(4 << 20));
+        assert!(matches!(form(&head, 4096).await, Err(InsideError::Broken(_))));
+        let text = part("x", &"y".repeat(LONGEST_TEXTS + 1)) + "--b--\r\n";
+        assert!(matches!(form(&text, 4096).await, Err(InsideError::TooLarge(_))));
+        let many = part("x", "y").repeat(MOST_PARTS + 1) + "--b--\r\n";
+        assert!(matches!(form(&many, 4096).await, Err(InsideError::Broken(_))));
+    }
+
+    #[tokio::test]
+    async fn what_the_source_says_is_passed_on() {
+        let first = Bytes::from(part("x", "1"));
+        let source = futures_util::stream::iter([Ok(first), Err(InsideError::Stalled { seconds: 60 })]).boxed();
+        let read = Form::parse(source, "b".to_owned(), &[]).await;
+        assert!(matches!(read, Err(InsideError::Stalled { seconds: 60 })));
+    }
+}
