@@ -1,5 +1,7 @@
 //! What we ask of a running browser: does the page answer, open an address, a picture of the page, another size.
 
+mod reopen;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +12,8 @@ use tokio::sync::mpsc;
 use crate::cdp::{Cdp, CdpError, Notice};
 use crate::flags::WINDOW_FRAME;
 use crate::protocol::{Region, Viewport};
+
+pub(crate) use reopen::{MARKED, Opened};
 
 /// Deadline of a call that does not depend on a page.
 const BROWSER: Duration = Duration::from_secs(10);
@@ -48,14 +52,24 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Connects to the browser at `path` on `port` and asks what it is.
-    pub(crate) async fn connect(port: u16, path: &str, viewport: Viewport) -> Result<(Arc<Self>, Version), CdpError> {
+    /// Connects to the browser at `path` on `port` and asks what it is. `anew`: it was started anew, and opens [`MARKED`] beside what
+    /// it restores.
+    pub(crate) async fn connect(
+        port: u16,
+        path: &str,
+        viewport: Viewport,
+        anew: bool,
+    ) -> Result<(Arc<Self>, Version), CdpError> {
         let (cdp, mut notices) = tokio::time::timeout(BROWSER, Cdp::connect(port, path))
             .await
             .map_err(|_| CdpError::Timeout { method: "connect", after: BROWSER })??;
         let version = cdp.call(None, "Browser.getVersion", json!({}), BROWSER).await?;
         let browser = Self { cdp, page: Mutex::new(None), viewport: Mutex::new(viewport) };
-        browser.await_first_page(&mut notices).await?;
+        if anew {
+            browser.await_marked_page().await?;
+        } else {
+            browser.await_first_page(&mut notices).await?;
+        }
         let browser = Arc::new(browser);
         tokio::spawn(heed(Arc::downgrade(&browser), notices));
         let text = |key: &str| version[key].as_str().unwrap_or_default().to_owned();

@@ -50,6 +50,13 @@ impl Chromedriver {
         Ok(self.port)
     }
 
+    /// Ends it, with its sessions; the next client gets another one.
+    pub(crate) async fn end(&self) {
+        if let Some(mut running) = self.child.lock().await.take() {
+            drop(running.kill().await);
+        }
+    }
+
     fn spawn(&self) -> std::io::Result<Child> {
         Command::new(&self.program)
             .arg(format!("--port={}", self.port))

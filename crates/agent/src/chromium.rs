@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::oneshot;
 
-use crate::flags;
+use crate::flags::{self, Plan};
 use crate::protocol::{AgentConfig, FailureCode};
 
 /// How long the debugging port may take. Generous: many may start at once on a busy machine.
@@ -45,11 +45,11 @@ pub(crate) struct Chromium {
 
 impl Chromium {
     /// Starts the browser; it is not up yet.
-    pub(crate) fn spawn(config: &AgentConfig, display: Option<&str>) -> Result<Self, StartError> {
+    pub(crate) fn spawn(config: &AgentConfig, plan: &Plan<'_>, display: Option<&str>) -> Result<Self, StartError> {
         let failed = |e: io::Error| StartError::new(FailureCode::BrowserSpawn, format_args!("starting Chromium: {e}"));
         std::fs::create_dir_all(&config.profile).map_err(failed)?;
         let mut command = Command::new(&config.chromium);
-        command.args(flags::chromium_args(config)).env_remove("DISPLAY").kill_on_drop(true);
+        command.args(flags::chromium_args(config, plan)).env_remove("DISPLAY").kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         if let Some(display) = display {
             command.env("DISPLAY", display);

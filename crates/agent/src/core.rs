@@ -1,28 +1,34 @@
 //! What the parts of the agent share: the state of the browser, who listens for it, and when a server last spoke.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::browser::Browser;
+use crate::chromedriver::Chromedriver;
 use crate::display::Display;
+use crate::extension::Extensions;
 use crate::protocol::{AgentConfig, PROTOCOL_VERSION, Stage, State, Status, Viewport};
 use crate::replay::Replays;
+use crate::restart::Restarts;
 
 /// The running browser and, where there is one, its display.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) browser: Arc<Browser>,
-    pub(crate) display: Option<Display>,
+    pub(crate) display: Option<Arc<Display>>,
 }
 
 /// State shared by the sockets and the browser's keeper.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) config: AgentConfig,
-    pub(crate) live: OnceLock<Live>,
+    live: Mutex<Option<Arc<Live>>>,
+    pub(crate) chromedriver: Chromedriver,
+    pub(crate) restarts: Restarts,
+    pub(crate) extensions: Extensions,
     /// Asked to end.
     pub(crate) stop: Notify,
     /// Pictures taken at once: each needs several times the memory of the display.
@@ -53,8 +59,11 @@ impl Core {
         };
         Self {
             idle_end: watch::Sender::new(config.idle_end_seconds),
+            chromedriver: Chromedriver::new(config.chromedriver.clone(), config.chromedriver_port),
+            restarts: Restarts::new(),
+            extensions: Extensions::default(),
             config,
-            live: OnceLock::new(),
+            live: Mutex::default(),
             stop: Notify::new(),
             pictures: Semaphore::new(2),
             replays: Replays::default(),
@@ -95,8 +104,18 @@ impl Core {
     }
 
     /// The browser, if it may be asked something.
-    pub(crate) fn ready(&self) -> Option<&Live> {
-        matches!(self.status.borrow().state, State::Ready).then(|| self.live.get())?
+    pub(crate) fn ready(&self) -> Option<Arc<Live>> {
+        matches!(self.status.borrow().state, State::Ready).then(|| self.live())?
+    }
+
+    /// The browser that was started last, unless it is being replaced.
+    pub(crate) fn live(&self) -> Option<Arc<Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts another browser in place; `None` while there is none.
+    pub(crate) fn replace(&self, live: Option<Live>) {
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = live.map(Arc::new);
     }
 
     /// The viewport in force.

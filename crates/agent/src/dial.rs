@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::chromedriver::Chromedriver;
+use crate::core::Core;
 use crate::protocol::{Channel, DIAL_OK, DIAL_REFUSED};
 
 /// Callers served at once; each is gone within the deadlines.
@@ -24,23 +24,16 @@ const CALLER: Duration = Duration::from_secs(5);
 /// How long a port on the sandbox's own loopback may take.
 const PORT: Duration = Duration::from_secs(5);
 
-/// Where the channels lead.
-#[derive(Debug)]
-pub(crate) struct Ports {
-    pub(crate) debugging: u16,
-    pub(crate) chromedriver: Chromedriver,
-}
-
 /// Serves callers until the task is dropped.
-pub(crate) async fn serve(listener: UnixListener, ports: Arc<Ports>) {
+pub(crate) async fn serve(listener: UnixListener, core: Arc<Core>) {
     let places = Arc::new(Semaphore::new(MAX_CALLERS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((caller, _)) => {
-                let ports = Arc::clone(&ports);
+                let core = Arc::clone(&core);
                 tokio::spawn(async move {
-                    if let Err(error) = answer(caller, &ports).await {
+                    if let Err(error) = answer(caller, &core).await {
                         tracing::debug!(%error, "a caller was not connected");
                     }
                     drop(place);
@@ -54,9 +47,9 @@ pub(crate) async fn serve(listener: UnixListener, ports: Arc<Ports>) {
     }
 }
 
-async fn answer(mut caller: UnixStream, ports: &Ports) -> io::Result<()> {
+async fn answer(mut caller: UnixStream, core: &Core) -> io::Result<()> {
     let byte = tokio::time::timeout(CALLER, caller.read_u8()).await??;
-    let connected = connect(byte, ports).await;
+    let connected = connect(byte, core).await;
     tokio::time::timeout(CALLER, async {
         match connected {
             Ok(socket) => pass(&caller, &socket).await,
@@ -69,10 +62,10 @@ async fn answer(mut caller: UnixStream, ports: &Ports) -> io::Result<()> {
     .await?
 }
 
-async fn connect(byte: u8, ports: &Ports) -> Result<TcpStream, &'static str> {
+async fn connect(byte: u8, core: &Core) -> Result<TcpStream, &'static str> {
     let port = match Channel::from_byte(byte).ok_or("unknown_channel")? {
-        Channel::Cdp => ports.debugging,
-        Channel::WebDriver => ports.chromedriver.port().await?,
+        Channel::Cdp => core.config.debugging_port,
+        Channel::WebDriver => core.chromedriver.port().await?,
     };
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let socket = tokio::time::timeout(PORT, TcpStream::connect(address)).await;

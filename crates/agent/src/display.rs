@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::fs::FallocateFlags;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
 use x11rb::protocol::randr::{self, ConnectionExt as _};
 use x11rb::protocol::xproto::{ConfigureWindowAux, ConnectionExt as _, MapState, Window};
 use x11rb::rust_connection::RustConnection;
@@ -55,7 +56,7 @@ impl DisplayError {
 pub(crate) struct Display {
     name: String,
     x11: Arc<X11>,
-    _server: Child,
+    server: Mutex<Child>,
 }
 
 impl Display {
@@ -85,12 +86,17 @@ impl Display {
             let name = name.clone();
             off_the_loop(move || X11::connect(&name)).await?
         };
-        let display = Self { name, x11: Arc::new(x11), _server: server };
+        let display = Self { name, x11: Arc::new(x11), server: Mutex::new(server) };
         display.resize(viewport).await?;
         if let Err(error) = off_the_loop(|| give_back_memory().map_err(DisplayError::Start)).await {
             tracing::warn!(%error, "the display keeps the memory of its largest size");
         }
         Ok(display)
+    }
+
+    /// Ends the X server; returns once it is gone, and its picture may be another's.
+    pub(crate) async fn end(&self) {
+        drop(self.server.lock().await.kill().await);
     }
 
     /// What `DISPLAY` must be for a program to find it.

@@ -1,8 +1,8 @@
 //! The command line Chromium is started with.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::protocol::AgentConfig;
+use crate::protocol::{AgentConfig, Viewport};
 
 /// What a browser window adds above the page, in pixels: the tab strip and the toolbar of a window without a window manager.
 /// Only the first guess; the page is measured once it answers.
@@ -23,7 +23,6 @@ const COMMON: &[&str] = &[
     "--disable-component-extensions-with-background-pages",
     "--disable-default-apps",
     "--disable-domain-reliability",
-    "--disable-extensions",
     "--disable-gpu",
     "--disable-breakpad",
     "--disable-crash-reporter",
@@ -83,14 +82,38 @@ pub(crate) fn reserved(extra: &[String]) -> Option<&str> {
     })
 }
 
+/// What differs between the starts of one session's browser.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan<'a> {
+    pub(crate) viewport: Viewport,
+    /// Directories, in the order they are loaded.
+    pub(crate) extensions: &'a [PathBuf],
+    /// Opened beside the pages of the browser before this one, which come back; `None`: this is the first.
+    pub(crate) first_page: Option<&'a str>,
+}
+
 /// The arguments after the program's name.
-pub(crate) fn chromium_args(config: &AgentConfig) -> Vec<String> {
+pub(crate) fn chromium_args(config: &AgentConfig, plan: &Plan<'_>) -> Vec<String> {
     let mut args: Vec<String> = COMMON.iter().map(|flag| (*flag).to_owned()).collect();
-    args.push(format!("--disable-features={FEATURES_OFF}"));
+    if plan.extensions.is_empty() {
+        args.push(format!("--disable-features={FEATURES_OFF}"));
+        args.push("--disable-extensions".to_owned());
+    } else {
+        // Chrome itself has switched the switch off.
+        args.push(format!("--disable-features={FEATURES_OFF},DisableLoadExtensionCommandLineSwitch"));
+        let paths: Vec<String> = plan.extensions.iter().map(|path| path.display().to_string()).collect();
+        args.push(format!("--load-extension={}", paths.join(",")));
+        // An extension that it does not take would hold up the start with a question to a person.
+        args.push("--noerrdialogs".to_owned());
+    }
+    if plan.first_page.is_some() {
+        // Pages, their histories, and the cookies that last as long as the browser.
+        args.push("--restore-last-session".to_owned());
+    }
     args.push(format!("--proxy-server=http://127.0.0.1:{}", config.forwarder_port));
     args.push(format!("--remote-debugging-port={}", config.debugging_port));
     args.push(format!("--user-data-dir={}", config.profile.display()));
-    let (width, height) = (config.viewport.width, config.viewport.height);
+    let (width, height) = (plan.viewport.width, plan.viewport.height);
     if config.headless {
         let outer = height.saturating_add(WINDOW_FRAME);
         args.push(format!("--window-size={width},{outer}"));
@@ -113,7 +136,7 @@ pub(crate) fn chromium_args(config: &AgentConfig) -> Vec<String> {
         }
     }
     args.extend(config.extra_chromium_args.iter().cloned());
-    args.push("about:blank".to_owned());
+    args.push(plan.first_page.unwrap_or("about:blank").to_owned());
     args
 }
 
@@ -129,7 +152,6 @@ pub(crate) fn xvfb_args(framebuffer: &Path, width: u32, height: u32) -> Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Viewport;
 
     fn config(headless: bool) -> AgentConfig {
         AgentConfig::new("n", headless, Viewport { width: 800, height: 600, refresh_rate: 60 })
@@ -138,7 +160,9 @@ mod tests {
     #[test]
     fn a_browser_never_runs_without_its_sandbox_and_shows_no_automation() {
         for headless in [true, false] {
-            let args = chromium_args(&config(headless));
+            let config = config(headless);
+            let plan = Plan { viewport: config.viewport, extensions: &[], first_page: None };
+            let args = chromium_args(&config, &plan);
             assert!(
                 !args.iter().any(|arg| arg.contains("no-sandbox") || arg.contains("enable-automation")),
                 "{args:?}"

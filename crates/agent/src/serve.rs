@@ -20,12 +20,13 @@ use crate::cdp::CdpError;
 use crate::core::{Core, Listener, Live};
 use crate::display::DisplayError;
 use crate::picture;
+use crate::protocol::extension::RESTART;
 use crate::protocol::{
     DEFAULT_HANDOUT_MS, ErrorCode, Event, ExitReason, HEARTBEAT_SECONDS, Handout, MAX_SIDE, PROTOCOL_VERSION,
     READY_WAIT_SECONDS, Region, ScreenshotRequest, State, Status, VERSION_HEADER, Viewport,
 };
-use crate::replay;
 use crate::reply::{self, Answer, Body, Refusal, empty, json, read};
+use crate::{replay, restart};
 
 /// Connections open at once.
 const MAX_CONNECTIONS: usize = 64;
@@ -85,6 +86,7 @@ async fn route(core: &Arc<Core>, request: Request<Incoming>) -> Answer {
         (&Method::POST, "/v1/handout") => hand_out(core, read(body).await?).await,
         (&Method::POST, "/v1/screenshot") => screenshot(core, read(body).await?).await,
         (&Method::POST, "/v1/viewport") => viewport(core, read(body).await?).await,
+        (&Method::POST, RESTART) => restart::serve(core, read(body).await?).await,
         (&Method::POST, "/v1/shutdown") => {
             core.stop.notify_one();
             Ok(empty())
@@ -189,7 +191,7 @@ async fn viewport(core: &Core, asked: Viewport) -> Answer {
     Ok(empty())
 }
 
-fn live(core: &Core) -> Result<&Live, Refusal> {
+fn live(core: &Core) -> Result<Arc<Live>, Refusal> {
     core.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))
 }
 

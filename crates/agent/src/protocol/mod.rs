@@ -4,6 +4,7 @@
 //! A sandbox runs a copy of the binary of its day and outlives the server, so everything here is versioned: a server speaks
 //! [`PROTOCOL_VERSION`] and the one before it, unknown fields are ignored, and a field added later carries a default.
 
+pub mod extension;
 pub mod replay;
 
 use std::path::PathBuf;
@@ -77,6 +78,12 @@ pub struct AgentConfig {
     /// Chromium's profile directory inside the sandbox.
     #[serde(default = "default_profile")]
     pub profile: PathBuf,
+    /// Directory of unpacked extensions inside the sandbox.
+    #[serde(default = "default_extensions")]
+    pub extensions: PathBuf,
+    /// Chromium is not started before the first [restart](extension::RESTART) asks for it.
+    #[serde(default)]
+    pub held: bool,
     /// Port of Chromium's debugging protocol on the sandbox's loopback.
     #[serde(default = "default_debugging_port")]
     pub debugging_port: u16,
@@ -117,6 +124,8 @@ impl AgentConfig {
             xvfb: default_xvfb(),
             ffmpeg: default_ffmpeg(),
             profile: default_profile(),
+            extensions: default_extensions(),
+            held: false,
             debugging_port: default_debugging_port(),
             chromedriver_port: default_chromedriver_port(),
             forwarder_port: default_forwarder_port(),
@@ -146,6 +155,10 @@ fn default_ffmpeg() -> PathBuf {
 
 fn default_profile() -> PathBuf {
     PathBuf::from("/home/casement/profile")
+}
+
+fn default_extensions() -> PathBuf {
+    PathBuf::from("/home/casement/extensions")
 }
 
 fn default_egress() -> PathBuf {
@@ -241,6 +254,8 @@ pub enum FailureCode {
     DebuggingPort,
     /// No page answered in time.
     PageUnresponsive,
+    /// The browser does not take an extension.
+    Extension,
     /// Everything else.
     #[serde(other)]
     Other,

@@ -1,0 +1,312 @@
+//! The browser's keeper: brings it up, watches it, starts it anew when asked, and answers how it ended.
+
+use std::io;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::browser::{Browser, MARKED, Opened};
+use crate::cdp::CdpError;
+use crate::chromium::{Chromium, StartError};
+use crate::core::{Core, Live};
+use crate::display::{Display, DisplayError};
+use crate::flags::{self, Plan};
+use crate::protocol::extension::Restart;
+use crate::protocol::{
+    AgentConfig, ErrorCode, ExitReason, FailureCode, MAX_SIDE, PROTOCOL_VERSION, State, Status, Viewport,
+};
+use crate::reply::Refusal;
+use crate::restart::Ask;
+use crate::{forward, memory};
+
+/// How often the memory is looked at.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a browser may take to close itself: when the session ends, and when its profile is needed again.
+const CLOSING: Duration = Duration::from_secs(2);
+const CLOSING_WHOLE: Duration = Duration::from_secs(15);
+/// How long an extension that Chromium takes may be missing among those it tells of, and how often it is asked.
+const TAKEN: Duration = Duration::from_secs(3);
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// How it ended, and why in words for people.
+type End = (State, String);
+
+/// What runs. Dropping it kills it.
+struct Up {
+    chromium: Chromium,
+    display: Option<Arc<Display>>,
+}
+
+/// Keeps the browser until it is gone or the agent is told to end.
+pub(crate) async fn keep(core: &Arc<Core>) -> End {
+    tokio::select! {
+        end = kept(core) => end,
+        // What runs ends with the keeping of it.
+        () = memory_exceeded(core.config.memory_limit_bytes) => {
+            (State::Exited { reason: ExitReason::Oom }, "the memory limit of the session was exceeded".to_owned())
+        }
+    }
+}
+
+async fn kept(core: &Arc<Core>) -> End {
+    let mut asked = core.restarts.asked();
+    let mut first = None;
+    if core.config.held {
+        first = tokio::select! {
+            ask = asked.recv() => ask,
+            () = core.stop.notified() => return stopped(),
+        };
+    }
+    let wish = first.as_ref().map(|ask| ask.wish.clone()).unwrap_or_default();
+    let begun = tokio::select! {
+        begun = begin(core, &wish) => begun,
+        () = core.stop.notified() => return stopped(),
+    };
+    let mut up = match begun {
+        Ok(up) => up,
+        Err(error) => {
+            answer(first.map(|ask| ask.answer), Err(refusal(&error)));
+            return (State::Failed { code: error.code, message: error.message.clone() }, error.message);
+        }
+    };
+    answer(first.map(|ask| ask.answer), Ok(core.status().borrow().clone()));
+    loop {
+        tokio::select! {
+            status = up.chromium.wait() => return exited(status, &up.chromium),
+            () = core.stop.notified() => {
+                close(core, &mut up.chromium, CLOSING).await;
+                return stopped();
+            }
+            Some(Ask { wish, answer: waiting }) = asked.recv() => {
+                let restarted = tokio::select! {
+                    restarted = restart(core, &mut up, &wish) => restarted,
+                    () = core.stop.notified() => return stopped(),
+                };
+                match restarted {
+                    Ok(()) => answer(Some(waiting), Ok(core.status().borrow().clone())),
+                    Err(error) if error.code == FailureCode::Extension => answer(Some(waiting), Err(refusal(&error))),
+                    Err(error) => {
+                        answer(Some(waiting), Err(refusal(&error)));
+                        let detail = format!("Chromium could not be started anew: {}", error.message);
+                        return (State::Exited { reason: ExitReason::Crashed }, detail);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn stopped() -> End {
+    (State::Exited { reason: ExitReason::Shutdown }, "asked to end".to_owned())
+}
+
+fn exited(status: io::Result<ExitStatus>, chromium: &Chromium) -> End {
+    let how = status.map_or_else(|e| e.to_string(), |status| status.to_string());
+    let detail = format!("Chromium ended: {how}; {}", chromium.complaints());
+    (State::Exited { reason: ExitReason::Crashed }, detail)
+}
+
+fn answer(waiting: Option<oneshot::Sender<Result<Status, Refusal>>>, said: Result<Status, Refusal>) {
+    if let Some(waiting) = waiting {
+        // Whoever asked may have gone; then the events tell.
+        drop(waiting.send(said));
+    }
+}
+
+fn refusal(error: &StartError) -> Refusal {
+    let code = match error.code {
+        FailureCode::Extension => ErrorCode::NotAllowed,
+        FailureCode::PageUnresponsive | FailureCode::DebuggingPort => ErrorCode::BrowserHung,
+        _ => ErrorCode::Failed,
+    };
+    Refusal::new(code, &error.message)
+}
+
+/// The first start.
+async fn begin(core: &Core, wish: &Restart) -> Result<Up, StartError> {
+    let config = &core.config;
+    check(config)?;
+    let forwarder = forward::bind(config.forwarder_port)
+        .await
+        .map_err(|e| StartError::new(FailureCode::Other, format_args!("the forwarder's port: {e}")))?;
+    tokio::spawn(forward::serve(forwarder, config.egress_socket.clone()));
+    let display = if config.headless {
+        None
+    } else {
+        let display = Display::start(&config.xvfb, config.viewport).await.map_err(display_failed)?;
+        core.stage("display");
+        Some(Arc::new(display))
+    };
+    core.extensions.take(&config.extensions, &wish.extensions).map_err(not_in_place)?;
+    let up = launch(core, display, config.viewport, None).await?;
+    if let (Some(url), Some(live)) = (&config.start_url, core.live()) {
+        live.browser.open(url).await.map_err(|e| unresponsive(&e))?;
+    }
+    taken(core).await?;
+    ready(core);
+    Ok(up)
+}
+
+/// Ends the browser in good order and starts it anew with what it kept in its profile.
+async fn restart(core: &Core, up: &mut Up, wish: &Restart) -> Result<(), StartError> {
+    let began = Instant::now();
+    let before = match core.ready() {
+        Some(live) => live.browser.opened().await,
+        None => Opened::default(),
+    };
+    core.update(|status| status.state = State::Starting);
+    close(core, &mut up.chromium, CLOSING_WHOLE).await;
+    core.replace(None);
+    core.chromedriver.end().await;
+    core.extensions.take(&core.config.extensions, &wish.extensions).map_err(not_in_place)?;
+    let viewport = wish.viewport.unwrap_or_else(|| core.viewport());
+    let mut display = up.display.take();
+    if let (Some(shown), Some(size)) = (&display, wish.viewport) {
+        match shown.resize(size).await {
+            Err(DisplayError::OutOfRange(..)) => {
+                shown.end().await;
+                let larger = Display::start(&core.config.xvfb, size).await.map_err(display_failed)?;
+                display = Some(Arc::new(larger));
+            }
+            other => other.map_err(display_failed)?,
+        }
+    }
+    *up = launch(core, display, viewport, Some(&before)).await?;
+    core.update(|status| status.viewport = viewport);
+    let took = taken(core).await;
+    // Without an extension that it does not take it is as good as before.
+    if matches!(&took, Ok(()) | Err(StartError { code: FailureCode::Extension, .. })) {
+        ready(core);
+    }
+    tracing::info!(took = ?began.elapsed(), "Chromium was started anew");
+    took
+}
+
+/// Starts Chromium and has its page answer.
+async fn launch(
+    core: &Core,
+    display: Option<Arc<Display>>,
+    viewport: Viewport,
+    before: Option<&Opened>,
+) -> Result<Up, StartError> {
+    let config = &core.config;
+    let extensions = core.extensions.paths(&config.extensions);
+    let plan = Plan { viewport, extensions: &extensions, first_page: before.map(|_| MARKED) };
+    let mut chromium = Chromium::spawn(config, &plan, display.as_deref().map(Display::name))?;
+    core.stage("spawn");
+    let path = chromium.listening().await?;
+    core.stage("devtools_port");
+    let (browser, version) = Browser::connect(config.debugging_port, &path, viewport, before.is_some())
+        .await
+        .map_err(|e| unresponsive(&e))?;
+    core.stage("attach");
+    browser.first_answer(config.headless).await.map_err(|e| unresponsive(&e))?;
+    if let Some(before) = before {
+        browser.give_way(before).await.map_err(|e| unresponsive(&e))?;
+        if config.headless
+            && let Err(error) = browser.resize(viewport).await
+        {
+            tracing::warn!(%error, "not every restored page has its size");
+        }
+    }
+    if let Some(display) = &display {
+        // Chromium keeps a new window one pixel smaller than its display, so that no window manager takes it for full screen.
+        display.resize(viewport).await.map_err(display_failed)?;
+    }
+    core.stage("evaluated");
+    core.replace(Some(Live { browser, display: display.clone() }));
+    let argv = chromium.argv();
+    core.update(|status| {
+        status.browser_ws_path = path;
+        status.browser_version = version.product;
+        status.user_agent = version.user_agent;
+        status.chromium_argv = argv;
+    });
+    Ok(Up { chromium, display })
+}
+
+fn ready(core: &Core) {
+    core.update(|status| status.state = State::Ready);
+}
+
+/// Looks whether Chromium took every extension, and forgets those it did not.
+async fn taken(core: &Core) -> Result<(), StartError> {
+    let wanted = core.extensions.loaded().len();
+    let Some(live) = core.live().filter(|_| wanted > 0) else { return Ok(()) };
+    let deadline = Instant::now() + TAKEN;
+    let refused = loop {
+        let Some(paths) = live.browser.extensions().await.map_err(|e| unresponsive(&e))? else {
+            tracing::warn!("this browser does not tell of its extensions");
+            return Ok(());
+        };
+        let missing = core.extensions.missing(&core.config.extensions, &paths);
+        if missing.is_empty() || Instant::now() >= deadline {
+            break missing;
+        }
+        tokio::time::sleep(AGAIN).await;
+    };
+    if refused.is_empty() {
+        return Ok(());
+    }
+    core.extensions.forget(&refused);
+    let message = format!("Chromium does not take the extension {}", refused.join(", "));
+    Err(StartError::new(FailureCode::Extension, message))
+}
+
+fn check(config: &AgentConfig) -> Result<(), StartError> {
+    let refuse = |what: String| Err(StartError::new(FailureCode::Config, what));
+    // A newer server may write for us as long as it speaks our version; an older one is understood.
+    if config.version > PROTOCOL_VERSION {
+        return refuse(format!("version {} is not spoken here", config.version));
+    }
+    let sides = [config.viewport.width, config.viewport.height];
+    if sides.iter().any(|side| !(1..=MAX_SIDE).contains(side)) {
+        return refuse(format!("viewport: width and height must be between 1 and {MAX_SIDE}"));
+    }
+    match flags::reserved(&config.extra_chromium_args) {
+        Some(flag) => refuse(format!("the switch {flag} is not allowed")),
+        None => Ok(()),
+    }
+}
+
+fn display_failed(error: DisplayError) -> StartError {
+    StartError::new(FailureCode::Display, error)
+}
+
+fn not_in_place(error: io::Error) -> StartError {
+    StartError::new(FailureCode::Other, format_args!("putting the extensions in their places: {error}"))
+}
+
+fn unresponsive(error: &CdpError) -> StartError {
+    let code = match error {
+        CdpError::Connect(_) => FailureCode::DebuggingPort,
+        CdpError::Closed => FailureCode::BrowserSpawn,
+        CdpError::Timeout { .. } | CdpError::Refused { .. } => FailureCode::PageUnresponsive,
+    };
+    StartError::new(code, error)
+}
+
+/// Lets the browser close by itself, so that its profile is whole, and kills it when it does not.
+async fn close(core: &Core, chromium: &mut Chromium, within: Duration) {
+    let asked = match core.live() {
+        Some(live) => live.browser.close().await.is_ok(),
+        None => false,
+    };
+    if !asked || tokio::time::timeout(within, chromium.wait()).await.is_err() {
+        chromium.kill();
+        drop(chromium.wait().await);
+    }
+}
+
+async fn memory_exceeded(limit: Option<u64>) {
+    let Some(limit) = limit else { return std::future::pending().await };
+    loop {
+        tokio::time::sleep(MEMORY_INTERVAL).await;
+        let over = tokio::task::spawn_blocking(move || memory::over_limit(limit)).await;
+        if matches!(over, Ok(true)) {
+            return;
+        }
+    }
+}

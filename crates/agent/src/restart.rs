@@ -1,0 +1,69 @@
+//! Starting Chromium anew in a session that goes on: who asks for it, and what is refused before anything is touched.
+
+use std::sync::{Mutex, PoisonError};
+
+use http::StatusCode;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::core::Core;
+use crate::protocol::extension::{MAX_EXTENSIONS, Restart};
+use crate::protocol::{ErrorCode, MAX_SIDE, Status};
+use crate::reply::{Answer, Refusal, json};
+
+/// Somebody waits for Chromium to be started anew.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) wish: Restart,
+    pub(crate) answer: oneshot::Sender<Result<Status, Refusal>>,
+}
+
+/// The way from those who ask to the browser's keeper, who does one at a time.
+#[derive(Debug)]
+pub(crate) struct Restarts {
+    ask: mpsc::Sender<Ask>,
+    asked: Mutex<Option<mpsc::Receiver<Ask>>>,
+}
+
+impl Restarts {
+    pub(crate) fn new() -> Self {
+        let (ask, asked) = mpsc::channel(1);
+        Self { ask, asked: Mutex::new(Some(asked)) }
+    }
+
+    /// The keeper's end. There is one keeper; dropping this refuses whoever waits.
+    pub(crate) fn asked(&self) -> mpsc::Receiver<Ask> {
+        let taken = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.unwrap_or_else(|| mpsc::channel(1).1)
+    }
+}
+
+/// `POST /v1/restart`.
+pub(crate) async fn serve(core: &Core, wish: Restart) -> Answer {
+    check(core, &wish)?;
+    let gone = || Refusal::new(ErrorCode::NotReady, "the browser is gone");
+    let (answer, answered) = oneshot::channel();
+    core.restarts.ask.send(Ask { wish, answer }).await.map_err(|_| gone())?;
+    let status = answered.await.map_err(|_| gone())??;
+    Ok(json(StatusCode::OK, &status))
+}
+
+fn check(core: &Core, wish: &Restart) -> Result<(), Refusal> {
+    if let Some(viewport) = wish.viewport
+        && [viewport.width, viewport.height].iter().any(|side| !(1..=MAX_SIDE).contains(side))
+    {
+        let message = format!("width and height must be between 1 and {MAX_SIDE}");
+        return Err(Refusal::new(ErrorCode::OutOfRange, message));
+    }
+    if (1..wish.extensions.len()).any(|at| wish.extensions[..at].contains(&wish.extensions[at])) {
+        return Err(Refusal::new(ErrorCode::BadRequest, "an extension is named twice"));
+    }
+    if let Some(unknown) = wish.extensions.iter().find(|name| !core.extensions.waits(name)) {
+        let message = format!("no extension {unknown} was added");
+        return Err(Refusal::new(ErrorCode::Missing, message));
+    }
+    if core.extensions.after(&wish.extensions).len() > MAX_EXTENSIONS {
+        let message = format!("a session has at most {MAX_EXTENSIONS} extensions");
+        return Err(Refusal::new(ErrorCode::LimitReached, message));
+    }
+    Ok(())
+}
