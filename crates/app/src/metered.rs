@@ -41,6 +41,10 @@ impl<E: BrowserEngine> BrowserEngine for Metered<E> {
         measured("set_viewport", self.0.set_viewport(id, viewport)).await
     }
 
+    async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError> {
+        measured("is_recording", self.0.is_recording(id)).await
+    }
+
     async fn screenshot(&self, id: BrowserId, region: Option<Region>) -> Result<Vec<u8>, EngineError> {
         measured("screenshot", self.0.screenshot(id, region)).await
     }

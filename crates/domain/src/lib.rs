@@ -15,6 +15,7 @@ pub mod api_key;
 pub mod audit;
 pub mod browser;
 pub mod clock;
+pub mod computer;
 pub mod field;
 pub mod ids;
 pub mod inside;
@@ -24,6 +25,7 @@ pub mod organization;
 pub mod page;
 pub mod pool;
 pub mod project;
+pub mod replay;
 pub mod session;
 pub mod store_error;
 pub mod telemetry;
@@ -32,6 +34,7 @@ pub mod testing;
 
 pub use clock::{Clock, Entropy, IdSource};
 pub use ids::{
-    ApiKeyId, AuditRecordId, BadId, BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId, TicketId, UserId,
+    ApiKeyId, AuditRecordId, BadId, BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ReplayId, SessionId,
+    TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};

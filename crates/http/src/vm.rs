@@ -17,6 +17,7 @@ use crate::{
     error::{ApiError, Code},
     live_view::{self, Access, LiveView},
     relay::{Channel, ClientHandshake, Dial, EndSignal, Limits, Relay},
+    replay,
     session::Urls,
     token::Permission,
     webdriver::{BidiRelay, ClassicRequest, MAX_BODY, WebDriverSessionId, forward},
@@ -116,7 +117,9 @@ pub(crate) async fn live_page(_: Viewer) -> HttpResponse {
 
 /// `GET /live/assets/{name}`: the same for everybody.
 pub(crate) async fn live_asset(name: web::Path<String>) -> Answer {
-    live_view::asset(&name).ok_or_else(|| ApiError::new(Code::RouteNotFound, "there is no such route"))
+    live_view::asset(&name)
+        .or_else(|| replay::asset(&name))
+        .ok_or_else(|| ApiError::new(Code::RouteNotFound, "there is no such route"))
 }
 
 /// `GET /live/{session_id}/socket`

@@ -42,6 +42,10 @@ impl BrowserEngine for Engine {
         })
     }
 
+    async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError> {
+        self.recording_runs(id).await
+    }
+
     async fn screenshot(&self, id: BrowserId, region: Option<Region>) -> Result<Vec<u8>, EngineError> {
         let running = self.running(id)?;
         let region = region.map(|Region { x, y, width, height }| protocol::Region { x, y, width, height });

@@ -52,6 +52,10 @@ impl BrowserEngine for Pretended {
         self.needs(id)
     }
 
+    async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError> {
+        self.needs(id).map(|()| false)
+    }
+
     async fn screenshot(&self, id: BrowserId, _region: Option<Region>) -> Result<Vec<u8>, EngineError> {
         self.needs(id)?;
         Ok(b"\x89PNG\r\n\x1a\n".to_vec())

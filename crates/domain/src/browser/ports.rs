@@ -98,6 +98,9 @@ pub trait BrowserEngine: Send + Sync {
     /// Gives the display another size.
     async fn set_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError>;
 
+    /// Whether a recording of the display runs.
+    async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError>;
+
     /// A PNG of the display or a part of it, of exactly its size in pixels.
     async fn screenshot(&self, id: BrowserId, region: Option<Region>) -> Result<Vec<u8>, EngineError>;
 

@@ -92,6 +92,9 @@ pub enum UpdateSessionError {
     /// Somebody watches, and the change was not forced.
     #[error("browser session {0} has a live view open; set viewport.force to change it all the same")]
     Watched(SessionId),
+    /// A recording runs, and the change was not forced.
+    #[error("browser session {0} is being recorded; set viewport.force to change it all the same")]
+    Recorded(SessionId),
 }
 
 /// A session was not ended.
@@ -336,6 +339,11 @@ impl Sessions {
         let size = changes.viewport.filter(|(size, _)| *size != session.shape.viewport);
         if matches!(size, Some((_, false))) && self.deps.activity.is_watched(session.id) {
             return Err(UpdateSessionError::Watched(session.id));
+        }
+        if matches!(size, Some((_, false)))
+            && self.deps.engine.is_recording(browser_of(&session)?).await.map_err(UseSessionError::from)?
+        {
+            return Err(UpdateSessionError::Recorded(session.id));
         }
         // The size first: it is what can fail, and then nothing is changed.
         if let Some((viewport, _)) = size {

@@ -104,6 +104,7 @@ async fn a_change_that_the_store_refuses_leaves_the_browser_its_size() {
         world.sessions.expect_change().times(1).returning(move |_, _| Ok(answer.clone()));
         let sizes = Arc::new(Mutex::new(Vec::new()));
         let kept = sizes.clone();
+        world.engine.expect_is_recording().returning(|_| Ok(false));
         world.engine.expect_set_viewport().times(2).returning(move |_, size| {
             kept.lock().expect("sizes").push((size.width, size.height));
             Ok(())
@@ -132,6 +133,7 @@ fn resizes(times: usize) -> World {
     const SMALL: Viewport = Viewport { width: 800, height: 600, refresh_rate: 60 };
     let mut world = found();
     world.sessions.expect_change().times(times).returning(|_, _| Ok(Some(Created::Yes)));
+    world.engine.expect_is_recording().returning(|_| Ok(false));
     world
         .engine
         .expect_set_viewport()
@@ -165,6 +167,21 @@ async fn a_watched_display_keeps_its_size_unless_forced() {
 }
 
 #[tokio::test]
+async fn a_recorded_display_keeps_its_size_unless_forced() {
+    let recorded = |times| {
+        let mut world = found();
+        world.engine.expect_is_recording().returning(|_| Ok(true));
+        world.engine.expect_set_viewport().times(times).returning(|_, _| Ok(()));
+        world.sessions.expect_change().times(times).returning(|_, _| Ok(Some(Created::Yes)));
+        world.sessions.expect_set_viewport().times(times).returning(|_, _| Ok(()));
+        world.build()
+    };
+    let error = recorded(0).sessions.update(&scope(), "one", resize(false)).await.expect_err("recorded");
+    assert!(matches!(error, UpdateSessionError::Recorded(id) if id == session_id(1)), "{error:?}");
+    recorded(1).sessions.update(&scope(), "one", resize(true)).await.expect("forced");
+}
+
+#[tokio::test]
 async fn the_size_that_it_has_already_is_no_change_even_if_watched() {
     let mut world = found();
     world.sessions.expect_change().times(1).returning(|_, _| Ok(Some(Created::Yes)));
@@ -180,6 +197,7 @@ async fn the_size_that_it_has_already_is_no_change_even_if_watched() {
 #[tokio::test]
 async fn a_size_that_the_display_refuses_changes_nothing_else_either() {
     let mut world = found();
+    world.engine.expect_is_recording().returning(|_| Ok(false));
     world.engine.expect_set_viewport().times(1).returning(|_, _| Err(hung()));
     let error = world.build().sessions.update(&scope(), "one", resize(false)).await.expect_err("refused");
     assert!(matches!(error, UpdateSessionError::Use(UseSessionError::Engine(_))), "{error:?}");

@@ -10,6 +10,7 @@ mod screencast;
 mod tabs;
 mod viewer;
 
+pub(crate) use self::page::embedded;
 pub use self::{
     page::{asset, page},
     viewer::{Access, LiveView, LiveViewError},

@@ -10,26 +10,27 @@ const SCRIPT: &str = include_str!("assets/live.js");
 const STYLE: &str = include_str!("assets/live.css");
 
 /// Nothing from elsewhere, nothing inline. A frame is drawn from a blob.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; media-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
 /// `GET /live/{session_id}`: the same bytes for every session; the page finds its socket from its own address.
 #[must_use]
 pub fn page() -> HttpResponse {
-    answer("text/html; charset=utf-8", "no-store", PAGE)
+    embedded("text/html; charset=utf-8", "no-store", PAGE)
 }
 
 /// `GET /live/assets/{name}`, if there is such an asset.
 #[must_use]
 pub fn asset(name: &str) -> Option<HttpResponse> {
     match name {
-        "live.js" => Some(answer("text/javascript; charset=utf-8", "no-cache", SCRIPT)),
-        "live.css" => Some(answer("text/css; charset=utf-8", "no-cache", STYLE)),
+        "live.js" => Some(embedded("text/javascript; charset=utf-8", "no-cache", SCRIPT)),
+        "live.css" => Some(embedded("text/css; charset=utf-8", "no-cache", STYLE)),
         _ => None,
     }
 }
 
-fn answer(content_type: &'static str, caching: &'static str, body: &'static str) -> HttpResponse {
+/// A part of one of our pages.
+pub(crate) fn embedded(content_type: &'static str, caching: &'static str, body: &'static str) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, content_type))
         .insert_header((header::CACHE_CONTROL, caching))

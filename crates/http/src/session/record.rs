@@ -120,6 +120,11 @@ impl Urls {
         format!("{}?jwt={}", self.live, self.token)
     }
 
+    /// The page that plays a recording. It can be handed on: it only shows.
+    pub(crate) fn replay(&self, id: &str) -> String {
+        format!("{}/replays/{id}?jwt={}", self.live, self.view_token)
+    }
+
     /// The live view to hand on: it only shows.
     pub(crate) fn watching(&self) -> String {
         format!("{}?jwt={}", self.live, self.view_token)

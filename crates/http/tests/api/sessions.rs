@@ -282,6 +282,7 @@ async fn the_size_is_not_changed_under_a_viewer_unless_forced() {
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     ports.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
     ports.sessions.expect_set_viewport().times(1).returning(|_, _| Ok(()));
+    ports.engine.expect_is_recording().returning(|_| Ok(false));
     ports.engine.expect_set_viewport().times(1).returning(|_, _| Ok(()));
     let api = TestApi::start(ports);
     api.sessions.activity().watch(&session(1));

@@ -1,5 +1,7 @@
 //! What is done inside a session's machine, asked of its agent: one module per area.
 
+mod replay;
+
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 

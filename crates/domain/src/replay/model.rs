@@ -1,0 +1,127 @@
+//! What a recording is, and how one is asked for.
+
+use time::OffsetDateTime;
+
+use crate::field::{Fields, within};
+use crate::ids::ReplayId;
+use crate::inside::InsideError;
+
+/// A recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// Its id.
+    pub id: ReplayId,
+    /// When the first picture was taken.
+    pub started_at: OffsetDateTime,
+    /// When the last one was; `None` while it runs.
+    pub finished_at: Option<OffsetDateTime>,
+    /// How it is.
+    pub state: ReplayState,
+    /// Size of the film in bytes; while it runs, as far as it is. Of one that failed: of what could be saved.
+    pub size_bytes: u64,
+    /// Why it ended, for people: a bound was reached, or something failed. `None` while it runs, and when it was stopped.
+    pub detail: Option<String>,
+}
+
+/// How a recording is. It is whole, or it is said that it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayState {
+    /// Pictures are taken, or the film is being made of them.
+    Running,
+    /// The film is whole.
+    Finished,
+    /// Pictures were missed, or the film could not be made.
+    Failed,
+}
+
+/// A recording as asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StartReplay {
+    /// Frames per second, 1 to 60; more than 20 need a graphics card.
+    pub framerate: Option<i64>,
+    /// After how many seconds it stops by itself, 1 to 21600.
+    pub max_duration_in_seconds: Option<i64>,
+    /// With sound.
+    pub record_audio: Option<bool>,
+}
+
+/// A recording to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewReplay {
+    /// Its id.
+    pub id: ReplayId,
+    /// Frames per second.
+    pub framerate: u32,
+    /// After how many seconds it stops by itself.
+    pub max_duration_seconds: u32,
+}
+
+impl StartReplay {
+    const FRAMERATE: i64 = 10;
+    const MAX_FRAMERATE: u32 = 60;
+    /// Without a graphics card.
+    const DRAWN_FRAMERATE: u32 = 20;
+    const DURATION_SECONDS: i64 = 3600;
+    const MAX_DURATION_SECONDS: u32 = 21_600;
+
+    /// The recording to begin, under a new id.
+    ///
+    /// # Errors
+    /// Every field that leaves its bounds, or what no session here can do.
+    pub fn parse(self, id: ReplayId) -> Result<NewReplay, InsideError> {
+        let mut fields = Fields::new();
+        let framerate = within(self.framerate.unwrap_or(Self::FRAMERATE), 1, Self::MAX_FRAMERATE);
+        let framerate = fields.take("framerate", framerate);
+        let seconds = self.max_duration_in_seconds.unwrap_or(Self::DURATION_SECONDS);
+        let seconds = fields.take("max_duration_in_seconds", within(seconds, 1, Self::MAX_DURATION_SECONDS));
+        fields.finish()?;
+        let (Some(framerate), Some(max_duration_seconds)) = (framerate, seconds) else {
+            unreachable!("refused fields are errors")
+        };
+        if framerate > Self::DRAWN_FRAMERATE {
+            let most = Self::DRAWN_FRAMERATE;
+            let message = format!("framerate: more than {most} need a graphics card, which no session here has");
+            return Err(InsideError::NotSupported(message));
+        }
+        if self.record_audio == Some(true) {
+            return Err(InsideError::NotSupported("record_audio: sessions here have no sound".to_owned()));
+        }
+        Ok(NewReplay { id, framerate, max_duration_seconds })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ulid::Ulid;
+
+    use super::*;
+
+    fn parse(framerate: Option<i64>, seconds: Option<i64>, record_audio: bool) -> Result<NewReplay, InsideError> {
+        let wish = StartReplay { framerate, max_duration_in_seconds: seconds, record_audio: Some(record_audio) };
+        wish.parse(ReplayId::from_ulid(Ulid::nil()))
+    }
+
+    #[test]
+    fn what_is_not_said_is_ten_frames_a_second_for_an_hour() {
+        let new = parse(None, None, false).expect("valid");
+        assert_eq!((new.framerate, new.max_duration_seconds), (10, 3600));
+    }
+
+    #[test]
+    fn every_field_out_of_bounds_is_named() {
+        for (framerate, seconds) in [(0, 0), (61, 21_601), (-1, i64::MAX)] {
+            let Err(InsideError::Invalid(invalid)) = parse(Some(framerate), Some(seconds), true) else {
+                panic!("{framerate} and {seconds} were taken");
+            };
+            let named: Vec<_> = invalid.fields().iter().map(|error| error.field.as_str()).collect();
+            assert_eq!(named, ["framerate", "max_duration_in_seconds"]);
+        }
+    }
+
+    #[test]
+    fn what_needs_a_graphics_card_or_sound_is_not_supported() {
+        assert!(parse(Some(20), Some(21_600), false).is_ok());
+        assert!(matches!(parse(Some(21), None, false), Err(InsideError::NotSupported(_))));
+        assert!(matches!(parse(None, None, true), Err(InsideError::NotSupported(_))));
+    }
+}

@@ -1,0 +1,159 @@
+//! What can be done with recordings.
+
+use std::sync::Arc;
+
+use super::{Replay, ReplayMachine, ReplayState, StartReplay};
+use crate::clock::IdSource;
+use crate::ids::ReplayId;
+use crate::inside::{ByteStream, InsideError, enter};
+use crate::session::{Activity, Session};
+
+/// The use cases of recordings.
+#[derive(Clone)]
+pub struct Replays {
+    machine: Arc<dyn ReplayMachine>,
+    activity: Activity,
+    ids: Arc<dyn IdSource>,
+}
+
+/// Which bytes of a film are wanted. Both ends included, as HTTP counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// From the first to the last, or to the end of the film.
+    From(u64, Option<u64>),
+    /// The last ones.
+    Last(u64),
+}
+
+/// A film, or a part of it.
+pub struct Film {
+    /// Of which recording.
+    pub replay: Replay,
+    /// The first and the last byte of what comes, when a part was asked for and there is one.
+    pub part: Option<(u64, u64)>,
+    /// How many bytes come.
+    pub length: u64,
+    /// The bytes.
+    pub bytes: ByteStream,
+}
+
+impl Part {
+    /// The first and the last byte of a film of `size` bytes; `None` when nothing of it is meant.
+    #[must_use]
+    pub fn within(self, size: u64) -> Option<(u64, u64)> {
+        let last = size.checked_sub(1)?;
+        match self {
+            Self::From(first, end) => {
+                let end = end.unwrap_or(last).min(last);
+                (first <= end).then_some((first, end))
+            }
+            Self::Last(0) => None,
+            Self::Last(length) => Some((size.saturating_sub(length), last)),
+        }
+    }
+}
+
+impl Replays {
+    /// Recordings of what `machine` shows.
+    #[must_use]
+    pub fn new(machine: Arc<dyn ReplayMachine>, activity: Activity, ids: Arc<dyn IdSource>) -> Self {
+        Self { machine, activity, ids }
+    }
+
+    /// Begins to record.
+    ///
+    /// # Errors
+    /// See [`StartReplay::parse`] and [`ReplayMachine::start`].
+    pub async fn start(&self, session: &Session, wish: StartReplay) -> Result<Replay, InsideError> {
+        let new = wish.parse(ReplayId::mint(self.ids.as_ref()))?;
+        let entered = enter(session, &self.activity)?;
+        self.machine.start(entered.browser, new).await
+    }
+
+    /// All recordings of a session, oldest first.
+    ///
+    /// # Errors
+    /// See [`ReplayMachine::list`].
+    pub async fn list(&self, session: &Session) -> Result<Vec<Replay>, InsideError> {
+        let entered = enter(session, &self.activity)?;
+        self.machine.list(entered.browser).await
+    }
+
+    /// Stops a recording; of one that has ended, nothing is done.
+    ///
+    /// # Errors
+    /// [`InsideError::Missing`].
+    pub async fn stop(&self, session: &Session, which: &str) -> Result<Replay, InsideError> {
+        let id = id(which)?;
+        let entered = enter(session, &self.activity)?;
+        self.machine.stop(entered.browser, id).await
+    }
+
+    /// The film of a recording that has ended, or a part of it. A part that lies outside is answered with the whole. What could be
+    /// saved of one that failed is only given to whoever says that less than all is fine.
+    ///
+    /// # Errors
+    /// [`InsideError::Missing`]; [`InsideError::State`] while it runs, when it failed and when its film was damaged.
+    pub async fn film(
+        &self,
+        session: &Session,
+        which: &str,
+        part: Option<Part>,
+        also_failed: bool,
+    ) -> Result<Film, InsideError> {
+        let id = id(which)?;
+        let entered = enter(session, &self.activity)?;
+        let all = self.machine.list(entered.browser).await?;
+        let replay = all.into_iter().find(|replay| replay.id == id).ok_or_else(|| missing(which))?;
+        match replay.state {
+            ReplayState::Running => {
+                return Err(InsideError::State("the recording is running; stop it first".to_owned()));
+            }
+            ReplayState::Failed if !also_failed || replay.size_bytes == 0 => return Err(failed(&replay)),
+            ReplayState::Failed | ReplayState::Finished => {}
+        }
+        let part = part.and_then(|part| part.within(replay.size_bytes));
+        let (offset, length) = match part {
+            Some((first, last)) => (first, last - first + 1),
+            None => (0, replay.size_bytes),
+        };
+        let bytes = self.machine.read(entered.browser, id, offset, length).await?;
+        Ok(Film { replay, part, length, bytes: entered.during(bytes) })
+    }
+}
+
+fn id(which: &str) -> Result<ReplayId, InsideError> {
+    which.parse().map_err(|_| missing(which))
+}
+
+fn missing(which: &str) -> InsideError {
+    InsideError::Missing(format!("recording {which} not found"))
+}
+
+fn failed(replay: &Replay) -> InsideError {
+    let why = replay.detail.as_deref().unwrap_or("for an unknown reason");
+    let rest = match replay.size_bytes {
+        0 => "nothing of it could be saved",
+        _ => "partial=true gives what could be saved of it",
+    };
+    InsideError::State(format!("the recording failed: {why}; {rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_cut_to_the_film_and_none_lies_outside() {
+        assert_eq!(Part::From(0, None).within(10), Some((0, 9)));
+        assert_eq!(Part::From(3, Some(5)).within(10), Some((3, 5)));
+        assert_eq!(Part::From(9, Some(u64::MAX)).within(10), Some((9, 9)));
+        assert_eq!(Part::Last(4).within(10), Some((6, 9)));
+        assert_eq!(Part::Last(u64::MAX).within(10), Some((0, 9)));
+        for (part, size) in
+            [(Part::From(10, None), 10), (Part::From(5, Some(4)), 10), (Part::Last(0), 10), (Part::Last(1), 0)]
+        {
+            assert_eq!(part.within(size), None, "{part:?} of {size}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Start, list, stop, download.
+
+use actix_web::{
+    HttpResponse,
+    http::header::{self, HeaderValue},
+};
+use casement_domain::replay::StartReplay;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::{range, record::ReplayBody};
+use crate::{
+    answer::{self, Answer},
+    caller::{Inside, Viewer},
+    error::{ApiError, ErrorBody},
+    stream,
+};
+
+/// How to record.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = StartReplay)]
+pub(crate) struct Start {
+    /// Frames per second, 1 to 60; more than 20 need a graphics card. Default: 10.
+    framerate: Option<i64>,
+    /// After how many seconds it stops by itself, 1 to 21600. Default: 3600.
+    max_duration_in_seconds: Option<i64>,
+    /// With sound. Default: false.
+    record_audio: Option<bool>,
+}
+
+/// A film.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[expect(dead_code, reason = "it stands in the description only; the film is sent as it is")]
+struct Mp4(Vec<u8>);
+
+/// Begins to record what a session shows.
+#[utoipa::path(
+    post, path = "/browsers/{id}/replays", tag = "Replays", request_body = Start,
+    params(("id" = String, Path)),
+    responses(
+        (status = 201, body = ReplayBody),
+        (status = 400, description = "A field breaks a rule, or needs what no session here has", body = ErrorBody),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = 409, description = "A recording is running", body = ErrorBody),
+        (status = 429, description = "The session keeps as many recordings as it may, or has no disk space for one", body = ErrorBody),
+        (status = "5XX", description = "The recording could not begin", body = ErrorBody),
+    )
+)]
+pub(crate) async fn start_replay(mut inside: Inside) -> Answer {
+    let Start { framerate, max_duration_in_seconds, record_audio } = inside.json().await?;
+    let wish = StartReplay { framerate, max_duration_in_seconds, record_audio };
+    let replay = inside.services().replays.start(&inside.session, wish).await?;
+    let location = format!("/browsers/{}/replays/{}", inside.session.id, replay.id);
+    Ok(answer::created(&location, &ReplayBody::new(inside.api(), &inside.session, replay)))
+}
+
+/// Lists the recordings of a session, oldest first.
+#[utoipa::path(
+    get, path = "/browsers/{id}/replays", tag = "Replays",
+    params(("id" = String, Path)),
+    responses(
+        (status = 200, body = [ReplayBody]),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn list_replays(inside: Inside) -> Answer {
+    let replays = inside.services().replays.list(&inside.session).await?;
+    let body = |replay| ReplayBody::new(inside.api(), &inside.session, replay);
+    Ok(HttpResponse::Ok().json(replays.into_iter().map(body).collect::<Vec<_>>()))
+}
+
+/// Stops a recording and makes its film. One that has ended already stays as it is.
+#[utoipa::path(
+    post, path = "/browsers/{id}/replays/{replay_id}/stop", tag = "Replays",
+    params(("id" = String, Path), ("replay_id" = String, Path)),
+    responses(
+        (status = 204, description = "Stopped"),
+        (status = 404, description = "There is no such recording", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn stop_replay(inside: Inside) -> Answer {
+    inside.services().replays.stop(&inside.session, &inside.path("replay_id")?).await?;
+    Ok(answer::nothing())
+}
+
+/// Downloads the film of a recording that has ended: H.264 in MP4.
+#[utoipa::path(
+    get, path = "/browsers/{id}/replays/{replay_id}", tag = "Replays",
+    params(
+        ("id" = String, Path), ("replay_id" = String, Path),
+        ("partial" = Option<bool>, Query, description = "Of one that failed, what could be saved; default: false"),
+        ("Range" = Option<String>, Header, description = "One part, in bytes"),
+    ),
+    responses(
+        (status = 200, description = "All of it", body = inline(Mp4), content_type = "video/mp4"),
+        (status = 206, description = "The part that was asked for", body = inline(Mp4), content_type = "video/mp4"),
+        (status = 404, description = "There is no such recording", body = ErrorBody),
+        (status = 409, description = "It is running, it failed, or its film was damaged", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn download_replay(inside: Inside) -> Answer {
+    film(inside).await
+}
+
+/// `GET /live/{session_id}/replays/{replay_id}/film`: the same for whoever may watch.
+pub(crate) async fn watched_film(viewer: Viewer) -> Answer {
+    film(viewer.into()).await
+}
+
+async fn film(inside: Inside) -> Answer {
+    let which = inside.path("replay_id")?;
+    let also_failed = inside.query()?.boolean("partial")?.unwrap_or(false);
+    // A film never changes once it is there, so its name is its tag.
+    let tag = format!("\"{}\"", which.to_ascii_lowercase());
+    let part = range::wanted(inside.request.headers(), &tag);
+    let film = inside.services().replays.film(&inside.session, &which, part, also_failed).await?;
+    let mut response = match film.part {
+        Some((first, last)) => {
+            let mut response = HttpResponse::PartialContent();
+            response.insert_header((header::CONTENT_RANGE, format!("bytes {first}-{last}/{}", film.replay.size_bytes)));
+            response
+        }
+        None => HttpResponse::Ok(),
+    };
+    let name = format!("attachment; filename=\"replay-{}.mp4\"", film.replay.id);
+    response
+        .content_type("video/mp4")
+        .insert_header((header::ACCEPT_RANGES, "bytes"))
+        .insert_header((header::ETAG, HeaderValue::from_str(&tag).map_err(ApiError::internal)?))
+        .insert_header((header::CONTENT_DISPOSITION, name))
+        .no_chunking(film.length);
+    Ok(stream::answer(response, inside, film.bytes))
+}

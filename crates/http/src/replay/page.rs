@@ -1,0 +1,23 @@
+//! The page that plays a recording.
+
+use actix_web::HttpResponse;
+
+use crate::{caller::Viewer, live_view::embedded};
+
+const PAGE: &str = include_str!("assets/replay.html");
+const SCRIPT: &str = include_str!("assets/replay.js");
+const STYLE: &str = include_str!("assets/replay.css");
+
+/// `GET /live/{session_id}/replays/{replay_id}`: the same bytes for every recording; the page finds the film from its own address.
+pub(crate) async fn replay_page(_: Viewer) -> HttpResponse {
+    embedded("text/html; charset=utf-8", "no-store", PAGE)
+}
+
+/// The page's own parts, if this is the name of one.
+pub(crate) fn asset(name: &str) -> Option<HttpResponse> {
+    match name {
+        "replay.js" => Some(embedded("text/javascript; charset=utf-8", "no-cache", SCRIPT)),
+        "replay.css" => Some(embedded("text/css; charset=utf-8", "no-cache", STYLE)),
+        _ => None,
+    }
+}

@@ -1,0 +1,62 @@
+//! The record of a recording.
+
+use casement_domain::{
+    replay::{Replay, ReplayState},
+    session::Session,
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{answer::Moment, session::Urls, state::Api};
+
+/// A recording of a session.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Replay)]
+pub(crate) struct ReplayBody {
+    replay_id: String,
+    #[schema(value_type = String, format = DateTime)]
+    started_at: Moment,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    finished_at: Option<Moment>,
+    /// A page that plays it, as long as the session lives.
+    replay_view_url: String,
+    status: Status,
+    /// Of the film; grows while it is running.
+    size_bytes: u64,
+    /// Why it ended, unless it was stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+/// How a recording is.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = ReplayStatus)]
+enum Status {
+    /// Pictures are taken, or the film is being made.
+    Running,
+    /// The film is whole.
+    Finished,
+    /// Pictures were missed, or the film could not be made.
+    Failed,
+}
+
+impl ReplayBody {
+    pub(super) fn new(api: &Api, session: &Session, replay: Replay) -> Self {
+        let id = replay.id.to_string();
+        Self {
+            replay_view_url: Urls::new(&api.public_url, &api.services.tokens, session).replay(&id),
+            replay_id: id,
+            started_at: Moment(replay.started_at),
+            finished_at: replay.finished_at.map(Moment),
+            status: match replay.state {
+                ReplayState::Running => Status::Running,
+                ReplayState::Finished => Status::Finished,
+                ReplayState::Failed => Status::Failed,
+            },
+            size_bytes: replay.size_bytes,
+            detail: replay.detail,
+        }
+    }
+}

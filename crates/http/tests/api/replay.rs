@@ -1,0 +1,214 @@
+//! `…/replays`, and the page of a recording.
+
+use bytes::Bytes;
+use casement_domain::{
+    ReplayId,
+    inside::{ByteStream, InsideError},
+    replay::{NewReplay, Replay, ReplayState},
+    testing::{NOON, browser_id, session, session_id},
+};
+use casement_http::Permission;
+use futures_util::{StreamExt as _, stream};
+use pretty_assertions::assert_eq;
+use serde_json::json;
+
+use super::support::{Ports, TestApi};
+
+const FILM: &[u8] = b"0123456789";
+
+fn id(n: u128) -> ReplayId {
+    ReplayId::from_ulid(ulid::Ulid::from_parts(7, n))
+}
+
+fn replay(n: u128, state: ReplayState) -> Replay {
+    let over = state != ReplayState::Running;
+    Replay {
+        id: id(n),
+        started_at: NOON,
+        finished_at: over.then_some(NOON),
+        state,
+        size_bytes: if n == 4 { 0 } else { FILM.len() as u64 },
+        detail: (state == ReplayState::Failed).then(|| "ffmpeg was killed".to_owned()),
+    }
+}
+
+/// Four recordings: whole, running, failed, failed with nothing left.
+fn ports() -> Ports {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
+    ports
+        .sessions
+        .expect_find_in_project()
+        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
+    ports.replays.expect_list().returning(|browser| {
+        assert_eq!(browser, browser_id(1));
+        let states = [ReplayState::Finished, ReplayState::Running, ReplayState::Failed, ReplayState::Failed];
+        Ok((1..).zip(states).map(|(n, state)| replay(n, state)).collect())
+    });
+    ports.replays.expect_read().returning(|_, _, offset, length| {
+        let (offset, length) = (usize::try_from(offset).unwrap(), usize::try_from(length).unwrap());
+        let parts: Vec<_> = FILM[offset..offset + length].chunks(4).map(|part| Ok(Bytes::from_static(part))).collect();
+        let parts: ByteStream = stream::iter(parts).boxed();
+        Ok(parts)
+    });
+    ports
+}
+
+fn base() -> String {
+    format!("/browsers/{}/replays", session_id(1))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recording_is_begun_with_what_was_asked_for_and_shown_with_its_page() {
+    let mut ports = ports();
+    ports.replays.expect_start().times(1).returning(|browser, new| {
+        let asked = NewReplay { id: new.id, framerate: 5, max_duration_seconds: 60 };
+        assert_eq!((browser, new), (browser_id(1), asked));
+        Ok(replay(1, ReplayState::Running))
+    });
+    let api = TestApi::start(ports);
+    let reply =
+        api.post(&base(), json!({ "framerate": 5, "max_duration_in_seconds": 60, "record_audio": false })).await;
+    assert_eq!(reply.status, 201, "{reply}");
+    let body = reply.json();
+    let token = api.token(session_id(1), Permission::View);
+    let page = format!("https://casement.test/live/{}/replays/{}?jwt={token}", session_id(1), id(1));
+    let wanted = json!({
+        "replay_id": id(1).to_string(), "started_at": "2026-12-01T12:00:00.000000Z", "status": "running",
+        "size_bytes": 10, "replay_view_url": page,
+    });
+    assert_eq!(body, wanted);
+    assert_eq!(reply.header("location"), Some(format!("{}/{}", base(), id(1)).as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_recorded_is_refused_before_anything_is_done() {
+    let api = TestApi::start(ports());
+    let reply = api.post(&base(), json!({ "framerate": 0, "max_duration_in_seconds": 21_601 })).await;
+    assert_eq!((reply.status, reply.code().as_str()), (400, "invalid_input"));
+    let details = [
+        "out_of_range: framerate: must be from 1 to 60",
+        "out_of_range: max_duration_in_seconds: must be from 1 to 21600",
+    ];
+    assert_eq!(reply.details(), details);
+    for unsupported in [json!({ "framerate": 21 }), json!({ "record_audio": true })] {
+        let reply = api.post(&base(), unsupported).await;
+        assert_eq!((reply.status, reply.code().as_str()), (400, "not_supported"));
+    }
+    assert_eq!(api.post(&base(), json!({ "framerate": "10" })).await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_against_a_recording_is_said() {
+    for (refusal, status, code) in [
+        (InsideError::State("one is running".to_owned()), 409, "invalid_state"),
+        (InsideError::Limit("too many".to_owned()), 429, "limit_exceeded"),
+        (InsideError::DiskFull("no room".to_owned()), 429, "limit_exceeded"),
+        (InsideError::NotSupported("no ffmpeg".to_owned()), 400, "not_supported"),
+        (InsideError::Failed("it could not begin".to_owned()), 500, "internal"),
+    ] {
+        let mut ports = ports();
+        let mut refusal = Some(refusal);
+        ports.replays.expect_start().times(1).returning(move |_, _| Err(refusal.take().unwrap()));
+        let reply = TestApi::start(ports).post(&base(), "").await;
+        assert_eq!((reply.status, reply.code().as_str()), (status, code));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recordings_are_listed_and_stopped() {
+    let mut ports = ports();
+    ports
+        .replays
+        .expect_stop()
+        .times(2)
+        .returning(|_, which| Ok(Replay { id: which, ..replay(1, ReplayState::Finished) }));
+    let api = TestApi::start(ports);
+    let listed = api.get(&base()).await;
+    let states: Vec<_> = listed.json().as_array().unwrap().iter().map(|one| one["status"].clone()).collect();
+    assert_eq!(states, ["finished", "running", "failed", "failed"]);
+    assert_eq!(listed.json()[2]["detail"], "ffmpeg was killed");
+    assert_eq!(listed.header("x-has-more"), None);
+    assert_eq!(api.post(&format!("{}/{}/stop", base(), id(2)), "").await.status, 204);
+    let token = api.token(session_id(1), Permission::Drive);
+    let direct = format!("/vm/{}/replays/{}/stop?jwt={token}", session_id(1), id(2));
+    assert_eq!(api.request("POST", &direct, &[], "").await.status, 204);
+    assert_eq!(api.post(&format!("{}/nothing/stop", base()), "").await.code(), "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_film_comes_whole_or_in_part() {
+    let api = TestApi::start(ports());
+    let path = format!("{}/{}", base(), id(1));
+    let whole = api.get(&path).await;
+    assert_eq!((whole.status, whole.body.as_slice()), (200, FILM));
+    let name = format!("attachment; filename=\"replay-{}.mp4\"", id(1));
+    for (header, value) in [
+        ("content-type", "video/mp4"),
+        ("content-length", "10"),
+        ("accept-ranges", "bytes"),
+        ("content-disposition", name.as_str()),
+    ] {
+        assert_eq!(whole.header(header), Some(value), "{header}");
+    }
+    let key = format!("Authorization: Bearer {}", super::support::Key::Organization.text());
+    for (range, status, part, body) in [
+        ("bytes=2-5", 206, Some("bytes 2-5/10"), "2345"),
+        ("bytes=7-", 206, Some("bytes 7-9/10"), "789"),
+        ("bytes=-3", 206, Some("bytes 7-9/10"), "789"),
+        ("bytes=8-99", 206, Some("bytes 8-9/10"), "89"),
+        ("bytes=10-", 200, None, "0123456789"),
+        ("bytes=0-1,3-4", 200, None, "0123456789"),
+    ] {
+        let reply = api.request("GET", &path, &[&key, &format!("Range: {range}")], "").await;
+        assert_eq!(
+            (reply.status, reply.header("content-range"), reply.text().as_str()),
+            (status, part, body),
+            "{range}"
+        );
+    }
+    let stale = ["Range: bytes=2-5", "If-Range: \"another\""];
+    assert_eq!(api.request("GET", &path, &[&key, stale[0], stale[1]], "").await.status, 200);
+    assert_eq!(api.call("HEAD", &path, "").await.header("content-length"), Some("10"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn less_than_all_of_a_recording_is_never_taken_for_all_of_it() {
+    let api = TestApi::start(ports());
+    for (n, word) in [(2, "running"), (3, "partial=true"), (4, "nothing of it could be saved")] {
+        let reply = api.get(&format!("{}/{}", base(), id(n))).await;
+        assert_eq!((reply.status, reply.code().as_str()), (409, "invalid_state"));
+        assert!(reply.text().contains(word), "{reply}");
+    }
+    assert_eq!(api.get(&format!("{}/{}?partial=true", base(), id(3))).await.body, FILM);
+    assert_eq!(api.get(&format!("{}/{}?partial=true", base(), id(4))).await.status, 409);
+    assert_eq!(api.get(&format!("{}/{}?partial=maybe", base(), id(3))).await.status, 400);
+    for unknown in [id(9).to_string(), "x".to_owned(), "..%2f".to_owned()] {
+        assert_eq!(api.get(&format!("{}/{unknown}", base())).await.code(), "not_found");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_may_watch_may_play_a_recording_and_nothing_else() {
+    let api = TestApi::start(ports());
+    let token = api.token(session_id(1), Permission::View);
+    let live = format!("/live/{}/replays/{}", session_id(1), id(1));
+    let page = api.request("GET", &format!("{live}?jwt={token}"), &[], "").await;
+    assert_eq!(page.status, 200);
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.contains("media-src 'self'") && !policy.contains("unsafe"), "{policy}");
+    assert!(!page.text().contains(&token));
+    let film = api.request("GET", &format!("{live}/film?jwt={token}"), &["Range: bytes=0-0"], "").await;
+    assert_eq!((film.status, film.text().as_str()), (206, "0"));
+    for name in ["replay.js", "replay.css"] {
+        assert_eq!(api.request("GET", &format!("/live/assets/{name}"), &[], "").await.status, 200);
+    }
+    for (path, status) in [
+        (format!("{live}/film"), 401),
+        (live.clone(), 401),
+        (format!("/vm/{}/replays/{}?jwt={token}", session_id(1), id(1)), 403),
+        (format!("/vm/{}/replays?jwt={token}", session_id(1)), 403),
+    ] {
+        assert_eq!(api.request("GET", &path, &[], "").await.status, status, "{path}");
+    }
+}
