@@ -16,6 +16,7 @@ mod short_path;
 mod stop;
 mod store;
 mod system;
+mod trail;
 mod turns;
 
 use std::io::{IsTerminal as _, Write as _};

@@ -8,16 +8,18 @@ use std::time::Duration;
 use anyhow::Context as _;
 use casement_domain::access::Access;
 use casement_domain::api_key::ApiKeys;
+use casement_domain::audit::{AuditLogs, AuditRepository};
 use casement_domain::browser::{BrowserEngine, BrowserRepository};
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolDeps, PoolFiller, PoolRepository, Pools, WaitingLine};
 use casement_domain::project::ProjectRepository;
+use casement_domain::replay::Replays;
 use casement_domain::session::{Activity, EndSessionError, SessionDeps, SessionEvent, SessionRepository, Sessions};
 use casement_domain::{Clock, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_postgres::{
-    Notifications, PgApiKeys, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects, PgSessions, PgWaitingLine,
+    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects, PgSessions, PgWaitingLine,
     node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig};
@@ -35,13 +37,14 @@ use crate::doctor::raise_open_files;
 use crate::egress::WaysOut;
 use crate::first_start;
 use crate::loops::{
-    Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_spares,
+    Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_audit, keep_spares,
 };
 use crate::metered::Metered;
 use crate::settings::ServeSettings;
 use crate::stop::{self, StopOrder};
 use crate::store::Store;
 use crate::system::System;
+use crate::trail::{GroupedTrail, TrailWriter};
 use crate::turns::WaitingRoom;
 
 const WORKERS: usize = 2;
@@ -49,6 +52,8 @@ const WORKERS: usize = 2;
 const SECONDS: [f64; 12] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 /// How often the metrics fold what they gathered.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
+/// How long the last audit records may take.
+const WRITE_AUDIT: Duration = Duration::from_secs(10);
 /// How long ending all sessions may take before the process ends all the same.
 const END_SESSIONS: Duration = Duration::from_secs(60);
 
@@ -61,6 +66,7 @@ struct Repositories {
     browsers: Arc<dyn BrowserRepository>,
     pools: Arc<dyn PoolRepository>,
     line: Arc<dyn WaitingLine>,
+    audit: Arc<dyn AuditRepository>,
     keys: ApiKeys,
 }
 
@@ -76,6 +82,7 @@ impl Repositories {
             browsers: Arc::new(PgBrowsers::new(database())),
             pools: Arc::new(PgPools::new(database())),
             line: Arc::new(PgWaitingLine::new(database())),
+            audit: Arc::new(PgAudit::new(database())),
             keys: ApiKeys::new(Arc::new(PgApiKeys::new(database())), system.clone(), system.clone(), system),
         }
     }
@@ -130,6 +137,7 @@ struct Running {
     spares: Spares,
     room: WaitingRoom,
     stop: CancellationToken,
+    trail: TrailWriter,
     node: NodeId,
     public_url: Url,
     has_default_pool: bool,
@@ -196,12 +204,16 @@ impl Running {
         first_start::default_pool(data_dir, organizations, &*repositories.projects, &pools).await?;
         let has_default_pool = first_start::has_default_pool(organizations, &*repositories.projects, &pools).await?;
 
+        let (trail, trail_writer) = GroupedTrail::start(repositories.audit.clone());
         let services = Services {
             api_keys: repositories.keys.clone(),
             access: Access::new(repositories.projects.clone()),
             sessions: sessions.clone(),
             leases: leases.clone(),
             pools,
+            audit: AuditLogs::new(repositories.audit.clone()),
+            trail: Arc::new(trail),
+            replays: Replays::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
             tokens: SessionTokens::new(&data_dir.token_key()?),
             dial: Arc::new(EngineDial(engine.clone())),
             connections,
@@ -211,7 +223,12 @@ impl Running {
             ids: system,
             runtime: tokio::runtime::Handle::current(),
         };
-        let config = Config { public_url: public_url.clone(), extra_hosts: Vec::new(), workers: WORKERS };
+        let config = Config {
+            public_url: public_url.clone(),
+            extra_hosts: Vec::new(),
+            trusted_proxies: settings.trusted_proxies.clone(),
+            workers: WORKERS,
+        };
         let server = casement_http::serve(config, services, listener)?;
 
         let stop = CancellationToken::new();
@@ -242,6 +259,8 @@ impl Running {
         };
         tokio::spawn(fill_pools(pool_loop, stop.child_token()));
         tokio::spawn(keep_spares(spares.clone(), port, slots, stop.child_token()));
+        let kept = time::Duration::days(settings.audit_days.into());
+        tokio::spawn(keep_audit(repositories.audit, kept, stop.child_token()));
         tokio::spawn(upkeep(metrics, ways_out, spares.clone()));
         Ok(Self {
             server,
@@ -251,6 +270,7 @@ impl Running {
             spares,
             room,
             stop,
+            trail: trail_writer,
             node,
             public_url,
             has_default_pool,
@@ -288,6 +308,8 @@ impl Running {
         if let Err(error) = self.server.drain().await {
             warn!(%error, "the server did not stop as it should");
         }
+        // The server held the other end.
+        self.trail.finish(WRITE_AUDIT).await;
         let ending = end_sessions(&self.sessions, &*self.session_rows, self.node);
         if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, ending).await.is_err() {
             warn!("not all sessions could be ended in time; the next start ends what is left");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use casement_egress::Allow;
 use clap::{Args, Parser, Subcommand};
+use ipnet::IpNet;
 use url::Url;
 
 /// Real browsers for other programs.
@@ -85,6 +86,19 @@ pub(crate) struct ServeSettings {
         action = clap::ArgAction::Append
     )]
     pub(crate) egress_allow: Vec<Allow>,
+    /// A proxy in front of this server, whose X-Forwarded-For is believed; may be given several times
+    #[arg(
+        long = "trusted-proxy",
+        value_name = "CIDR",
+        env = "CASEMENT_TRUSTED_PROXY",
+        value_delimiter = ',',
+        value_parser = network,
+        action = clap::ArgAction::Append
+    )]
+    pub(crate) trusted_proxies: Vec<IpNet>,
+    /// For how many days audit records are kept
+    #[arg(long, value_name = "N", env = "CASEMENT_AUDIT_DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) audit_days: u32,
     /// The first start makes no pool
     #[arg(long, env = "CASEMENT_NO_DEFAULT_POOL", value_parser = clap::builder::BoolishValueParser::new())]
     pub(crate) no_default_pool: bool,
@@ -94,6 +108,12 @@ pub(crate) struct ServeSettings {
     /// How much memory one session may use, in MiB
     #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_MEMORY", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(256..=1_048_576))]
     pub(crate) session_memory: u64,
+}
+
+/// A network, or one address.
+fn network(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
+    text.parse().or_else(|_| address()).map_err(|_| "must be an address or a network as 10.0.0.0/8".to_owned())
 }
 
 /// An address that clients can use: HTTP, a host, nothing behind it.

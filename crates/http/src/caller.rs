@@ -7,12 +7,13 @@ use actix_web::{
     web::{Data, Payload},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use casement_domain::{SessionId, access::Scope, api_key::Caller, session::Session};
+use casement_domain::{OrganizationId, SessionId, access::Scope, api_key::Caller, session::Session};
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
 
 use crate::{
+    audit::{Identity, request_id},
     body,
     error::{ApiError, Code},
     json,
@@ -31,7 +32,10 @@ pub(crate) struct Authorized {
 }
 
 /// A caller with the organization's own key.
-pub(crate) struct OrganizationWide(Call);
+pub(crate) struct OrganizationWide {
+    call: Call,
+    caller: Caller,
+}
 
 /// A request with its body, not read yet.
 struct Call {
@@ -64,19 +68,32 @@ fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     if scheme.eq_ignore_ascii_case("bearer") { Ok(key.trim()) } else { Err(refused()) }
 }
 
-async fn authenticate(services: &Services, headers: &HeaderMap) -> Result<Caller, ApiError> {
-    Ok(services.api_keys.authenticate(bearer(headers)?).await?)
+async fn authenticate(services: &Services, request: &HttpRequest) -> Result<Caller, ApiError> {
+    let text = bearer(request.headers())?;
+    match services.api_keys.authenticate(text).await {
+        Ok(caller) => {
+            Identity::key(request, caller.key, caller.project);
+            Ok(caller)
+        }
+        Err(refused) => {
+            Identity::refused(request, text);
+            Err(refused.into())
+        }
+    }
 }
 
-async fn scope(services: &Services, headers: &HeaderMap) -> Result<Scope, ApiError> {
-    let caller = authenticate(services, headers).await?;
+async fn scope(services: &Services, request: &HttpRequest) -> Result<Scope, ApiError> {
+    let caller = authenticate(services, request).await?;
+    let headers = request.headers();
     let mut named = headers.get_all(PROJECT);
     let project = match (named.next().map(|value| value.to_str()), named.next()) {
         (None, _) => None,
         (Some(Ok(text)), None) => Some(text),
         _ => return Err(casement_domain::access::AccessError::BadProject.into()),
     };
-    Ok(services.access.resolve(&caller, project).await?)
+    let scope = services.access.resolve(&caller, project).await?;
+    Identity::key(request, caller.key, Some(scope.project_id()));
+    Ok(scope)
 }
 
 impl FromRequest for Authorized {
@@ -87,7 +104,7 @@ impl FromRequest for Authorized {
         let call = Call::take(request, payload);
         Box::pin(async move {
             let call = call?;
-            let scope = scope(&call.api.services, call.request.headers()).await?;
+            let scope = scope(&call.api.services, &call.request).await?;
             Ok(Self { scope, call })
         })
     }
@@ -101,18 +118,33 @@ impl FromRequest for OrganizationWide {
         let call = Call::take(request, payload);
         Box::pin(async move {
             let call = call?;
-            let caller = authenticate(&call.api.services, call.request.headers()).await?;
+            let caller = authenticate(&call.api.services, &call.request).await?;
             if caller.project.is_some() {
                 return Err(ApiError::new(Code::Forbidden, "this needs a key of the whole organization"));
             }
-            Ok(Self(call))
+            Ok(Self { call, caller })
         })
     }
 }
 
 impl OrganizationWide {
     pub(crate) fn services(&self) -> &Services {
-        &self.0.api.services
+        &self.call.api.services
+    }
+
+    pub(crate) fn organization(&self) -> OrganizationId {
+        self.caller.organization
+    }
+
+    /// # Errors
+    /// `bad_request`.
+    pub(crate) fn query(&self) -> Result<Query, ApiError> {
+        Query::parse(self.call.request.query_string())
+    }
+
+    /// How the request is called in the log.
+    pub(crate) fn request_id(&self) -> String {
+        request_id(&self.call.request)
     }
 }
 
@@ -216,18 +248,21 @@ impl Holder {
     async fn admit(call: Call, also: Also) -> Result<Self, ApiError> {
         let Call { api, request, payload } = call;
         let text = segment(&request, "session_id")?;
-        let (id, permission) = Self::credential(&api.services, &request, &text, also).await?;
+        let (id, permission, by_token) = Self::credential(&api.services, &request, &text, also).await?;
         // First registered, then looked up: an end in between is told by the signal.
         let (end, registered) = api.services.connections.register(id);
         let session = api.services.sessions.active(id).await?;
         tracing::Span::current().record("session", tracing::field::display(id));
+        if by_token {
+            Identity::token(&request, session.project);
+        }
         Ok(Self { session, permission, request, payload, end, registered, api })
     }
 
     /// By a key of its project, where the path names the session under `/browsers`.
     async fn by_key(call: Call) -> Result<Self, ApiError> {
         let Call { api, request, payload } = call;
-        let scope = scope(&api.services, request.headers()).await?;
+        let scope = scope(&api.services, &request).await?;
         let id = session_id(&segment(&request, "id")?)?;
         let (end, registered) = api.services.connections.register(id);
         let session = api.services.sessions.get(&scope, &id.to_string(), false).await?;
@@ -235,13 +270,13 @@ impl Holder {
         Ok(Self { session, permission: Permission::Drive, request, payload, end, registered, api })
     }
 
-    /// Which session the credential opens, and how far.
+    /// Which session the credential opens, how far, and whether it is a token.
     async fn credential(
         services: &Services,
         request: &HttpRequest,
         text: &str,
         also: Also,
-    ) -> Result<(SessionId, Permission), ApiError> {
+    ) -> Result<(SessionId, Permission, bool), ApiError> {
         let query = Query::parse(request.query_string())?;
         let headers = request.headers();
         let token = match query.raw("jwt")? {
@@ -253,16 +288,16 @@ impl Holder {
             let (session, permission) = services.tokens.verify(&token).map_err(|_| ApiError::unauthorized(true))?;
             // The token of another session is as bad as none: it must not tell whether this one exists.
             return match text.parse::<SessionId>() {
-                Ok(id) if id == session => Ok((session, permission)),
+                Ok(id) if id == session => Ok((session, permission, true)),
                 _ => Err(ApiError::unauthorized(true)),
             };
         }
         if also == Also::Nothing {
             return Err(ApiError::unauthorized(headers.contains_key(header::AUTHORIZATION)));
         }
-        let scope = scope(services, headers).await?;
+        let scope = scope(services, request).await?;
         let session = services.sessions.get(&scope, &session_id(text)?.to_string(), false).await?;
-        Ok((session.id, Permission::Drive))
+        Ok((session.id, Permission::Drive, false))
     }
 
     pub(crate) fn services(&self) -> &Services {
@@ -309,6 +344,13 @@ impl FromRequest for Inside {
             };
             Ok(Self(holder))
         })
+    }
+}
+
+impl From<Viewer> for Inside {
+    /// For what whoever watches may have of a session.
+    fn from(viewer: Viewer) -> Self {
+        Self(viewer.0)
     }
 }
 

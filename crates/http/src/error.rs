@@ -55,6 +55,7 @@ macro_rules! codes {
 codes! {
     BadRequest => "bad_request", 400, "The request cannot be read: its JSON, query, a header, percent-encoding.";
     InvalidInput => "invalid_input", 400, "Readable, but a field breaks a rule; `details` says which and why.";
+    InvalidCursor => "invalid_cursor", 400, "The token is none of ours, or belongs to other filters.";
     NotSupported => "not_supported", 400, "Valid, but this installation cannot do it.";
     Unauthorized => "unauthorized", 401, "No credential, or not a good one.";
     Forbidden => "forbidden", 403, "The credential is good, but does not reach so far.";

@@ -19,6 +19,7 @@ use metrics::{counter, histogram};
 use tracing::Instrument as _;
 
 use crate::{
+    audit::Audited,
     error::{ApiError, Code},
     plain_errors::Answering,
     state::Api,
@@ -55,16 +56,18 @@ pub(crate) async fn outermost(
     answering.set(true);
     async move {
         without_slash(&mut request);
+        let audited = Audited::begin(&api, &request, &asked.id);
         let answered = match admit(&api, &request) {
             Ok(()) => AssertUnwindSafe(next.call(request)).catch_unwind().await,
             Err(refusal) => Ok(Ok(request.error_response(refusal))),
         };
+        let answer = match answered {
+            Ok(Ok(response)) => Ok(asked.finish(audited.complete(response).await)),
+            Ok(Err(error)) => Err(asked.lost(error, audited)),
+            Err(_) => Err(asked.lost(ApiError::internal("the handler panicked").into(), audited)),
+        };
         answering.set(false);
-        match answered {
-            Ok(Ok(response)) => Ok(asked.finish(response)),
-            Ok(Err(error)) => Err(asked.lost(error)),
-            Err(_) => Err(asked.lost(ApiError::internal("the handler panicked").into())),
-        }
+        answer
     }
     .instrument(span)
     .await
@@ -127,10 +130,11 @@ impl Asked {
     }
 
     /// An answer that there is no request any more to answer with.
-    fn lost(&self, error: Error) -> Error {
+    fn lost(&self, error: Error, audited: Audited) -> Error {
         self.log(&error);
         let mut response: HttpResponse = error.error_response();
         let status = response.status();
+        audited.lost(status.as_u16());
         self.account("none", status);
         self.complete(response.headers_mut(), status);
         actix_web::error::InternalError::from_response("lost", response).into()

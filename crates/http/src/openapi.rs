@@ -8,7 +8,7 @@ use utoipa::{
     },
 };
 
-use crate::{computer, operational, pool, session};
+use crate::{audit, computer, operational, pool, replay, session};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -20,6 +20,10 @@ use crate::{computer, operational, pool, session};
         session::update_browser,
         session::delete_browser,
         computer::capture_screenshot,
+        replay::start_replay,
+        replay::list_replays,
+        replay::stop_replay,
+        replay::download_replay,
         pool::create_pool,
         pool::list_pools,
         pool::get_pool,
@@ -28,6 +32,8 @@ use crate::{computer, operational, pool, session};
         pool::acquire_browser,
         pool::flush_pool,
         pool::release_browser,
+        audit::list_audit_records,
+        audit::export_audit_chunk,
         operational::healthz,
         operational::readyz,
         operational::metrics,

@@ -2,9 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use casement_domain::{field::FieldCode, page::Page};
+use casement_domain::{
+    field::{FieldCode, InvalidInput},
+    page::Page,
+};
+use time::OffsetDateTime;
 
-use crate::error::{ApiError, Code};
+use crate::{
+    error::{ApiError, Code},
+    moment,
+};
 
 /// The parameters of a query, decoded; unknown ones mean nothing.
 pub(crate) struct Query(Vec<(String, String)>);
@@ -82,6 +89,25 @@ impl Query {
         Ok(map)
     }
 
+    /// A date-time.
+    ///
+    /// # Errors
+    /// `invalid_input` unless it is one.
+    pub(crate) fn moment(&self, name: &str) -> Result<Option<OffsetDateTime>, ApiError> {
+        let parsed = self.raw(name)?.map(moment::parse).transpose();
+        parsed.map_err(|bad| InvalidInput::of(name, bad).into())
+    }
+
+    /// The items of a list, written with commas, as `name=` several times or as `name[]=`.
+    ///
+    /// # Errors
+    /// `invalid_input` as [`text`](Self::text).
+    pub(crate) fn list(&self, name: &str) -> Result<Vec<String>, ApiError> {
+        let given = self.0.iter().filter(|(key, _)| key.strip_suffix("[]").unwrap_or(key) == name);
+        let items = given.flat_map(|(_, value)| value.split(',')).filter(|item| !item.is_empty());
+        items.map(|item| storable(name, item).map(str::to_owned)).collect()
+    }
+
     /// `limit` and `offset`.
     ///
     /// # Errors
@@ -144,6 +170,14 @@ mod tests {
     fn maps_come_with_plain_or_encoded_brackets() {
         let tags = query("tags[a]=1&tags%5Bb%20c%5D=%C3%A4+x&tags=3&other[a]=2").map("tags").expect("tags");
         assert_eq!(tags, BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b c".to_owned(), "ä x".to_owned())]));
+    }
+
+    #[test]
+    fn lists_come_with_commas_repeated_or_with_brackets() {
+        let ours = query("a=1,2&a=3&b[]=x&b%5B%5D=y&c=");
+        assert_eq!(ours.list("a").expect("a"), ["1", "2", "3"]);
+        assert_eq!(ours.list("b").expect("b"), ["x", "y"]);
+        assert_eq!(ours.list("c").expect("c"), Vec::<String>::new());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use casement_domain::{
     StoreError,
     access::{AccessError, ProjectArchived},
     api_key::AuthenticateError,
+    audit::ReadAuditError,
     browser::EngineError,
     field::{Bad, FieldCode, InvalidInput},
     inside::InsideError,
@@ -85,6 +86,16 @@ impl From<AuthenticateError> for ApiError {
     }
 }
 
+impl From<ReadAuditError> for ApiError {
+    fn from(error: ReadAuditError) -> Self {
+        match error {
+            ReadAuditError::Invalid(invalid) => invalid.into(),
+            ReadAuditError::Cursor(bad) => Self::new(Code::InvalidCursor, bad.to_string()),
+            ReadAuditError::Store(store) => store.into(),
+        }
+    }
+}
+
 impl From<AccessError> for ApiError {
     fn from(error: AccessError) -> Self {
         match error {
@@ -146,7 +157,9 @@ impl From<UpdateSessionError> for ApiError {
             UpdateSessionError::Use(error) => error.into(),
             UpdateSessionError::NotSupported(unsupported) => unsupported.into(),
             UpdateSessionError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            UpdateSessionError::Watched(_) => Self::new(Code::InvalidState, error.to_string()),
+            UpdateSessionError::Watched(_) | UpdateSessionError::Recorded(_) => {
+                Self::new(Code::InvalidState, error.to_string())
+            }
         }
     }
 }

@@ -10,9 +10,9 @@ use actix_web::{
 };
 
 use crate::{
-    computer,
+    audit, computer,
     error::{ApiError, Code},
-    operational, pool, session, vm,
+    operational, pool, replay, session, vm,
 };
 
 /// A path with its methods; other methods are answered here.
@@ -84,7 +84,6 @@ impl Path {
 }
 
 /// An operation inside a session, under both of its paths.
-
 fn inside(config: &mut ServiceConfig, tail: &str, methods: impl Fn(Path) -> Path) {
     for session in ["/browsers/{id}", "/vm/{session_id}"] {
         methods(path(&format!("{session}/{tail}"))).done(config);
@@ -105,6 +104,9 @@ pub(crate) fn all(config: &mut ServiceConfig) {
         .on(Method::DELETE, session::delete_browser)
         .done(config);
     path("/browsers/{id}/computer/screenshot").on(Method::POST, computer::capture_screenshot).done(config);
+    inside(config, "replays", |path| path.on(Method::GET, replay::list_replays).on(Method::POST, replay::start_replay));
+    inside(config, "replays/{replay_id}", |path| path.on(Method::GET, replay::download_replay));
+    inside(config, "replays/{replay_id}/stop", |path| path.on(Method::POST, replay::stop_replay));
     path("/browser_pools").on(Method::GET, pool::list_pools).on(Method::POST, pool::create_pool).done(config);
     path("/browser_pools/{id_or_name}")
         .on(Method::GET, pool::get_pool)
@@ -114,6 +116,8 @@ pub(crate) fn all(config: &mut ServiceConfig) {
     path("/browser_pools/{id_or_name}/acquire").on(Method::POST, pool::acquire_browser).done(config);
     path("/browser_pools/{id_or_name}/flush").on(Method::POST, pool::flush_pool).done(config);
     path("/browser_pools/{id_or_name}/release").on(Method::POST, pool::release_browser).done(config);
+    path("/audit-logs").on(Method::GET, audit::list_audit_records).done(config);
+    path("/audit-logs/export/chunk").on(Method::GET, audit::export_audit_chunk).done(config);
     direct(config);
     path("/healthz").on(Method::GET, operational::healthz).done(config);
     path("/readyz").on(Method::GET, operational::readyz).done(config);
@@ -134,6 +138,8 @@ fn direct(config: &mut ServiceConfig) {
         .of_webdriver()
         .done(config);
     path("/live/assets/{name}").on(Method::GET, vm::live_asset).done(config);
+    path("/live/{session_id}/replays/{replay_id}").on(Method::GET, replay::replay_page).done(config);
+    path("/live/{session_id}/replays/{replay_id}/film").on(Method::GET, replay::watched_film).done(config);
     path("/live/{session_id}").on(Method::GET, vm::live_page).done(config);
     path("/live/{session_id}/socket").only_get(vm::live_socket).done(config);
 }

@@ -66,6 +66,7 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
     let api = Data::new(Api {
         hosts: Hosts::new(&config.public_url, local, &config.extra_hosts),
         public_url: config.public_url,
+        trusted_proxies: config.trusted_proxies,
         services,
         draining: draining.clone(),
     });

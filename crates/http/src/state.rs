@@ -7,9 +7,12 @@ use casement_domain::{
     BrowserId, Clock, IdSource,
     access::Access,
     api_key::ApiKeys,
+    audit::{AuditLogs, AuditTrail},
     pool::{Leases, Pools},
+    replay::Replays,
     session::Sessions,
 };
+use ipnet::IpNet;
 use url::Url;
 
 use crate::{connections::ConnectionRegistry, host::Hosts, relay::Dial, token::SessionTokens};
@@ -21,6 +24,8 @@ pub struct Config {
     pub public_url: Url,
     /// Further values of `Host` to answer to: a name alone, with any port, or `name:port`.
     pub extra_hosts: Vec<String>,
+    /// Networks of proxies in front, whose word on where a call came from is believed.
+    pub trusted_proxies: Vec<IpNet>,
     /// Threads that serve connections; 2 to 4 are plenty, the work is elsewhere.
     pub workers: usize,
 }
@@ -52,6 +57,12 @@ pub struct Services {
     pub pools: Pools,
     /// Leases of pools.
     pub leases: Leases,
+    /// What was called, to be read.
+    pub audit: AuditLogs,
+    /// What is called, to be written.
+    pub trail: Arc<dyn AuditTrail>,
+    /// Recordings.
+    pub replays: Replays,
     /// Tokens in the URLs of sessions.
     pub tokens: SessionTokens,
     /// Ways into sessions.
@@ -75,5 +86,6 @@ pub(crate) struct Api {
     pub(crate) services: Services,
     pub(crate) public_url: Url,
     pub(crate) hosts: Hosts,
+    pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,
 }

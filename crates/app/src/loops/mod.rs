@@ -1,11 +1,13 @@
 //! What goes on in the background: pools are kept full, spares warm, idle sessions ended, the store kept true.
 
+mod audit;
 mod figures;
 mod housekeeping;
 mod pools;
 mod spares;
 mod starts;
 
+pub(crate) use audit::keep_audit;
 pub(crate) use figures::PoolFigures;
 pub(crate) use housekeeping::{Housekeeping, follow_browsers, hear};
 pub(crate) use pools::{PoolBell, PoolLoop, run as fill_pools};

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod acquire;
+mod audit;
 mod auth;
 mod direct;
 mod errors;
@@ -11,6 +12,7 @@ mod logs;
 mod operational;
 mod pools;
 mod protocol;
+mod replay;
 mod sessions;
 mod sockets;
 mod support;

@@ -1,17 +1,24 @@
 //! A server with mocked ports, and a client that sends exactly what it is told.
 
-use std::{fmt, net::TcpListener, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::TcpListener,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use casement_domain::{
     ApiKeyId, BrowserId, OrganizationId, ProjectId, SessionId, StoreError, UserId,
     access::Access,
     api_key::{ApiKey, ApiKeyRepository, ApiKeys, KeySecret, KeyWithHash, MockApiKeyRepository},
+    audit::{AuditEntry, AuditLogs, AuditTrail, MockAuditRepository},
     browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
     name::LabelName,
     page::{Listed, Page},
     pool::{Leases, MockPoolRepository, MockTurns, MockWaitingLine, PoolDeps, Pools},
     project::{MockProjectRepository, Project},
+    replay::{MockReplayMachine, Replays},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
     testing::{CountingIds, FixedClock, NOON, node_id, organization_id, project, project_id},
 };
@@ -42,6 +49,7 @@ pub(super) struct Ports {
     pub(super) line: MockWaitingLine,
     pub(super) turns: MockTurns,
     pub(super) wake: MockPoolWake,
+    pub(super) replays: MockReplayMachine,
     pub(super) keys: Option<MockApiKeyRepository>,
     /// How long the store of keys takes.
     pub(super) keys_take: Duration,
@@ -49,6 +57,45 @@ pub(super) struct Ports {
     pub(super) not_ready: Option<String>,
     pub(super) public_url: Option<String>,
     pub(super) dial: Option<Arc<dyn SessionDial>>,
+    pub(super) audit: MockAuditRepository,
+    pub(super) trail: Trail,
+    pub(super) trusted_proxies: Vec<&'static str>,
+}
+
+/// Remembers what is recorded; clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Trail {
+    pub(super) entries: Arc<Mutex<Vec<(bool, AuditEntry)>>>,
+    /// No record can be written.
+    pub(super) broken: bool,
+}
+
+impl Trail {
+    /// What was recorded, and whether its call waited for it. Waits for the first record.
+    pub(super) async fn entries(&self) -> Vec<(bool, AuditEntry)> {
+        for _ in 0..200 {
+            if !self.entries.lock().unwrap().is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.entries.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl AuditTrail for Trail {
+    async fn keep(&self, entry: AuditEntry) -> Result<(), StoreError> {
+        if self.broken {
+            return Err(StoreError::Unavailable { operation: "audit.append", source: "away".into() });
+        }
+        self.entries.lock().unwrap().push((true, entry));
+        Ok(())
+    }
+
+    fn note(&self, entry: AuditEntry) {
+        self.entries.lock().unwrap().push((false, entry));
+    }
 }
 
 /// The keys that there are.
@@ -232,6 +279,9 @@ impl TestApi {
             sessions: sessions.clone(),
             pools: Pools::new(deps.clone(), sessions.clone()),
             leases: Leases::new(deps, sessions.clone()),
+            audit: AuditLogs::new(Arc::new(ports.audit)),
+            trail: Arc::new(ports.trail),
+            replays: Replays::new(Arc::new(ports.replays), sessions.activity().clone(), ids.clone()),
             tokens: tokens.clone(),
             dial: ports.dial.unwrap_or_else(|| Arc::new(NoWay)),
             connections,
@@ -243,7 +293,12 @@ impl TestApi {
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let public = ports.public_url.unwrap_or_else(|| "https://casement.test".to_owned());
-        let config = Config { public_url: public.parse().unwrap(), extra_hosts: Vec::new(), workers: 1 };
+        let config = Config {
+            public_url: public.parse().unwrap(),
+            extra_hosts: Vec::new(),
+            trusted_proxies: ports.trusted_proxies.iter().map(|net| net.parse().unwrap()).collect(),
+            workers: 1,
+        };
         let server = serve(config, services, listener).unwrap();
         Self { server, tokens, sessions, clock }
     }

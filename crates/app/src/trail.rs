@@ -1,0 +1,182 @@
+//! Audit records on their way into the database: written in groups, so that many calls share one commit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::StoreError;
+use casement_domain::audit::{AuditEntry, AuditRepository, AuditTrail};
+use metrics::counter;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tracing::warn;
+
+/// The most records in one group.
+const GROUP: usize = 500;
+/// How many records wait at most; while the database is away, calls that change something fail anyhow.
+const WAITING: usize = 50_000;
+/// How long a group that could not be written waits before it is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A record, and who waits until it is durable.
+struct Kept {
+    entry: AuditEntry,
+    done: Option<oneshot::Sender<Result<(), StoreError>>>,
+}
+
+/// Where calls leave their records.
+pub(crate) struct GroupedTrail {
+    sender: mpsc::Sender<Kept>,
+}
+
+/// Writes what is left there, until the last [`GroupedTrail`] is gone and everything is written.
+pub(crate) struct TrailWriter(JoinHandle<()>);
+
+impl GroupedTrail {
+    pub(crate) fn start(repository: Arc<dyn AuditRepository>) -> (Self, TrailWriter) {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        (Self { sender }, TrailWriter(tokio::spawn(write(repository, receiver))))
+    }
+}
+
+impl TrailWriter {
+    /// Waits until everything is written; no longer than that takes with a database that answers.
+    pub(crate) async fn finish(self, patience: Duration) {
+        if tokio::time::timeout(patience, self.0).await.is_err() {
+            warn!("not all audit records could be written in time");
+        }
+    }
+}
+
+#[async_trait]
+impl AuditTrail for GroupedTrail {
+    async fn keep(&self, entry: AuditEntry) -> Result<(), StoreError> {
+        let (done, written) = oneshot::channel();
+        let unavailable = |why: &str| StoreError::Unavailable { operation: "audit.keep", source: why.into() };
+        self.sender.send(Kept { entry, done: Some(done) }).await.map_err(|_| unavailable("the server is stopping"))?;
+        written.await.map_err(|_| unavailable("the server is stopping"))?
+    }
+
+    fn note(&self, entry: AuditEntry) {
+        if self.sender.try_send(Kept { entry, done: None }).is_err() {
+            counter!("casement_audit_records_lost_total").increment(1);
+        }
+    }
+}
+
+/// One group after the other: while one is being written, the next one gathers.
+async fn write(repository: Arc<dyn AuditRepository>, mut receiver: mpsc::Receiver<Kept>) {
+    let mut group = Vec::with_capacity(GROUP);
+    while receiver.recv_many(&mut group, GROUP).await > 0 {
+        let (entries, waiting): (Vec<_>, Vec<_>) = group.drain(..).map(|kept| (kept.entry, kept.done)).unzip();
+        let written = repository.append(&entries).await;
+        let failed = written.as_ref().err().map(ToString::to_string);
+        for done in waiting.into_iter().flatten() {
+            let answer = match &failed {
+                None => Ok(()),
+                Some(why) => Err(StoreError::Unavailable { operation: "audit.append", source: why.clone().into() }),
+            };
+            drop(done.send(answer));
+        }
+        if let Some(why) = failed {
+            warn!(why, records = entries.len(), "audit records are not written yet");
+            counter!("casement_audit_write_failures_total").increment(1);
+            again(&*repository, entries, &receiver).await;
+        }
+    }
+}
+
+/// What was done is on record, however late: tries until it is, or the server ends. A group that the database will never take is
+/// written record by record, and only those that it refuses are lost.
+async fn again(repository: &dyn AuditRepository, entries: Vec<AuditEntry>, receiver: &mpsc::Receiver<Kept>) {
+    loop {
+        if receiver.is_closed() && receiver.is_empty() {
+            counter!("casement_audit_records_lost_total").increment(entries.len() as u64);
+            return;
+        }
+        tokio::time::sleep(AGAIN).await;
+        match repository.append(&entries).await {
+            Ok(()) => return,
+            Err(StoreError::Unavailable { .. }) => {}
+            Err(StoreError::Broken { .. }) => break,
+        }
+    }
+    for entry in entries {
+        if let Err(error) = repository.append(std::slice::from_ref(&entry)).await {
+            warn!(%error, record = %entry.id, path = entry.path, "an audit record is lost");
+            counter!("casement_audit_records_lost_total").increment(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use casement_domain::audit::{AuditService, AuthStrategy, MockAuditRepository};
+    use casement_domain::testing::NOON;
+    use casement_domain::AuditRecordId;
+    use ulid::Ulid;
+
+    use super::*;
+
+    fn entry(n: u128) -> AuditEntry {
+        AuditEntry {
+            id: AuditRecordId::from_ulid(Ulid(n)),
+            at: NOON,
+            auth_strategy: AuthStrategy::ApiKey,
+            service: AuditService::Api,
+            api_key: None,
+            project: None,
+            client_ip: String::new(),
+            domain: String::new(),
+            method: "POST".to_owned(),
+            path: "/".to_owned(),
+            route: "/".to_owned(),
+            status: 200,
+            duration_ms: 0,
+            user_agent: String::new(),
+        }
+    }
+
+    fn away() -> StoreError {
+        StoreError::Unavailable { operation: "audit.append", source: "away".into() }
+    }
+
+    #[tokio::test]
+    async fn calls_at_once_share_a_commit_and_are_answered_when_it_is_done() {
+        let groups = Arc::new(Mutex::new(Vec::new()));
+        let mut repository = MockAuditRepository::new();
+        let seen = Arc::clone(&groups);
+        repository.expect_append().returning(move |entries| {
+            seen.lock().expect("groups").push(entries.len());
+            Ok(())
+        });
+        let (trail, writer) = GroupedTrail::start(Arc::new(repository));
+        let answers = futures_util::future::join_all((0..100).map(|n| trail.keep(entry(n)))).await;
+        assert!(answers.iter().all(Result::is_ok));
+        drop(trail);
+        writer.finish(Duration::from_secs(5)).await;
+        let groups = groups.lock().expect("groups");
+        assert_eq!(groups.iter().sum::<usize>(), 100);
+        assert!(groups.len() < 10, "{groups:?}");
+    }
+
+    #[tokio::test]
+    async fn a_call_is_told_at_once_that_its_record_is_late_and_the_record_is_written_all_the_same() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let mut repository = MockAuditRepository::new();
+        repository.expect_append().times(2).returning(|_| Err(away()));
+        let seen = Arc::clone(&written);
+        repository.expect_append().returning(move |entries| {
+            seen.lock().expect("records").extend(entries.iter().map(|entry| entry.id));
+            Ok(())
+        });
+        let (trail, writer) = GroupedTrail::start(Arc::new(repository));
+        assert!(matches!(trail.keep(entry(1)).await, Err(StoreError::Unavailable { .. })));
+        trail.keep(entry(2)).await.expect("the database is back");
+        drop(trail);
+        writer.finish(Duration::from_secs(60)).await;
+        assert_eq!(*written.lock().expect("records"), [entry(1).id, entry(2).id]);
+    }
+}

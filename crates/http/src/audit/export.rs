@@ -1,0 +1,95 @@
+//! A chunk as a file that is made while it is sent.
+
+use std::io::Write as _;
+
+use actix_web::web::Bytes;
+use casement_domain::audit::{AuditChunk, AuditRecord};
+use flate2::{Compression, write::GzEncoder};
+use futures_util::{Stream, StreamExt as _, stream};
+
+use super::record::AuditRecordBody;
+use crate::error::ApiError;
+
+/// What a file is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// A record a line.
+    Lines,
+    /// The same, packed as one whole member.
+    Packed,
+}
+
+/// Makes lines of records, and packs them.
+enum Writer {
+    Lines,
+    Packed(GzEncoder<Vec<u8>>),
+}
+
+impl Writer {
+    fn new(format: Format) -> Self {
+        match format {
+            Format::Lines => Self::Lines,
+            Format::Packed => Self::Packed(GzEncoder::new(Vec::new(), Compression::fast())),
+        }
+    }
+
+    /// What can be sent once these records are written.
+    fn write(&mut self, records: Vec<AuditRecord>) -> std::io::Result<Vec<u8>> {
+        let mut lines = Vec::with_capacity(records.len() * 512);
+        for record in records {
+            serde_json::to_writer(&mut lines, &AuditRecordBody::from(record))?;
+            lines.push(b'\n');
+        }
+        match self {
+            Self::Lines => Ok(lines),
+            Self::Packed(packer) => {
+                packer.write_all(&lines)?;
+                Ok(std::mem::take(packer.get_mut()))
+            }
+        }
+    }
+
+    /// What is left to be sent.
+    fn finish(self) -> std::io::Result<Vec<u8>> {
+        match self {
+            Self::Lines => Ok(Vec::new()),
+            Self::Packed(packer) => packer.finish(),
+        }
+    }
+}
+
+/// The next records are read while those before are packed. Neither is done before somebody takes the file.
+pub(super) fn file(chunk: AuditChunk, format: Format) -> impl Stream<Item = Result<Bytes, actix_web::Error>> {
+    let batches = stream::unfold(Some(chunk), |chunk| async move {
+        let mut chunk = chunk?;
+        match chunk.next_batch().await {
+            Ok(records) if records.is_empty() => None,
+            Ok(records) => Some((Ok(records), Some(chunk))),
+            Err(error) => Some((Err(error), None)),
+        }
+    });
+    let work = batches.map(Some).chain(stream::once(async { None }));
+    let parts =
+        stream::unfold((Some(Writer::new(format)), Box::pin(work.peekable())), |(writer, mut work)| async move {
+            let mut writer = writer?;
+            let done = match work.next().await? {
+                Some(Err(error)) => Err(ApiError::from(error)),
+                Some(Ok(records)) => {
+                    let packed =
+                        tokio::task::spawn_blocking(move || writer.write(records).map(|part| (part, Some(writer))));
+                    let (packed, _) = tokio::join!(packed, work.as_mut().peek());
+                    packed.map_err(ApiError::internal).and_then(|done| done.map_err(ApiError::internal))
+                }
+                None => writer.finish().map(|part| (part, None)).map_err(ApiError::internal),
+            };
+            Some(match done {
+                Ok((part, writer)) => (Ok(Bytes::from(part)), (writer, work)),
+                Err(error) => {
+                    tracing::warn!(error = error.chain(), "an export broke off");
+                    (Err(actix_web::Error::from(error)), (None, work))
+                }
+            })
+        });
+    // An empty part would end the body.
+    parts.filter(|part| std::future::ready(!matches!(part, Ok(bytes) if bytes.is_empty())))
+}

@@ -1,0 +1,258 @@
+//! `/audit-logs`, and the record that every call leaves.
+
+use std::io::Read as _;
+
+use casement_domain::{
+    AuditRecordId, ProjectId, UserId,
+    audit::{AuditEntry, AuditRecord, AuditService, AuthStrategy},
+    store_error::Replaced,
+    testing::{NOON, organization_id, project_id, session, session_id},
+};
+use casement_http::Permission;
+use flate2::read::GzDecoder;
+use pretty_assertions::assert_eq;
+use serde_json::{Value, json};
+use time::Duration;
+
+use super::support::{Key, Ports, Reply, TestApi, Trail, other_project};
+
+const RANGE: &str = "start=2026-12-01&end=2026-12-02T00:00:00Z";
+
+fn record(n: u32) -> AuditRecord {
+    let entry = AuditEntry {
+        id: AuditRecordId::from_ulid(ulid::Ulid::from_parts(1, u128::from(n))),
+        at: NOON + Duration::seconds(i64::from(n)),
+        auth_strategy: AuthStrategy::ApiKey,
+        service: AuditService::Api,
+        api_key: None,
+        project: Some(project_id()),
+        client_ip: "192.0.2.1".to_owned(),
+        domain: "casement.test".to_owned(),
+        method: "GET".to_owned(),
+        path: "/browsers/a%22%0Ab".to_owned(),
+        route: "/browsers/{id_or_name}".to_owned(),
+        status: 404,
+        duration_ms: 2,
+        user_agent: "evil\"\n\u{2028}{}".to_owned(),
+    };
+    let user = Some(UserId::from_ulid(ulid::Ulid::from_parts(8, 1)));
+    AuditRecord { organization: organization_id(), user, email: "ada@casement.test".to_owned(), entry }
+}
+
+fn holding(count: u32) -> Ports {
+    let mut ports = Ports::default();
+    let older = move |after: Option<casement_domain::audit::Position>| match after {
+        None => count,
+        Some(place) => (place.at - NOON).whole_seconds() as u32 - 1,
+    };
+    ports
+        .audit
+        .expect_page()
+        .returning(move |_, _, after, limit| Ok((1..=older(after)).rev().take(limit as usize).map(record).collect()));
+    ports.audit.expect_measure().returning(move |_, _, after, limit| {
+        let left = older(after);
+        let held = left.min(limit);
+        Ok((held, (held > 0).then(|| record(left - held + 1).position()), left > limit))
+    });
+    ports
+}
+
+/// The body of a reply in chunks.
+fn whole(reply: &Reply) -> Vec<u8> {
+    let (mut rest, mut body) = (&reply.body[..], Vec::new());
+    loop {
+        let end = rest.windows(2).position(|pair| pair == b"\r\n").expect("the length of a chunk");
+        let length = usize::from_str_radix(std::str::from_utf8(&rest[..end]).unwrap(), 16).expect("a length");
+        if length == 0 {
+            return body;
+        }
+        body.extend(&rest[end + 2..end + 2 + length]);
+        rest = &rest[end + 2 + length + 2..];
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_pages_through_the_records() {
+    let api = TestApi::start(holding(3));
+    let first = api.get(&format!("/audit-logs?{RANGE}&limit=2")).await;
+    assert_eq!((first.status, first.header("x-has-more")), (200, Some("true")));
+    let records = first.json();
+    assert_eq!(records.as_array().map(Vec::len), Some(2));
+    let one = json!({
+        "id": "0000000001000000000000000" .to_owned() + "3", "timestamp": "2026-12-01T12:00:03.000000Z",
+        "auth_strategy": "api_key", "user_id": "00000000080000000000000001", "email": "ada@casement.test",
+        "client_ip": "192.0.2.1", "domain": "casement.test", "method": "GET", "path": "/browsers/a%22%0Ab",
+        "route": "/browsers/{id_or_name}", "status": 404, "duration_ms": 2, "user_agent": "evil\"\n\u{2028}{}",
+        "service": "api", "project_id": project_id().to_string(),
+    });
+    assert_eq!(records[0], one);
+
+    let token = first.header("x-next-page-token").expect("a token");
+    let second = api.get(&format!("/audit-logs?{RANGE}&limit=2&page_token={token}")).await;
+    assert_eq!((second.header("x-has-more"), second.header("x-next-page-token")), (Some("false"), None));
+    assert_eq!(second.json().as_array().map(Vec::len), Some(1));
+    let others = api.get(&format!("/audit-logs?{RANGE}&method=GET&page_token={token}")).await;
+    assert_eq!((others.status, others.code()), (400, "invalid_cursor".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_is_a_whole_file_with_a_record_a_line() {
+    let api = TestApi::start(holding(5));
+    let reply = api.get(&format!("/audit-logs/export/chunk?{RANGE}&limit=3")).await;
+    assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/octet-stream")));
+    assert_eq!((reply.header("content-encoding"), reply.header("x-record-count")), (None, Some("3")));
+    let name = reply.header("content-disposition").expect("a name");
+    assert!(name.starts_with("attachment; filename=\"audit-logs_20261201T000000Z_20261202T000000Z_"), "{name}");
+    assert!(name.ends_with(".jsonl.gz\""), "{name}");
+    let mut text = String::new();
+    GzDecoder::new(&whole(&reply)[..]).read_to_string(&mut text).expect("one whole member");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a record")).collect();
+    assert_eq!(
+        lines.iter().map(|line| line["timestamp"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["2026-12-01T12:00:05.000000Z", "2026-12-01T12:00:04.000000Z", "2026-12-01T12:00:03.000000Z"]
+    );
+
+    let cursor = reply.header("x-next-cursor").expect("older records");
+    let rest = api.get(&format!("/audit-logs/export/chunk?{RANGE}&format=jsonl&cursor={cursor}")).await;
+    assert_eq!((rest.header("x-next-cursor"), rest.header("x-record-count")), (None, Some("2")));
+    let text = String::from_utf8(whole(&rest)).expect("text");
+    assert_eq!((text.lines().count(), text.ends_with("}\n")), (2, true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_without_records_is_an_empty_file() {
+    let api = TestApi::start(holding(0));
+    let lines = api.get(&format!("/audit-logs/export/chunk?{RANGE}&encoding=jsonl")).await;
+    assert_eq!((lines.status, whole(&lines)), (200, Vec::new()));
+    let packed = api.get(&format!("/audit-logs/export/chunk?{RANGE}")).await;
+    let mut text = String::new();
+    GzDecoder::new(&whole(&packed)[..]).read_to_string(&mut text).expect("an empty member");
+    assert_eq!(text, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_breaks_rules_is_refused_with_its_fields() {
+    let api = TestApi::start(Ports::default());
+    let details = async |query: &str| api.get(&format!("/audit-logs/export/chunk?{query}")).await.details();
+    assert_eq!(details("").await, ["required: start: is required", "required: end: is required"]);
+    assert_eq!(details("start=2026-12-02&end=2026-12-01").await, ["out_of_range: end: must be after start"]);
+    assert_eq!(details(&format!("{RANGE}&limit=0")).await, ["out_of_range: limit: must be from 1 to 50000"]);
+    assert_eq!(details(&format!("{RANGE}&limit=50001")).await, ["out_of_range: limit: must be from 1 to 50000"]);
+    assert_eq!(details(&format!("{RANGE}&format=csv")).await, ["not_allowed: format: must be jsonl or jsonl.gz"]);
+    let excluded = "A,".repeat(11);
+    assert_eq!(
+        details(&format!("{RANGE}&exclude_method={excluded}")).await,
+        ["too_many: exclude_method: must have at most 10 items"]
+    );
+    let month = "start=2026-01-01&end=2026-02-01";
+    assert_eq!(
+        api.get(&format!("/audit-logs?{month}")).await.details(),
+        ["out_of_range: end: must be at most 30 days after start"]
+    );
+    for cursor in ["x", "%00", "AAAA"] {
+        let reply = api.get(&format!("/audit-logs/export/chunk?{RANGE}&cursor={cursor}")).await;
+        assert_eq!((reply.status, reply.code()), (400, "invalid_cursor".to_owned()), "{cursor}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_one_project_reads_no_records() {
+    let api = TestApi::start(Ports::default());
+    let key = format!("Authorization: Bearer {}", Key::OtherProject.text());
+    for path in ["/audit-logs", "/audit-logs/export/chunk"] {
+        let reply = api.request("GET", &format!("{path}?{RANGE}"), &[&key], "").await;
+        assert_eq!((reply.status, reply.code()), (403, "forbidden".to_owned()));
+    }
+}
+
+fn deletable() -> Ports {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
+    ports.engine.expect_end().returning(|_| Ok(()));
+    ports.browsers.expect_forget().returning(|_| Ok(()));
+    ports
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_changes_something_is_answered_once_its_record_is_durable() {
+    let trail = Trail::default();
+    let api = TestApi::start(Ports { trail: trail.clone(), ..deletable() });
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let path = format!("/browsers/{}?x=secret", session_id(1));
+    let reply = api.request("DELETE", &path, &[&key, "User-Agent: a\tb"], "").await;
+    assert_eq!(reply.status, 204);
+    let [(waited, entry)] = &trail.entries().await[..] else { panic!("one record") };
+    assert!(*waited);
+    let told = (entry.auth_strategy, entry.service, entry.project, entry.status, entry.at);
+    assert_eq!(told, (AuthStrategy::ApiKey, AuditService::Api, Some(project_id()), 204, NOON));
+    assert_eq!(
+        (entry.method.as_str(), entry.path.as_str()),
+        ("DELETE", format!("/browsers/{}", session_id(1)).as_str())
+    );
+    assert_eq!((entry.route.as_str(), entry.user_agent.as_str()), ("/browsers/{id_or_name}", "a\tb"));
+    assert_eq!((entry.domain.as_str(), entry.client_ip.as_str()), ("casement.test", "127.0.0.1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_cannot_be_recorded_does_not_say_that_it_was_done() {
+    let api = TestApi::start(Ports { trail: Trail { broken: true, ..Trail::default() }, ..deletable() });
+    let reply = api.call("DELETE", &format!("/browsers/{}", session_id(1)), "").await;
+    assert_eq!((reply.status, reply.code()), (500, "internal".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reading_refused_and_lost_calls_have_their_record_too() {
+    let trail = Trail::default();
+    let mut ports = Ports { trail: trail.clone(), ..holding(1) };
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(None));
+    let api = TestApi::start(ports);
+    api.get(&format!("/audit-logs?{RANGE}")).await;
+    let revoked = format!("Authorization: Bearer {}", Key::Revoked.text());
+    api.request("GET", "/browsers", &[&revoked], "").await;
+    let foreign = format!("Authorization: Bearer {}", Key::OtherProject.text());
+    api.request("GET", &format!("/browsers/{}", session_id(1)), &[&foreign], "").await;
+    let told: Vec<(bool, AuthStrategy, Option<ProjectId>, u16)> = trail
+        .entries()
+        .await
+        .into_iter()
+        .map(|(waited, entry)| (waited, entry.auth_strategy, entry.project, entry.status))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (false, AuthStrategy::ApiKey, None, 200),
+            (false, AuthStrategy::None, None, 401),
+            (false, AuthStrategy::ApiKey, Some(other_project()), 404),
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_authenticates_leaves_no_record() {
+    let trail = Trail::default();
+    let api = TestApi::start(Ports { trail: trail.clone(), ..holding(1) });
+    for path in ["/healthz", "/openapi.json", "/nowhere"] {
+        api.request("GET", path, &[], "").await;
+    }
+    api.request("OPTIONS", "/browsers", &[], "").await;
+    api.request("GET", "/browsers", &["Authorization: Bearer nonsense"], "").await;
+    api.get(&format!("/audit-logs?{RANGE}")).await;
+    assert_eq!(trail.entries().await.len(), 1, "the last one alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_recorded_under_the_project_of_its_session() {
+    let trail = Trail::default();
+    let mut ports = Ports { trail: trail.clone(), trusted_proxies: vec!["127.0.0.0/8"], ..Ports::default() };
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    let api = TestApi::start(ports);
+    let token = api.token(session_id(1), Permission::Drive);
+    let path = format!("/vm/{}/cdp?jwt={token}", session_id(1));
+    api.request("GET", &path, &["X-Forwarded-For: 203.0.113.9"], "").await;
+    let [(_, entry)] = &trail.entries().await[..] else { panic!("one record") };
+    assert_eq!((entry.auth_strategy, entry.service), (AuthStrategy::SessionToken, AuditService::Session));
+    assert_eq!((entry.project, entry.client_ip.as_str()), (Some(project_id()), "203.0.113.9"));
+    assert!(!entry.path.contains("jwt"));
+}
