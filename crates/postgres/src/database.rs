@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use deadpool::managed::QueueMode;
 use diesel::ConnectionError;
 use diesel_async::pooled_connection::deadpool::Pool;
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod};
@@ -157,7 +158,12 @@ impl Database {
         });
         let manager = AsyncDieselConnectionManager::new_with_config(String::new(), manager);
         // Building fails only where a time limit is set without a runtime for it; ours stand around the call.
-        let pool = Pool::builder(manager).max_size(config.connections).build().unwrap_or_else(|e| unreachable!("{e}"));
+        // The connection that was used last has its statements prepared and planned, and its memory at hand.
+        let pool = Pool::builder(manager)
+            .max_size(config.connections)
+            .queue_mode(QueueMode::Lifo)
+            .build()
+            .unwrap_or_else(|e| unreachable!("{e}"));
         Self { pool, answered: Arc::default() }
     }
 

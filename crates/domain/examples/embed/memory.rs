@@ -305,6 +305,18 @@ impl PoolRepository for Memory {
         Ok(self.state().pools.values().filter(|row| row.project == project).find(fits).cloned())
     }
 
+    async fn find_with_next(
+        &self,
+        project: ProjectId,
+        which: &IdOrName<PoolId>,
+    ) -> Result<Option<(Pool, Option<BrowserId>)>, StoreError> {
+        let Some(pool) = PoolRepository::find(self, project, which).await? else { return Ok(None) };
+        let state = self.state();
+        let idle = state.browsers.values().filter(|row| row.pool == Some(pool.id) && row.state == BrowserState::Idle);
+        let next = idle.min_by_key(|row| (row.created_at, row.id)).map(|row| row.id);
+        Ok(Some((pool, next)))
+    }
+
     async fn find_by_id(&self, id: PoolId) -> Result<Option<Pool>, StoreError> {
         Ok(self.state().pools.get(&id).cloned())
     }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use time::{Duration, OffsetDateTime};
 
+use super::early::{Proof, Proofs};
 use super::model::LONGEST_WAIT;
 use super::{Entered, LeaseRequest, Outcome, Place, Pool, PoolDeps, TakenNow, Turn, TurnEvent};
 use crate::access::Scope;
-use crate::browser::StartUrl;
+use crate::browser::{HandOut, StartUrl};
 use crate::field::{Fields, InvalidInput, within};
-use crate::ids::{PoolId, SessionId, TicketId};
+use crate::ids::{BrowserId, PoolId, SessionId, TicketId};
 use crate::name::LabelName;
 use crate::session::{EndSessionError, IdOrName, NotSupported, Session, SessionEvent, Sessions, Tags, hand_out};
 use crate::store_error::StoreError;
@@ -93,6 +94,7 @@ pub struct Waiting {
 pub struct Leases {
     deps: PoolDeps,
     sessions: Sessions,
+    proofs: Proofs,
 }
 
 /// A ticket outlives its wait by this much, so that the waiter and not the clock takes it out of the line.
@@ -105,7 +107,7 @@ impl Leases {
     /// The use cases on these ports.
     #[must_use]
     pub fn new(deps: PoolDeps, sessions: Sessions) -> Self {
-        Self { deps, sessions }
+        Self { deps, sessions, proofs: Proofs::default() }
     }
 
     async fn pool(&self, scope: &Scope, which: &str) -> Result<Option<Pool>, StoreError> {
@@ -118,13 +120,20 @@ impl Leases {
     /// See [`AcquireError`].
     pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireInput) -> Result<Acquired, AcquireError> {
         let (mut lease, asked) = self.parse(&input)?;
-        let pool = self.pool(scope, which).await?.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
+        let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await?;
+        let (pool, next) = found.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
+        let mut proof = next.and_then(|next| self.prove_early(&pool, &lease, next));
         let wait = Duration::seconds(i64::from(asked.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
         let seconds = input.patience.map_or(wait, |patience| wait.min(patience));
         for _ in 0..DEAD_BROWSERS_MET {
-            match self.deps.line.take_now(pool.id, &lease, self.deps.clock.now()).await? {
+            let taking = self.deps.line.take_now(pool.id, &lease, self.deps.clock.now());
+            let taken = match &mut proof {
+                Some(proof) => proof.beside(taking).await,
+                None => taking.await,
+            };
+            match taken? {
                 TakenNow::Leased(session) => {
-                    if let Some(session) = self.hand_out(*session).await {
+                    if let Some(session) = self.hand_out(*session, proof.take()).await {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
                     // The failed lease stays on record under its id.
@@ -135,6 +144,8 @@ impl Leases {
                 TakenNow::Busy => break,
             }
         }
+        // Nobody waits for it any more.
+        drop(proof);
         if seconds <= Duration::ZERO {
             return Ok(Acquired::TimeUp);
         }
@@ -217,7 +228,7 @@ impl Leases {
             match outcome {
                 Outcome::Waiting => {}
                 Outcome::Granted(session) => {
-                    if let Some(session) = self.hand_out(*session).await {
+                    if let Some(session) = self.hand_out(*session, None).await {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
                     if event != TurnEvent::Look {
@@ -260,12 +271,25 @@ impl Leases {
         }
     }
 
+    /// Begins to prove that the browser answers which the lease will most likely get. What it is told is what every
+    /// browser of the pool is told, so that it is as good as before for whoever else gets it; a start URL is not.
+    fn prove_early(&self, pool: &Pool, lease: &LeaseRequest, next: BrowserId) -> Option<Proof<'_>> {
+        let start_url = lease.start_url.clone().or_else(|| pool.config.start_url.clone());
+        let told = HandOut { start_url, abandoned_after_seconds: pool.config.timeout_seconds };
+        self.proofs.begin(self.deps.engine.as_ref(), next, told, self.deps.clock.now())
+    }
+
     /// The browser of a new lease answers now, or the lease is over before it began.
-    async fn hand_out(&self, session: Session) -> Option<Session> {
+    async fn hand_out(&self, session: Session, proof: Option<Proof<'_>>) -> Option<Session> {
         let browser = session.browser?;
         // Before its caller can use it: a connection that is open already must count.
         self.sessions.activity().watch(&session);
-        match self.deps.engine.hand_out(browser, hand_out(&session)).await {
+        let told = hand_out(&session);
+        let answered = match proof.filter(|proof| proof.holds_for(browser, &told, self.deps.clock.now())) {
+            Some(proof) => proof.answer().await,
+            None => self.deps.engine.hand_out(browser, told).await,
+        };
+        match answered {
             Ok(()) => Some(session),
             Err(_) => {
                 let _ = self.sessions.end(session.id, SessionEvent::StartFailed).await;

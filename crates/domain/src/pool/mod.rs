@@ -1,5 +1,6 @@
 //! The browser pool: a wish for so many warm browsers of one shape, and the line of those who wait for one.
 
+mod early;
 mod fair;
 mod filler;
 mod input;

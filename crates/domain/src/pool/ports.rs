@@ -72,6 +72,14 @@ pub trait PoolRepository: Send + Sync {
     /// The project's pool.
     async fn find(&self, project: ProjectId, which: &IdOrName<PoolId>) -> Result<Option<Pool>, StoreError>;
 
+    /// The project's pool, and the browser that a lease of now would most likely get: the one that is idle for longest.
+    /// It is not held; somebody else may get it first.
+    async fn find_with_next(
+        &self,
+        project: ProjectId,
+        which: &IdOrName<PoolId>,
+    ) -> Result<Option<(Pool, Option<BrowserId>)>, StoreError>;
+
     /// The pool of that id, whatever its project.
     async fn find_by_id(&self, id: PoolId) -> Result<Option<Pool>, StoreError>;
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use casement_domain::browser::{HandOut, StartUrl};
 use casement_domain::pool::{
     AcquireError, AcquireInput, Acquired, Entered, Growth, MockTurn, Outcome, Place, Pool, ReleaseError, TakenNow,
     TurnEvent, Waiting,
@@ -105,6 +106,69 @@ async fn an_idle_browser_that_does_not_answer_is_ended_and_the_next_is_leased_as
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed), SessionState::Active]);
 }
 
+/// A pool whose browser 1 is idle for longest, and its sessions' timeout that of [`leased_session`].
+fn with_next() -> World {
+    let mut pool = pool_of_four();
+    pool.config.timeout_seconds = leased_session(1).timeout_seconds;
+    let mut world = World::default();
+    world.has_pool_with_next(pool, Some(browser_id(1)));
+    world
+}
+
+fn opens(url: Option<&str>) -> HandOut {
+    let start_url = url.map(|url| StartUrl::parse(url).expect("a URL"));
+    HandOut { start_url, abandoned_after_seconds: leased_session(1).timeout_seconds }
+}
+
+#[tokio::test]
+async fn a_leased_browser_is_asked_once_whether_or_not_it_was_known_to_come_next() {
+    let url = "https://example.com/";
+    let opening = Session { start_url: opens(Some(url)).start_url, ..leased_session(1) };
+    let impatient = Session { timeout_seconds: 7, ..leased_session(1) };
+    for (session, start_url, told) in [
+        (leased_session(1), None, opens(None)),
+        (Session { browser: Some(browser_id(2)), ..leased_session(1) }, None, opens(None)),
+        (opening, Some(url.to_owned()), opens(Some(url))),
+        // The pool was changed between the two.
+        (impatient, None, HandOut { start_url: None, abandoned_after_seconds: 7 }),
+    ] {
+        let mut world = with_next();
+        let (leased, browser) = (session.clone(), session.browser);
+        world.line.expect_take_now().times(1).return_once(|_, _, _| Ok(TakenNow::Leased(Box::new(leased))));
+        world.engine.expect_hand_out().times(1).returning(move |id, to| {
+            assert_eq!((Some(id), &to), (browser, &told));
+            Ok(())
+        });
+        let input = AcquireInput { start_url, ..patient() };
+        match world.build().leases.acquire(&scope(), "warm", input).await.expect("leased") {
+            Acquired::Leased(leased) => assert_eq!(*leased, session),
+            _ => panic!("a browser was idle"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_browser_that_was_asked_beside_its_lease_and_did_not_answer_is_ended() {
+    let mut world = with_next();
+    let rows = world.keep_sessions([]);
+    let kept = rows.clone();
+    let mut browsers = [browser_id(2), browser_id(1)].to_vec();
+    world.line.expect_take_now().times(2).returning(move |_, lease, _| {
+        let session = Session { id: lease.session, browser: browsers.pop(), ..leased_session(1) };
+        kept.put(session.clone());
+        Ok(TakenNow::Leased(Box::new(session)))
+    });
+    world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
+    world.buries(browser_id(1));
+    world.closes(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
+    world.wakes(1);
+    match world.build().leases.acquire(&scope(), "warm", patient()).await.expect("leased") {
+        Acquired::Leased(session) => assert_eq!(session.browser, Some(browser_id(2))),
+        _ => panic!("a browser was idle"),
+    }
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed), SessionState::Active]);
+}
+
 #[tokio::test]
 async fn without_time_to_wait_a_busy_pool_answers_at_once() {
     let none = AcquireInput { acquire_timeout_seconds: Some(0), ..AcquireInput::default() };
@@ -131,7 +195,7 @@ async fn a_refusal_at_once_is_told() {
         }
     }
     let mut world = World::default();
-    world.pools.expect_find().times(1).returning(|_, _| Ok(None));
+    world.pools.expect_find_with_next().times(1).returning(|_, _| Ok(None));
     let error = world.build().leases.acquire(&scope(), "cold", patient()).await.err().expect("no such pool");
     assert!(matches!(error, AcquireError::PoolNotFound(text) if text == "cold"));
 }

@@ -128,7 +128,14 @@ impl World {
 
     /// The project has this pool, under whatever name.
     pub(crate) fn has_pool(&mut self, pool: Pool) {
+        self.has_pool_with_next(pool, None);
+    }
+
+    /// The same, and this browser is idle for longest.
+    pub(crate) fn has_pool_with_next(&mut self, pool: Pool, next: Option<BrowserId>) {
+        let again = pool.clone();
         self.pools.expect_find().returning(move |_, _| Ok(Some(pool.clone())));
+        self.pools.expect_find_with_next().returning(move |_, _| Ok(Some((again.clone(), next))));
     }
 }
 

@@ -50,7 +50,7 @@ impl Turn for Told {
 fn waiting(turn: &Arc<Semaphore>, event: TurnEvent) -> Ports {
     let mut ports = Ports::default();
     let turn = turn.clone();
-    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((pool(1).build(), None))));
     ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
     ports.line.expect_enter().returning(|_, _| Ok(Entered::Yes(1)));
     ports.turns.expect_expect().returning(move |_| Box::new(Told(turn.clone(), event)));
@@ -67,7 +67,7 @@ fn acquire() -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ready_browser_is_answered_at_once() {
     let mut ports = Ports::default();
-    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((pool(1).build(), None))));
     ports.line.expect_take_now().return_once(|_, _, _| Ok(TakenNow::Leased(Box::new(leased_session(1)))));
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     let reply = TestApi::start(ports).post(PATH, json!({ "name": "n" })).await;
@@ -79,7 +79,7 @@ async fn a_ready_browser_is_answered_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_will_not_wait_gets_204() {
     let mut ports = Ports::default();
-    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((pool(1).build(), None))));
     ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
     let reply = TestApi::start(ports).post(PATH, json!({ "acquire_timeout_seconds": 0 })).await;
     assert_eq!(reply.to_string(), "204\n");
@@ -184,7 +184,7 @@ async fn a_lease_granted_to_a_caller_that_hung_up_goes_back() {
 async fn a_hang_up_at_the_very_moment_of_hand_over_gives_the_browser_back() {
     let (reached, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut ports = Ports::default();
-    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((pool(1).build(), None))));
     let taking = reached.clone();
     ports.line.expect_take_now().return_once(move |_, _, _| {
         taking.store(true, Ordering::SeqCst);

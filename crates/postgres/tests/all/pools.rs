@@ -32,6 +32,8 @@ async fn a_pool_is_found_by_id_and_by_name_and_listed_with_what_it_has() -> Test
     assert_eq!(world.pools.find(project, &IdOrName::Id(pool.id)).await?, Some(pool.clone()));
     assert_eq!(world.pools.find(project, &IdOrName::Name("NIGHTLY".to_owned())).await?, Some(pool.clone()));
     assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
+    let next = world.pools.find_with_next(project, &IdOrName::Name("NIGHTLY".to_owned())).await?;
+    assert_eq!(next, Some((pool.clone(), Some(testing::browser_id(2)))), "the first is leased");
     let page = Page { limit: 20, offset: 0 };
     for (filter, found) in [
         (PoolFilter::default(), true),
@@ -44,6 +46,26 @@ async fn a_pool_is_found_by_id_and_by_name_and_listed_with_what_it_has() -> Test
         let expected = if found { vec![(pool.clone(), PoolCounts { available: 1, acquired: 1 })] } else { vec![] };
         assert_eq!(listed, expected, "{filter:?}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_browser_that_is_known_to_come_next_is_the_one_that_is_leased() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(2).await?;
+    let find = async || world.pools.find_with_next(testing::project_id(), &IdOrName::Id(pool.id)).await;
+    assert_eq!(find().await?, Some((pool.clone(), None)));
+    world.ready(1, fence).await?;
+    world.ready(2, fence).await?;
+    for n in 1..=2 {
+        let Some((_, Some(next))) = find().await? else { return Err("two browsers were idle".into()) };
+        let TakenNow::Leased(session) = world.line.take_now(pool.id, &lease(n), NOON).await? else {
+            return Err("two browsers were idle".into());
+        };
+        assert_eq!(session.browser, Some(next));
+    }
+    assert_eq!(find().await?, Some((pool.clone(), None)));
+    assert_eq!(world.pools.find_with_next(testing::project_id(), &IdOrName::Name("none".to_owned())).await?, None);
     Ok(())
 }
 
