@@ -9,13 +9,16 @@ mod all {
     mod floods;
     mod host;
     mod hostile;
+    mod internet;
     mod isolation;
+    mod memories;
     mod limits;
     mod live_view;
     mod playwright;
     mod pools;
     mod puppeteer;
     mod python_client;
+    mod rebinding;
     mod selenium;
     mod server;
     mod site;

@@ -1,8 +1,6 @@
 //! What one caller leaves is never seen by another, and a page reaches nothing but what it was let reach.
 //!
-//! Some of what a site can leave needs a certificate or a person to be left or looked for: HSTS, TLS tickets, looked-up
-//! names, what forms remember, which links were visited. It lives in the memory and in the files of the browser's own
-//! processes, so it is gone with those; that they are gone is looked at.
+//! What needs a name, a certificate or a person to be left or looked for stands in `memories`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,18 +37,23 @@ fn place() -> &'static Place {
 }
 
 /// The first caller's connection, and the page it has open.
-struct Visit {
-    client: Cdp,
-    page: String,
+pub(super) struct Visit {
+    pub(super) client: Cdp,
+    pub(super) page: String,
     origin: String,
 }
 
 impl Visit {
     fn of(session: &Session, site: &Site) -> anyhow::Result<Self> {
+        Ok(Self { origin: site.url(""), ..Self::to(session)? })
+    }
+
+    /// One that asks for no permissions.
+    pub(super) fn to(session: &Session) -> anyhow::Result<Self> {
         let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
         let page = client.page()?;
         client.call_in(Some(&page), "Emulation.setFocusEmulationEnabled", &json!({ "enabled": true }))?;
-        Ok(Self { client, page, origin: site.url("") })
+        Ok(Self { client, page, origin: String::new() })
     }
 
     fn grant(&mut self, permissions: &[&str]) -> anyhow::Result<()> {
@@ -83,7 +86,7 @@ fn present(found: &BTreeMap<String, bool>) -> Vec<&str> {
 }
 
 /// The files of a session that hold the word in their name or their content, as its browser sees them.
-fn files_with(browser: &Process, word: &str) -> Vec<String> {
+pub(super) fn files_with(browser: &Process, word: &str) -> Vec<String> {
     let root = format!("/proc/{}/root", browser.pid);
     let mut found = Vec::new();
     let mut rest: Vec<_> = ["tmp", "home", "dev/shm", "run"].map(|name| Path::new(&root).join(name)).into();
@@ -105,7 +108,7 @@ fn files_with(browser: &Process, word: &str) -> Vec<String> {
     found
 }
 
-fn first_process(server: &Server, session: &Session) -> anyhow::Result<Process> {
+pub(super) fn first_process(server: &Server, session: &Session) -> anyhow::Result<Process> {
     Ok(chromium(server, &browser_of(server, session)?)?.remove(0))
 }
 

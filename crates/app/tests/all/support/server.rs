@@ -52,6 +52,8 @@ pub(crate) struct Options {
     pub(crate) spares: u32,
     /// Further flags of `casement serve`.
     pub(crate) flags: Vec<String>,
+    /// What the server finds at `/etc/resolv.conf`, if not the machine's own.
+    pub(crate) resolv_conf: Option<PathBuf>,
     /// Further variables. The test's own `CASEMENT_…` are not handed on.
     pub(crate) variables: Vec<(String, String)>,
 }
@@ -239,6 +241,10 @@ impl Server {
     fn begin(&mut self) -> anyhow::Result<()> {
         let spares = self.options.spares.to_string();
         let mut command = self.command(&["serve", "--listen", &self.address.to_string(), "--spares", &spares]);
+        if let Some(file) = &self.options.resolv_conf {
+            command = in_place_of_resolv_conf(file, &command);
+            self.clean(&mut command);
+        }
         for allowed in &self.options.egress_allow {
             command.args(["--egress-allow", allowed]);
         }
@@ -328,6 +334,15 @@ impl Drop for Server {
             panic!("the server did not end well: {error:#}\nthe end of its log:\n{}", end_of(&self.log()));
         }
     }
+}
+
+/// The same program, in a mount namespace of its own.
+fn in_place_of_resolv_conf(file: &Path, program: &Command) -> Command {
+    let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(file);
+    command.arg(program.get_program()).args(program.get_args());
+    command
 }
 
 /// The machine stays clean although the program failed; the test has failed with the list.

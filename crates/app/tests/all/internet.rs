@@ -1,0 +1,240 @@
+//! An internet of a test's own: names that answer what the test says, and public addresses that are another machine's.
+//!
+//! Two network namespaces with a cable between them. The test, its servers and their browsers are in one; the public addresses
+//! are in the other, since no session may reach the addresses of the machine it is on.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tempfile::TempDir;
+
+/// Two public addresses, of the machine at the other end.
+pub(super) const PUBLIC: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 14);
+pub(super) const PUBLIC_TOO: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 15);
+
+/// A namespace lasts for as long as its standard input is open.
+const WORLD: &str = "ip link set lo up && echo up && read over";
+/// The test's, with a cable to the other, whose process is the first word.
+const HERE: &str = r#"ip link set lo up && ip link add way type veth peer name way netns "$0" &&
+ip address add 93.184.215.1/24 dev way && ip link set way up &&
+nsenter --target "$0" --net sh -c 'ip address add 93.184.215.14/24 dev way && ip address add 93.184.215.15/24 dev way &&
+ip link set way up' && echo up && read over"#;
+
+/// What a test finds in its namespace. Servers and browsers that it starts are in it, too.
+pub(super) struct Internet {
+    names: Arc<Names>,
+    directory: TempDir,
+    world: File,
+}
+
+#[derive(Default)]
+struct Names {
+    answers: Mutex<HashMap<String, VecDeque<Ipv4Addr>>>,
+    asked: Mutex<Vec<String>>,
+}
+
+/// Ends when this goes.
+struct Holder(Child);
+
+impl Holder {
+    /// Starts a program and waits until it says that it is up. Returns what else it will say.
+    fn start(command: &mut Command) -> anyhow::Result<(Self, BufReader<ChildStdout>)> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut output = BufReader::new(child.stdout.take().context("no output")?);
+        let holder = Self(child);
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        ensure!(line == "up\n", "{command:?} said {line:?}");
+        Ok((holder, output))
+    }
+
+    fn namespace(script: &str, words: &[String]) -> anyhow::Result<(Self, File)> {
+        let (holder, _) = Self::start(Command::new("unshare").args(["--net", "sh", "-c", script]).args(words))?;
+        let namespace = File::open(format!("/proc/{}/ns/net", holder.0.id()))?;
+        Ok((holder, namespace))
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Does something in a namespace, in a thread of its own, since a thread cannot be trusted to come back.
+fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+    let work = || {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        work()
+    };
+    thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
+/// Runs a test there.
+pub(super) fn within(test: impl FnOnce(&Internet) -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
+    let (other_end, world) = Holder::namespace(WORLD, &["sh".to_owned()])?;
+    let (_here, here) = Holder::namespace(HERE, &[other_end.0.id().to_string()])?;
+    inside(&here, || test(&Internet::new(world)?))
+}
+
+impl Internet {
+    fn new(world: File) -> anyhow::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        fs::write(directory.path().join("resolv.conf"), "nameserver 127.0.0.1\noptions timeout:2 attempts:2\n")?;
+        let names = Arc::<Names>::default();
+        let (socket, known) = (UdpSocket::bind("127.0.0.1:53")?, Arc::clone(&names));
+        thread::spawn(move || known.serve(&socket));
+        Ok(Self { names, directory, world })
+    }
+
+    /// What a server must have for `/etc/resolv.conf` to know the names.
+    pub(super) fn resolv_conf(&self) -> PathBuf {
+        self.directory.path().join("resolv.conf")
+    }
+
+    /// What a name answers: one address after the other, and then the last for ever. None of it may be remembered.
+    pub(super) fn name(&self, name: &str, addresses: &[Ipv4Addr]) {
+        self.names.answers.lock().unwrap().insert(name.to_owned(), addresses.iter().copied().collect());
+    }
+
+    /// How often a name was asked for its addresses.
+    pub(super) fn asked(&self, name: &str) -> usize {
+        self.names.asked.lock().unwrap().iter().filter(|one| *one == name).count()
+    }
+
+    /// Serves one page at an address; counts who comes.
+    pub(super) fn page(&self, address: (Ipv4Addr, u16), html: &'static str) -> anyhow::Result<Arc<AtomicUsize>> {
+        let bind = || Ok(TcpListener::bind(SocketAddr::from(address))?);
+        let listener = if address.0.is_loopback() { bind()? } else { inside(&self.world, bind)? };
+        let came = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&came);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                counted.fetch_add(1, Ordering::SeqCst);
+                // One that breaks off is the browser's business.
+                thread::spawn(move || drop(serve(stream, html)));
+            }
+        });
+        Ok(came)
+    }
+
+    /// Serves TLS with a certificate of its own; says of each connection whether it took up an earlier one's secrets.
+    pub(super) fn tls(&self, address: Ipv4Addr, name: &str) -> anyhow::Result<Tls> {
+        let [key, certificate] = ["key.pem", "certificate.pem"].map(|file| self.directory.path().join(file));
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-nodes", "-days", "2", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+            .args(["-subj", &format!("/CN={name}"), "-addext", &format!("subjectAltName=DNS:{name}")])
+            .args(["-keyout".as_ref(), key.as_os_str(), "-out".as_ref(), certificate.as_os_str()])
+            .output()?;
+        ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let mut command = Command::new("python3");
+        command.args(["-u", "-c", TLS]).args([certificate.as_os_str(), key.as_os_str(), address.to_string().as_ref()]);
+        let (server, lines) = inside(&self.world, || Holder::start(&mut command))?;
+        let said = Arc::<Mutex<Vec<String>>>::default();
+        let heard = Arc::clone(&said);
+        thread::spawn(move || {
+            lines.lines().map_while(Result::ok).for_each(|line| heard.lock().unwrap().push(line));
+        });
+        Ok(Tls { _server: server, said })
+    }
+}
+
+/// A TLS server.
+pub(super) struct Tls {
+    _server: Holder,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Tls {
+    /// The handshakes of requests so far: `full` or `resumed`.
+    pub(super) fn handshakes(&self) -> Vec<String> {
+        self.said.lock().unwrap().clone()
+    }
+}
+
+const TLS: &str = r#"
+import socket, ssl, sys, threading
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.maximum_version = ssl.TLSVersion.TLSv1_2
+context.load_cert_chain(sys.argv[1], sys.argv[2])
+listener = socket.create_server((sys.argv[3], 443))
+print("up")
+def serve(plain):
+    try:
+        with context.wrap_socket(plain, server_side=True) as stream:
+            if stream.recv(65536):
+                print("resumed" if stream.session_reused else "full")
+                head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\nContent-Length: 6\r\n\r\n"
+                stream.sendall(head.encode() + b"secure")
+    except OSError:
+        pass
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"#;
+
+fn serve(stream: TcpStream, html: &str) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.by_ref().take(65_536).read_line(&mut head)? == 0 {
+            return Ok(());
+        }
+    }
+    let length = html.len();
+    let headers = "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\nConnection: close";
+    write!(reader.get_mut(), "HTTP/1.1 200 OK\r\n{headers}\r\nContent-Length: {length}\r\n\r\n{html}")
+}
+
+impl Names {
+    fn serve(&self, socket: &UdpSocket) {
+        let mut packet = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut packet) {
+            if let Some(answer) = self.answer(&packet[..length]) {
+                drop(socket.send_to(&answer, from));
+            }
+        }
+    }
+
+    /// An answer of one question, which stands behind the 12 bytes of the head.
+    fn answer(&self, query: &[u8]) -> Option<Vec<u8>> {
+        const A: [u8; 2] = [0, 1];
+        let (mut labels, mut at) = (Vec::new(), 12);
+        while let Some(length) = query.get(at).map(|length| usize::from(*length)).filter(|length| *length > 0) {
+            labels.push(String::from_utf8_lossy(query.get(at + 1..at + 1 + length)?).to_lowercase());
+            at += 1 + length;
+        }
+        let (name, kind) = (labels.join("."), query.get(at + 1..at + 3)?);
+        let mut answers = self.answers.lock().unwrap();
+        let known = answers.get_mut(&name);
+        let code = if known.is_some() { 0x80 } else { 0x83 };
+        let address = match known {
+            Some(known) if kind == A => {
+                self.asked.lock().unwrap().push(name);
+                if known.len() > 1 { known.pop_front() } else { known.front().copied() }
+            }
+            _ => None,
+        };
+        let mut answer = query.get(..2)?.to_vec();
+        answer.extend([0x81, code, 0, 1, 0, u8::from(address.is_some()), 0, 0, 0, 0]);
+        answer.extend(query.get(12..at + 5)?);
+        if let Some(address) = address {
+            // The name above, an address, of the internet, to be kept for no time at all.
+            answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
+            answer.extend(address.octets());
+        }
+        Some(answer)
+    }
+}

@@ -1,0 +1,210 @@
+//! What a browser remembers of names, certificates, links and forms, where it needs more than a page to be left or seen.
+//!
+//! - *HSTS*: the rule is made on Chromium's own page for it, as a rule out of a header needs a certificate that is trusted.
+//!   What it does is looked at: a port that speaks no TLS cannot be opened any more.
+//! - *TLS tickets*: the site's server says whether a handshake took up the secrets of an earlier one.
+//! - *Visited links*: scripts are told that no link was visited, so the colour is taken from a picture.
+//! - *Forms*: what was typed and sent stands in the profile's `Web Data`, from which it would be suggested.
+//! - *Names*: a browser asks for none itself, the way out does it. A name that moves is followed at once.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::internet::{Internet, PUBLIC, PUBLIC_TOO, Tls, within};
+use super::isolation::{Visit, files_with, first_process};
+use super::support::{Options, Server, Session, until};
+
+const SOON: Duration = Duration::from_secs(30);
+const TYPED: &str = "canary-typed@forms.test";
+
+const PAGE: &str = "<!doctype html><meta charset=utf-8><title>here</title>\
+    <style>body{margin:0} a{display:block;width:200px;height:100px;background-color:rgb(255,0,0)}\
+    a:visited{background-color:rgb(0,0,255)} input,button{display:block;width:300px;height:40px}</style>\
+    <a id=link href=/canary-visited></a>\
+    <form action=/sent><input id=field name=email autocomplete=email><button id=send>Send</button></form>";
+
+fn page(internet: &Internet) -> anyhow::Result<()> {
+    internet.page((PUBLIC, 80), PAGE)?;
+    internet.page((PUBLIC, 8080), PAGE)?;
+    internet.page((PUBLIC_TOO, 80), "<title>moved</title>")?;
+    for name in ["links.test", "forms.test", "strict.test", "tls.test"] {
+        internet.name(name, &[PUBLIC]);
+    }
+    Ok(())
+}
+
+/// What is remembered, by kind.
+fn look(
+    server: &Server,
+    session: &Session,
+    visit: &mut Visit,
+    tls: &Tls,
+) -> anyhow::Result<BTreeMap<&'static str, bool>> {
+    let typed = files_with(&first_process(server, session)?, TYPED);
+    Ok(BTreeMap::from([
+        ("HSTS", is_strict(visit)?),
+        ("TLS ticket", is_resumed(visit, tls)?),
+        ("visited link", looks_visited(visit)?),
+        ("form", typed.iter().any(|file| file.ends_with("/Web Data"))),
+    ]))
+}
+
+fn is_strict(visit: &mut Visit) -> anyhow::Result<bool> {
+    let params = json!({ "url": "http://strict.test:8080/" });
+    let answer = visit.client.call_in(Some(&visit.page), "Page.navigate", &params)?;
+    match answer["errorText"].as_str() {
+        None => Ok(false),
+        Some(error) => {
+            // A site that speaks no TLS is not even found to speak nonsense: it hears nothing that it understands, and ends.
+            ensure!(error.contains("SSL") || error.contains("CONNECTION_CLOSED"), "{error}");
+            Ok(true)
+        }
+    }
+}
+
+fn is_resumed(visit: &mut Visit, tls: &Tls) -> anyhow::Result<bool> {
+    let before = tls.handshakes().len();
+    visit.client.call_in(Some(&visit.page), "Security.setIgnoreCertificateErrors", &json!({ "ignore": true }))?;
+    visit.client.open(&visit.page, "https://tls.test/")?;
+    let handshake = until("a handshake", SOON, || tls.handshakes().get(before).cloned())?;
+    Ok(handshake == "resumed")
+}
+
+/// Whether the link has the colour of a visited one, as a person sees it. A renderer learns what was visited from a site a moment
+/// after the site's first page is there, and shows it from the second on.
+fn looks_visited(visit: &mut Visit) -> anyhow::Result<bool> {
+    visit.client.open(&visit.page, "http://links.test/")?;
+    visit.client.evaluate(&visit.page, "void (location = '/look')")?;
+    until_at(visit, "/look")?;
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        let colour = colour(visit)?;
+        ensure!(colour == json!([255, 0, 0, 255]) || colour == json!([0, 0, 255, 255]), "{colour}");
+        if colour == json!([0, 0, 255, 255]) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn colour(visit: &mut Visit) -> anyhow::Result<Value> {
+    let clip = json!({ "x": 10, "y": 10, "width": 20, "height": 20, "scale": 1 });
+    let picture = visit.client.call_in(Some(&visit.page), "Page.captureScreenshot", &json!({ "clip": clip }))?;
+    let png = picture["data"].as_str().context("no picture")?;
+    let read = "(async () => {
+      const image = await createImageBitmap(await (await fetch('data:image/png;base64,PNG')).blob());
+      const canvas = new OffscreenCanvas(image.width, image.height).getContext('2d');
+      canvas.drawImage(image, 0, 0);
+      return [...canvas.getImageData(5, 5, 1, 1).data];
+    })()";
+    visit.client.evaluate(&visit.page, &read.replace("PNG", png))
+}
+
+/// Presses the middle of an element, as a person does.
+fn press(visit: &mut Visit, id: &str) -> anyhow::Result<()> {
+    let place = format!("(it => [it.x + it.width / 2, it.y + it.height / 2])({id}.getBoundingClientRect())");
+    let place = visit.client.evaluate(&visit.page, &place)?;
+    for kind in ["mousePressed", "mouseReleased"] {
+        let event = json!({ "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1 });
+        visit.client.call_in(Some(&visit.page), "Input.dispatchMouseEvent", &event)?;
+    }
+    Ok(())
+}
+
+fn until_at(visit: &mut Visit, path: &str) -> anyhow::Result<()> {
+    let there = format!("location.pathname == '{path}' && document.readyState == 'complete'");
+    let Visit { client, page, .. } = visit;
+    until(path, SOON, || (client.evaluate(page, &there).ok()? == true).then_some(()))
+}
+
+fn plant(visit: &mut Visit) -> anyhow::Result<()> {
+    visit.client.open(&visit.page, "chrome://net-internals/#hsts")?;
+    visit.client.evaluate(&visit.page, "chrome.send('hstsAdd', ['strict.test', false])")?;
+
+    visit.client.open(&visit.page, "http://links.test/")?;
+    press(visit, "link")?;
+    until_at(visit, "/canary-visited")?;
+
+    for _ in 0..2 {
+        visit.client.open(&visit.page, "http://forms.test/")?;
+        press(visit, "field")?;
+        for letter in TYPED.chars() {
+            let key = |kind: &str| json!({ "type": kind, "text": letter.to_string(), "key": letter.to_string() });
+            for kind in ["keyDown", "keyUp"] {
+                visit.client.call_in(Some(&visit.page), "Input.dispatchKeyEvent", &key(kind))?;
+            }
+        }
+        press(visit, "send")?;
+        until_at(visit, "/sent")?;
+    }
+    Ok(())
+}
+
+fn all(found: &BTreeMap<&'static str, bool>, there: bool) -> bool {
+    found.len() == 4 && found.values().all(|one| *one == there)
+}
+
+#[test]
+fn e1_e2_what_a_browser_remembers_of_links_forms_and_certificates_ends_with_its_session() -> anyhow::Result<()> {
+    within(|internet| {
+        page(internet)?;
+        let tls = internet.tls(PUBLIC, "tls.test")?;
+        let options = Options { resolv_conf: Some(internet.resolv_conf()), ..Options::default() };
+        let server = Server::start(options)?;
+        server.post("/browser_pools", &json!({ "name": "memories", "size": 1, "headless": true }))?.expect(201)?;
+        let first = server.acquire("memories")?;
+        let mut visit = Visit::to(&first)?;
+        let found = look(&server, &first, &mut visit, &tls)?;
+        assert!(all(&found, false), "before anything was left: {found:?}");
+        plant(&mut visit)?;
+        let process = first_process(&server, &first)?;
+        until("the form is remembered", SOON, || {
+            files_with(&process, TYPED).iter().any(|file| file.ends_with("/Web Data")).then_some(())
+        })?;
+        let found = look(&server, &first, &mut visit, &tls)?;
+        assert!(all(&found, true), "what was left is not seen where it was left: {found:?}");
+
+        let other = server.create(&json!({ "headless": true }))?;
+        let found = look(&server, &other, &mut Visit::to(&other)?, &tls)?;
+        assert!(all(&found, false), "another session at the same time: {found:?}");
+        server.release("memories", &first)?;
+        let next = server.acquire("memories")?;
+        let found = look(&server, &next, &mut Visit::to(&next)?, &tls)?;
+        assert!(all(&found, false), "the next caller of the pool: {found:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn e1_e2_no_name_that_one_caller_looked_up_is_remembered_for_the_next_or_another() -> anyhow::Result<()> {
+    within(|internet| {
+        page(internet)?;
+        internet.name("moving.test", &[PUBLIC]);
+        let options = Options { resolv_conf: Some(internet.resolv_conf()), ..Options::default() };
+        let server = Server::start(options)?;
+        server.post("/browser_pools", &json!({ "name": "names", "size": 1, "headless": true }))?.expect(201)?;
+        let first = server.acquire("names")?;
+        let mut visit = Visit::to(&first)?;
+        let title = |visit: &mut Visit| -> anyhow::Result<Value> {
+            visit.client.open(&visit.page, "http://moving.test/")?;
+            visit.client.evaluate(&visit.page, "document.title")
+        };
+        assert_eq!(title(&mut visit)?, "here");
+        let asked = internet.asked("moving.test");
+        assert!(asked > 0, "it was looked up");
+
+        internet.name("moving.test", &[PUBLIC_TOO]);
+        let other = server.headless()?;
+        assert_eq!(title(&mut Visit::to(&other)?)?, "moved", "another session at the same time");
+        let asked_again = internet.asked("moving.test");
+        assert!(asked_again > asked, "it was looked up anew");
+        server.release("names", &first)?;
+        let next = server.acquire("names")?;
+        assert_eq!(title(&mut Visit::to(&next)?)?, "moved", "the next caller of the pool");
+        assert!(internet.asked("moving.test") > asked_again, "it was looked up anew");
+        Ok(())
+    })
+}

@@ -1,0 +1,59 @@
+//! Names that change what they answer.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+
+use super::internet::{PUBLIC, within};
+use super::support::{Cdp, Options, Server};
+
+#[test]
+fn c3_a_name_that_answers_this_machine_the_second_time_is_never_followed_there() -> anyhow::Result<()> {
+    within(|internet| {
+        internet.page((PUBLIC, 8080), "<title>public</title>")?;
+        let loopback =
+            [8080, 443].map(|port| internet.page((Ipv4Addr::LOCALHOST, port), "<title>secret</title>").unwrap());
+        for port in [8080, 443] {
+            drop(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?);
+        }
+        let options = Options { resolv_conf: Some(internet.resolv_conf()), ..Options::default() };
+        let server = Server::start(options)?;
+        let session = server.headless()?;
+        let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+        let page = client.page()?;
+        // Not port 80: Chromium would try 443 first, which takes the first answer. What asks the second time. The word is what it says if it got something.
+        let ways = [
+            ("fetch", "fetch('/again', { cache: 'no-store' }).then(it => it.text(), () => 'refused')"),
+            (
+                "frame",
+                "new Promise(done => { const frame = document.createElement('iframe'); frame.src = '/frame'; \
+                       frame.onload = () => done(frame.contentDocument?.title ?? 'refused'); document.body.append(frame); })",
+            ),
+            (
+                "socket",
+                "new Promise(done => { const it = new WebSocket(`ws://${location.host}/`); \
+                        it.onopen = () => done('open'); it.onclose = () => done('refused'); })",
+            ),
+            ("tls", "fetch(`https://${location.hostname}/`, { mode: 'no-cors' }).then(() => 'open', () => 'refused')"),
+        ];
+        for (way, script) in ways {
+            let name = format!("{way}.rebind.test");
+            internet.name(&name, &[PUBLIC, Ipv4Addr::LOCALHOST]);
+            client.open(&page, &format!("http://{name}:8080/"))?;
+            assert_eq!(client.evaluate(&page, "document.title")?, "public", "{way}: the first answer is followed");
+            let before = internet.asked(&name);
+            let said = client.evaluate(&page, script)?;
+            assert!(internet.asked(&name) > before, "{way}: the name was not asked again, so nothing was shown");
+            assert!(!said.to_string().contains("secret") && said != "open", "{way}: {said}");
+            let answer =
+                client.call_in(Some(&page), "Page.navigate", &json!({ "url": format!("http://{name}:8080/") }))?;
+            let title = client.evaluate(&page, "document.title")?;
+            assert!(title != "secret" && title != "public", "{way}, opened again: {answer} {title}");
+        }
+        for came in loopback {
+            assert_eq!(came.load(Ordering::SeqCst), 1, "nobody but the test itself came");
+        }
+        Ok(())
+    })
+}
