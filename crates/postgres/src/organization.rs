@@ -103,6 +103,12 @@ pub(crate) async fn hold(
     Ok(row.map(Organization::try_from).transpose()?)
 }
 
+/// The organization, which there is.
+pub(crate) async fn read(connection: &mut AsyncPgConnection, id: OrganizationId) -> Result<Organization, CallError> {
+    let row = organizations::table.find(uuid(id.ulid())).select(OrganizationRow::as_select());
+    Ok(row.get_result(connection).await?.try_into()?)
+}
+
 #[async_trait]
 impl OrganizationRepository for PgOrganizations {
     async fn find(&self, id: OrganizationId) -> Result<Option<Organization>, StoreError> {

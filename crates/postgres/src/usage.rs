@@ -1,6 +1,7 @@
 //! What is in use, counted while the organization is held.
 
 use casement_domain::organization::Usage;
+use casement_domain::project::ResourceCount;
 use casement_domain::{OrganizationId, ProjectId};
 use diesel::dsl::{not, sum};
 use diesel::prelude::*;
@@ -33,4 +34,21 @@ pub(crate) async fn of_organization(
     let pools = pools.filter(browser_pools::project_id.eq_any(of_it));
     let pooled: Option<i64> = pools.select(sum(browser_pools::size)).get_result(connection).await?;
     Ok(Usage { on_demand: count(on_demand), pooled: count(pooled.unwrap_or(0)) })
+}
+
+/// What of a project is active, by kind; nothing of what there is none of.
+pub(crate) async fn resources_of(
+    connection: &mut AsyncPgConnection,
+    id: ProjectId,
+) -> Result<Vec<ResourceCount>, CallError> {
+    let id = uuid(id.ulid());
+    let living = sessions::table.filter(not(sessions::state.eq("ended"))).filter(sessions::project_id.eq(id));
+    let pools =
+        browser_pools::table.filter(browser_pools::deleted_at.is_null()).filter(browser_pools::project_id.eq(id));
+    let counted = [
+        ("sessions", living.count().get_result::<i64>(connection).await?),
+        ("browser pools", pools.count().get_result(connection).await?),
+    ];
+    let found = counted.into_iter().map(|(kind, found)| ResourceCount { kind, count: count(found) });
+    Ok(found.filter(|found| found.count > 0).collect())
 }

@@ -2,8 +2,15 @@
 
 mod model;
 mod ports;
+mod service;
+mod transitions;
 
 pub use model::{Project, ProjectStatus};
 #[cfg(feature = "mocks")]
 pub use ports::MockProjectRepository;
-pub use ports::ProjectRepository;
+pub use ports::{ProjectDeleted, ProjectFilter, ProjectReplaced, ProjectRepository, ProjectStored, ResourceCount};
+pub use service::{
+    CreateProjectError, DeleteProjectError, LimitsInput, ProjectLimits, ProjectNotFound, Projects, UpdateProject,
+    UpdateProjectError,
+};
+pub use transitions::{ProjectEvent, ProjectRefused};

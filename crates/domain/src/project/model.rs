@@ -15,6 +15,17 @@ pub enum ProjectStatus {
     Archived,
 }
 
+impl ProjectStatus {
+    /// As it is stored and said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Archived => "archived",
+        }
+    }
+}
+
 /// A container of resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Project {

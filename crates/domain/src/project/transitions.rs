@@ -1,0 +1,53 @@
+//! The moves of a project.
+
+use time::OffsetDateTime;
+
+use super::{Project, ProjectStatus};
+
+/// What can happen to a project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProjectEvent {
+    /// It takes new resources again.
+    Activate,
+    /// It takes nothing new.
+    Archive,
+    /// It goes; whether something of it is still active, the store sees to.
+    Delete,
+}
+
+impl ProjectEvent {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Activate, Self::Archive, Self::Delete];
+
+    /// For people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Activate => "activated",
+            Self::Archive => "archived",
+            Self::Delete => "deleted",
+        }
+    }
+}
+
+/// The default project stays, and stays active: requests that name no project need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the default project cannot be {}", .0.as_str())]
+pub struct ProjectRefused(pub ProjectEvent);
+
+impl Project {
+    /// The project after `event`, at `now`; `None` when it is deleted. The same status again changes nothing.
+    ///
+    /// # Errors
+    /// [`ProjectRefused`], and nothing is changed.
+    pub fn on(&self, event: ProjectEvent, now: OffsetDateTime) -> Result<Option<Self>, ProjectRefused> {
+        let status = match event {
+            ProjectEvent::Activate => ProjectStatus::Active,
+            ProjectEvent::Archive | ProjectEvent::Delete if self.is_default => return Err(ProjectRefused(event)),
+            ProjectEvent::Archive => ProjectStatus::Archived,
+            ProjectEvent::Delete => return Ok(None),
+        };
+        let updated_at = if status == self.status { self.updated_at } else { now };
+        Ok(Some(Self { status, updated_at, ..self.clone() }))
+    }
+}
