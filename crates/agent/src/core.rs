@@ -10,9 +10,12 @@ use crate::browser::Browser;
 use crate::chromedriver::Chromedriver;
 use crate::display::Display;
 use crate::extension::Extensions;
+use crate::fs::Watches;
+use crate::process::Processes;
 use crate::protocol::{AgentConfig, PROTOCOL_VERSION, Stage, State, Status, Viewport};
 use crate::replay::Replays;
 use crate::restart::Restarts;
+use crate::view::Views;
 
 /// The running browser and, where there is one, its display.
 #[derive(Debug)]
@@ -33,7 +36,10 @@ pub(crate) struct Core {
     pub(crate) stop: Notify,
     /// Pictures taken at once: each needs several times the memory of the display.
     pub(crate) pictures: Semaphore,
+    pub(crate) processes: Processes,
     pub(crate) replays: Replays,
+    pub(crate) views: Views,
+    pub(crate) watches: Arc<Watches>,
     status: watch::Sender<Status>,
     idle_end: watch::Sender<u64>,
     /// Why the browser is gone, for people. Set before the state that says so.
@@ -66,7 +72,10 @@ impl Core {
             live: Mutex::default(),
             stop: Notify::new(),
             pictures: Semaphore::new(2),
+            processes: Processes::default(),
             replays: Replays::default(),
+            views: Views::default(),
+            watches: Arc::default(),
             status: watch::Sender::new(status),
             detail: Mutex::new(String::new()),
             began,

@@ -152,6 +152,8 @@ async fn begin(core: &Core, wish: &Restart) -> Result<Up, StartError> {
 /// Ends the browser in good order and starts it anew with what it kept in its profile.
 async fn restart(core: &Core, up: &mut Up, wish: &Restart) -> Result<(), StartError> {
     let began = Instant::now();
+    // What is being recorded goes on in a new part.
+    let _paused = core.replays.pause().await;
     let before = match core.ready() {
         Some(live) => live.browser.opened().await,
         None => Opened::default(),

@@ -14,15 +14,18 @@ mod display;
 mod extension;
 mod flags;
 mod forward;
+mod fs;
 mod keeper;
 mod memory;
 mod picture;
+mod process;
 pub mod protocol;
 mod replay;
 mod reply;
 mod restart;
 mod run;
 mod serve;
+mod view;
 mod x11;
 
 pub use run::{AgentError, run};

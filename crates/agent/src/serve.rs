@@ -26,7 +26,7 @@ use crate::protocol::{
     READY_WAIT_SECONDS, Region, ScreenshotRequest, State, Status, VERSION_HEADER, Viewport,
 };
 use crate::reply::{self, Answer, Body, Refusal, empty, json, read};
-use crate::{replay, restart};
+use crate::{extension, fs, process, replay, restart, view};
 
 /// Connections open at once.
 const MAX_CONNECTIONS: usize = 64;
@@ -100,7 +100,11 @@ async fn in_area(core: &Arc<Core>, head: Parts, body: Incoming) -> Answer {
     let path = head.uri.path().to_owned();
     let (area, _operation) = path.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')).unwrap_or_default();
     match area {
+        "process" => process::serve(core, &head, body).await,
+        "fs" => fs::serve(core, &head, body).await,
+        "extension" => extension::serve(core, &head, body).await,
         "replay" => replay::serve(core, &head, body).await,
+        "view" => view::serve(core, &head, body).await,
         _ => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {area}"))),
     }
 }

@@ -12,9 +12,15 @@ mod endings;
 mod headful;
 #[path = "all/headless.rs"]
 mod headless;
+#[path = "all/process.rs"]
+mod process;
 #[path = "all/replay.rs"]
 mod replay;
+#[path = "all/restart.rs"]
+mod restart;
 #[path = "all/sandbox.rs"]
 mod sandbox;
+#[path = "all/view.rs"]
+mod view;
 #[path = "all/web.rs"]
 mod web;

@@ -19,6 +19,7 @@ pub mod computer;
 pub mod field;
 pub mod ids;
 pub mod inside;
+pub mod live_view;
 pub mod name;
 pub mod node;
 pub mod organization;

@@ -5,7 +5,10 @@
 //! [`PROTOCOL_VERSION`] and the one before it, unknown fields are ignored, and a field added later carries a default.
 
 pub mod extension;
+pub mod fs;
+pub mod process;
 pub mod replay;
+pub mod view;
 
 use std::path::PathBuf;
 

@@ -132,11 +132,6 @@ impl Replays {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a recording runs.
-    pub(crate) fn are_running(&self) -> bool {
-        self.kept().iter().any(|recording| recording.progress.borrow().state == ReplayState::Running)
-    }
-
     /// Lets the running recording, if there is one, let go of the display or the browser: it goes on in a new part when the guard
     /// is dropped. Whoever changes the display's size or starts the browser anew holds this meanwhile.
     pub(crate) async fn pause(&self) -> Paused<'_> {
