@@ -29,8 +29,13 @@ const ARROWS: &[Arrow] = &[
         instead: "a sandbox holds processes and knows nothing of browsers: pass what it needs in its specification",
     },
     Arrow {
+        from: "casement-archive",
+        to: &[],
+        instead: "an archive holds files and knows nothing of what they are for beside browser extensions: pass a limit",
+    },
+    Arrow {
         from: "casement-agent",
-        to: &["casement-sandbox", "casement-domain"],
+        to: &["casement-archive", "casement-sandbox", "casement-domain"],
         instead: "the agent runs inside a sandbox: let the server tell it over the protocol",
     },
     Arrow {

@@ -31,6 +31,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::protocol::extension::{RESTART, Restart};
 use crate::protocol::{
     ARGUMENTS_HEADER, Channel, DEFAULT_HANDOUT_MS, DIAL_OK, ErrorBody, Event, HEARTBEAT_SECONDS, Handout,
     MAX_IMAGE_BYTES, MAX_JSON_BYTES, PROTOCOL_VERSION, READY_WAIT_SECONDS, Region, ScreenshotRequest, Status,
@@ -41,6 +42,8 @@ use crate::protocol::{
 const QUICK: Duration = Duration::from_secs(5);
 /// Deadline of what the browser has to work for.
 const WORK: Duration = Duration::from_secs(60);
+/// Deadline of starting Chromium anew, with its display.
+const RESTARTING: Duration = Duration::from_secs(90);
 /// What a caller waits longer than the agent promises to take.
 const GRACE: Duration = Duration::from_secs(2);
 /// Deadline of a dialled connection; the first WebDriver one includes the start of chromedriver.
@@ -155,6 +158,14 @@ impl AgentClient {
     /// [`ClientError::Refused`] with `out_of_range` when the display cannot grow to it.
     pub async fn viewport(&self, viewport: Viewport) -> Result<(), ClientError> {
         self.ask::<Nothing>(Method::POST, "/v1/viewport", &viewport, WORK).await.map(drop)
+    }
+
+    /// Starts Chromium anew, or for the first time where it was held back, and waits until its page answers. See [`RESTART`].
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn restart(&self, wish: &Restart) -> Result<Status, ClientError> {
+        self.ask(Method::POST, RESTART, wish, RESTARTING).await
     }
 
     /// Asks the browser to close and the agent to end. Answers before that is done: the event stream tells.

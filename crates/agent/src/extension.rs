@@ -1,9 +1,23 @@
 //! The extensions of a session: those that were added and wait for the next start of Chromium, and those it was started with.
 
 use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use casement_archive::{ArchiveError, extension};
+use http::request::Parts;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use rustix::fs::{Mode, OFlags};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::core::Core;
+use crate::protocol::ErrorCode;
+use crate::protocol::extension::{ADD, ExtensionName, MAX_EXTENSION_BYTES, MAX_EXTENSIONS, is_extension_name};
+use crate::reply::{Answer, Refusal, arguments, empty};
 
 /// Where unpacked extensions lie until Chromium is started with them, beside those it has.
 const WAITING: &str = ".waiting";
@@ -19,6 +33,11 @@ impl Extensions {
     /// Whether an extension of that name was added and not yet started with.
     pub(crate) fn waits(&self, name: &str) -> bool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+    }
+
+    /// Notes one that waits.
+    fn wait(&self, name: String) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
     }
 
     /// Those that Chromium has after `added` came.
@@ -42,11 +61,8 @@ impl Extensions {
         let all = self.after(added);
         for name in added {
             let (from, to) = (directory.join(WAITING).join(name), directory.join(name));
-            match std::fs::remove_dir_all(&to) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            std::fs::rename(from, to)?;
+            clear(&to)?;
+            fs::rename(from, to)?;
             self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         }
         *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = all;
@@ -68,4 +84,90 @@ impl Extensions {
     pub(crate) fn paths(&self, directory: &Path) -> Vec<PathBuf> {
         self.loaded().iter().map(|name| directory.join(name)).collect()
     }
+}
+
+/// `/v1/extension/…`.
+pub(crate) async fn serve(core: &Core, head: &Parts, body: Incoming) -> Answer {
+    match head.uri.path() {
+        ADD => add(core, arguments(head)?, body).await,
+        other => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
+    }
+}
+
+async fn add(core: &Core, ExtensionName { name }: ExtensionName, body: Incoming) -> Answer {
+    if !is_extension_name(&name) || name == WAITING {
+        return Err(Refusal::new(ErrorCode::BadRequest, "an extension cannot have that name"));
+    }
+    if core.extensions.waiting.lock().unwrap_or_else(PoisonError::into_inner).len() >= MAX_EXTENSIONS {
+        return Err(Refusal::new(ErrorCode::LimitReached, "too many extensions wait to be loaded"));
+    }
+    let waiting = core.config.extensions.join(WAITING);
+    let archive = receive(&waiting, body).await?;
+    let unpacked = {
+        let name = name.clone();
+        tokio::task::spawn_blocking(move || unpack(archive, &waiting, &name)).await
+    };
+    unpacked.map_err(|e| Refusal::new(ErrorCode::Internal, e))?.map_err(unpack_refusal)?;
+    core.extensions.wait(name);
+    Ok(empty())
+}
+
+/// The archive in a file that nobody else knows and that goes with its last descriptor.
+async fn receive(directory: &Path, mut body: Incoming) -> Result<File, Refusal> {
+    let nameless = || {
+        fs::create_dir_all(directory)?;
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        Ok(File::from(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?))
+    };
+    let mut file = tokio::fs::File::from_std(nameless().map_err(disk)?);
+    let mut came = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Refusal::new(ErrorCode::BrokenBody, error))?;
+        let Ok(data) = frame.into_data() else { continue };
+        came += data.len() as u64;
+        if came > MAX_EXTENSION_BYTES {
+            let message = format!("an extension has at most {MAX_EXTENSION_BYTES} bytes");
+            return Err(Refusal::new(ErrorCode::TooLarge, message));
+        }
+        file.write_all(&data).await.map_err(disk)?;
+    }
+    file.flush().await.map_err(disk)?;
+    Ok(file.into_std().await)
+}
+
+fn unpack(archive: File, waiting: &Path, name: &str) -> Result<(), ArchiveError> {
+    // Whole or not at all under its name: a directory of a name that no extension has is unpacked into.
+    static FRESH: AtomicU64 = AtomicU64::new(0);
+    let fresh = waiting.join(format!(":{}", FRESH.fetch_add(1, Ordering::Relaxed)));
+    let place = waiting.join(name);
+    fs::create_dir(&fresh)?;
+    let installed = extension::install(archive, &fresh);
+    if installed.is_err() {
+        clear(&fresh)?;
+        return installed;
+    }
+    clear(&place)?;
+    Ok(fs::rename(fresh, place)?)
+}
+
+fn clear(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn unpack_refusal(error: ArchiveError) -> Refusal {
+    match error {
+        ArchiveError::Io(error) => disk(error),
+        bad => Refusal::new(ErrorCode::NotAllowed, bad).of_field("file"),
+    }
+}
+
+fn disk(error: io::Error) -> Refusal {
+    let code = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorCode::DiskFull,
+        _ => ErrorCode::Internal,
+    };
+    Refusal::new(code, format_args!("an extension cannot be kept: {error}"))
 }

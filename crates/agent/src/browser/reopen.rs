@@ -8,7 +8,7 @@ use super::{BROWSER, Browser, FIRST_ANSWER, MAX_PAGES, Page};
 use crate::cdp::CdpError;
 
 /// The page a restarted browser opens beside those it restores: one that certainly answers, whatever the others do.
-pub(crate) const MARKED: &str = "about:blank#started-anew";
+pub(crate) const MARKED: &str = "data:,started%20anew";
 /// How long the others have to be there again.
 const RESTORED: Duration = Duration::from_secs(5);
 /// Between two looks.

@@ -15,6 +15,8 @@ pub const ADD: &str = "/v1/extension/add";
 /// events say so.
 pub const RESTART: &str = "/v1/restart";
 
+/// The longest archive of an extension, in bytes.
+pub const MAX_EXTENSION_BYTES: u64 = 50 << 20;
 /// Most extensions that one session has.
 pub const MAX_EXTENSIONS: usize = 40;
 

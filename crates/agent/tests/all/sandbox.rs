@@ -90,13 +90,18 @@ impl Sandbox {
 
     /// The browser's own process.
     pub(crate) fn browser(&self) -> u32 {
+        self.browsers().into_iter().min().expect("a browser runs")
+    }
+
+    /// The browser's own processes: two, while one takes over from the other.
+    pub(crate) fn browsers(&self) -> Vec<u32> {
         let candidates = self.processes("--user-data-dir");
         let main = candidates.into_iter().filter(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
             line.starts_with("/usr/lib/chromium/chromium ") && !line.contains("--type=")
         });
-        main.min().expect("a browser runs")
+        main.collect()
     }
 
     /// The agent's own process.

@@ -1,0 +1,236 @@
+//! Chromium started anew in a session that goes on, and extensions.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use casement_agent::client::{AgentClient, ClientError};
+use casement_agent::protocol::extension::{ADD, ExtensionName, Restart};
+use casement_agent::protocol::{ErrorCode, Event, ExitReason, State, Viewport};
+use serde_json::{Value, json};
+
+use crate::cdp::Cdp;
+use crate::headless::{decode, refusal};
+use crate::sandbox::{NONCE, Sandbox, config, signal};
+
+/// An extension that shows on every page that it is there, with its service worker's word.
+fn extension(mark: &str) -> Vec<u8> {
+    let manifest = json!({
+        "manifest_version": 3, "name": mark, "version": "1.0", "background": { "service_worker": "worker.js" },
+        "content_scripts": [{ "matches": ["http://*/*"], "js": ["content.js"] }],
+    });
+    let content =
+        format!("chrome.runtime.sendMessage('{mark}', answer => document.documentElement.dataset.{mark} = answer);");
+    let worker = "chrome.runtime.onMessage.addListener((word, _, answer) => answer('worker of ' + word));";
+    zip(&[("manifest.json", &manifest.to_string()), ("content.js", &content), ("worker.js", worker)])
+}
+
+/// A ZIP as Python makes it.
+fn zip(files: &[(&str, &str)]) -> Vec<u8> {
+    let script = "import sys, json, zipfile, io\n\
+        out = io.BytesIO()\n\
+        with zipfile.ZipFile(out, 'w', zipfile.ZIP_DEFLATED) as z:\n\
+        \x20 [z.writestr(name, text) for name, text in json.load(sys.stdin)]\n\
+        sys.stdout.buffer.write(out.getvalue())";
+    let mut python =
+        Command::new("python3").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    python.stdin.take().unwrap().write_all(json!(files).to_string().as_bytes()).unwrap();
+    let done = python.wait_with_output().unwrap();
+    assert!(done.status.success());
+    done.stdout
+}
+
+async fn add(client: &AgentClient, name: &str, archive: Vec<u8>) -> Result<(), ClientError> {
+    let content = futures_util::stream::iter(
+        archive.chunks(1000).map(|part| Ok(Bytes::copy_from_slice(part))).collect::<Vec<_>>(),
+    );
+    let name = ExtensionName { name: name.to_owned() };
+    client.upload::<Value>(ADD, &name, content, Duration::from_secs(10)).await.map(drop)
+}
+
+fn named(names: &[&str]) -> Restart {
+    Restart { extensions: names.iter().map(|name| (*name).to_owned()).collect(), viewport: None }
+}
+
+/// Opens `address` in a new page and waits until it shows `mark`.
+async fn shows(cdp: &mut Cdp, mark: &str) {
+    let page = cdp.page("http://page.test/", false).await;
+    let shown = format!("document.documentElement?.dataset.{mark}");
+    cdp.until(&page, &shown, &json!(format!("worker of {mark}"))).await;
+}
+
+#[tokio::test]
+async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() {
+    for (headless, stealth) in [(true, false), (true, true), (false, false)] {
+        let mut config = config(headless);
+        config.stealth = stealth;
+        let sandbox = Sandbox::start(&config);
+        let first = sandbox.ready("before the restart").await;
+        let client = sandbox.client().await;
+        let mut events = client.events().await.unwrap();
+        let mut cdp = Cdp::dial(&sandbox, &first).await;
+        let page = cdp.page("http://page.test/", false).await;
+        let kept = "document.cookie = 'ends=with the browser'; document.cookie = 'stays=1; max-age=999';\
+                    localStorage.kept = 'here'; document.readyState";
+        cdp.until(&page, kept, &json!("complete")).await;
+
+        add(&client, "red", extension("red")).await.unwrap();
+        let began = Instant::now();
+        let second = client.restart(&named(&["red"])).await.unwrap();
+        println!("headless {headless}, stealth {stealth}: started anew in {:?}", began.elapsed());
+        assert_eq!((&second.state, second.nonce.as_str()), (&State::Ready, NONCE));
+        assert_ne!(second.browser_ws_path, first.browser_ws_path);
+        let mut cdp = Cdp::dial(&sandbox, &second).await;
+        shows(&mut cdp, "red").await;
+        let restored = restored(&mut cdp, "http://page.test/").await;
+        let cookies = "document.cookie.split('; ').sort().join() + localStorage.kept + innerWidth";
+        let width = config.viewport.width;
+        cdp.until(&restored, cookies, &json!(format!("ends=with the browser,stays=1here{width}"))).await;
+
+        add(&client, "blue", extension("blue")).await.unwrap();
+        let third = client.restart(&named(&["blue"])).await.unwrap();
+        let mut cdp = Cdp::dial(&sandbox, &third).await;
+        shows(&mut cdp, "blue").await;
+        shows(&mut cdp, "red").await;
+        assert_eq!(decode(&client.screenshot(None).await.unwrap()).size, (900, 700));
+        client.handout(None, None, None).await.unwrap();
+
+        // Nothing of it looked like an end from outside.
+        assert!(matches!(events.next().await.unwrap(), Some(Event::Hello { .. })));
+        assert_eq!(events.next().await.unwrap(), Some(Event::Ready));
+        client.shutdown().await.unwrap();
+        let last = loop {
+            match events.next().await.unwrap() {
+                Some(Event::Exited { reason, .. }) => break reason,
+                Some(Event::Heartbeat) => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(last, ExitReason::Shutdown);
+    }
+}
+
+/// The session attached to the page of that address that is open already.
+async fn restored(cdp: &mut Cdp, address: &str) -> String {
+    let answer = cdp.call(None, "Target.getTargets", json!({})).await;
+    let infos = answer["targetInfos"].as_array().unwrap().clone();
+    let found = infos.iter().find(|info| info["type"] == "page" && info["url"] == address);
+    let target = found.unwrap_or_else(|| panic!("{infos:?}"))["targetId"].as_str().unwrap().to_owned();
+    cdp.attach(&target).await
+}
+
+#[tokio::test]
+async fn extensions_that_cannot_be_loaded_are_refused_and_the_session_goes_on() {
+    let sandbox = Sandbox::start(&config(false));
+    let first = sandbox.ready("refusals").await;
+    let client = sandbox.client().await;
+    assert_eq!(refusal(client.restart(&named(&["never-added"])).await), ErrorCode::Missing);
+    for (name, archive, code) in [
+        ("text", b"no archive".to_vec(), ErrorCode::NotAllowed),
+        ("empty", zip(&[]), ErrorCode::NotAllowed),
+        ("out", zip(&[("manifest.json", "{}"), ("../out", "")]), ErrorCode::NotAllowed),
+        ("a/b", extension("a"), ErrorCode::BadRequest),
+        ("large", vec![0; (50 << 20) + 1], ErrorCode::TooLarge),
+    ] {
+        assert_eq!(refusal(add(&client, name, archive).await), code, "{name}");
+    }
+    let too_large = Restart { viewport: Some(Viewport { width: 0, height: 5, refresh_rate: 1 }), ..Restart::default() };
+    assert_eq!(refusal(client.restart(&too_large).await), ErrorCode::OutOfRange);
+    assert_eq!(client.status().await.unwrap().browser_ws_path, first.browser_ws_path, "nothing was touched");
+
+    // What only Chromium can judge, it judges while it starts; the others are loaded all the same.
+    let manifest =
+        r#"{"manifest_version":3,"name":"bad","version":"one","content_scripts":[{"matches":["nonsense"]}]}"#;
+    add(&client, "bad", zip(&[("manifest.json", manifest)])).await.unwrap();
+    add(&client, "good", extension("good")).await.unwrap();
+    let refused = client.restart(&named(&["bad", "good"])).await;
+    assert!(matches!(&refused, Err(ClientError::Refused(body)) if body.message.contains("bad")), "{refused:?}");
+    assert_eq!(refusal(refused), ErrorCode::NotAllowed);
+    let status = client.status().await.unwrap();
+    assert_eq!(status.state, State::Ready);
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    shows(&mut cdp, "good").await;
+}
+
+#[tokio::test]
+async fn a_start_that_is_held_back_waits_for_its_extensions() {
+    let mut config = config(true);
+    config.held = true;
+    let sandbox = Sandbox::start(&config);
+    let client = sandbox.client().await;
+    add(&client, "red", extension("red")).await.unwrap();
+    assert_eq!(client.status().await.unwrap().state, State::Starting);
+    assert!(sandbox.processes("--user-data-dir").is_empty());
+    let status = client.restart(&named(&["red"])).await.unwrap();
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    shows(&mut cdp, "red").await;
+    assert_eq!(cdp.pages().await.len(), 2);
+
+    let mut sandbox = Sandbox::start(&config);
+    let client = sandbox.client().await;
+    let manifest = r#"{"manifest_version":3,"name":"bad","version":"one"}"#;
+    add(&client, "bad", zip(&[("manifest.json", manifest)])).await.unwrap();
+    assert_eq!(refusal(client.restart(&named(&["bad"])).await), ErrorCode::NotAllowed);
+    assert!(matches!(client.status().await.unwrap().state, State::Failed { .. }));
+    drop(client.ready().await);
+    assert_eq!(sandbox.ended().await, Some(1));
+}
+
+#[tokio::test]
+async fn a_viewport_larger_than_the_display_can_become_restarts_it() {
+    let sandbox = Sandbox::start(&config(false));
+    let status = sandbox.ready("a small display").await;
+    let client = sandbox.client().await;
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let page = cdp.page("http://page.test/", false).await;
+    cdp.until(&page, "document.readyState + document.title", &json!("completecoloured")).await;
+    let larger = Viewport { width: 4200, height: 2700, refresh_rate: 10 };
+    assert_eq!(refusal(client.viewport(larger).await), ErrorCode::OutOfRange);
+    let status = client.restart(&Restart { viewport: Some(larger), ..Restart::default() }).await.unwrap();
+    assert_eq!(status.viewport, larger);
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let page = restored(&mut cdp, "http://page.test/").await;
+    cdp.until(&page, "[outerWidth, outerHeight, screen.width].join()", &json!("4200,2700,4200")).await;
+    assert_eq!(decode(&client.screenshot(None).await.unwrap()).size, (4200, 2700));
+    assert_eq!(sandbox.processes("Xvfb").len(), 1);
+    // From now on it has the room.
+    let smaller = Viewport { width: 640, height: 480, refresh_rate: 60 };
+    client.viewport(smaller).await.unwrap();
+    client.viewport(larger).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_browser_that_does_not_come_up_again_ends_the_session_with_the_reason() {
+    let mut sandbox = Sandbox::start(&config(true));
+    sandbox.ready("before a failed restart").await;
+    let client = sandbox.client().await;
+    let mut events = client.events().await.unwrap();
+    let asked = tokio::spawn({
+        let client = sandbox.client().await;
+        async move { client.restart(&Restart::default()).await }
+    });
+    // The new browser is killed as soon as it is there.
+    let old = sandbox.browser();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let all = sandbox.browsers();
+        if let Some(new) = all.into_iter().find(|pid| *pid != old) {
+            signal(new, "KILL");
+            break;
+        }
+        assert!(Instant::now() < deadline, "no new browser");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let answer = asked.await.unwrap();
+    let ended = loop {
+        match events.next().await.unwrap() {
+            Some(Event::Exited { reason, detail }) => break (reason, detail),
+            Some(_) => {}
+            None => panic!("no last word"),
+        }
+    };
+    assert_eq!(ended.0, ExitReason::Crashed, "{}", ended.1);
+    println!("{answer:?}; {}", ended.1);
+    assert_eq!(sandbox.ended().await, Some(1));
+}

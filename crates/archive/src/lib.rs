@@ -1,0 +1,80 @@
+//! ZIP archives from strangers: looked through and unpacked within bounds, by one routine.
+//!
+//! Nothing an archive says is believed: its sizes are counted while it is read, its names are checked before anything is made, and
+//! what would need trust (links, devices, encryption, unusual compression) is refused. Reading blocks; the memory it takes is bounded
+//! by [`Limits::entries`] and the length of a name.
+
+pub mod extension;
+mod names;
+mod walk;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+pub use walk::{Entry, Kind, walk};
+
+/// How much an archive may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most entries, directories included.
+    pub entries: u64,
+    /// Most bytes that come out of it in all.
+    pub bytes: u64,
+    /// Most directories one within the other.
+    pub depth: usize,
+}
+
+/// An archive was not read to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// It is no ZIP, or damaged.
+    #[error("not a readable ZIP archive: {0}")]
+    Unreadable(String),
+    /// It holds what nobody should unpack.
+    #[error("{0}")]
+    Refused(String),
+    /// What was to be done with its content failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl ArchiveError {
+    pub(crate) fn refused(entry: &str, why: &str) -> Self {
+        // A name is somebody's input: as much of it as helps, and nothing that moves a terminal's cursor.
+        let shown: String = entry.chars().take(100).flat_map(char::escape_default).collect();
+        Self::Refused(format!("the archive's entry {shown} {why}"))
+    }
+}
+
+/// Unpacks `archive` into `directory`, which is there and empty and nobody else's. Of what lies in the folder `top`, where one is
+/// given, and of nothing else; the folder itself is not made. Files that can be executed stay so; times are those of now.
+///
+/// # Errors
+/// See [`ArchiveError`]; what was unpacked by then is left.
+pub fn unpack(archive: File, limits: Limits, top: Option<&str>, directory: &Path) -> Result<(), ArchiveError> {
+    walk(archive, limits, |entry, content| {
+        let inside = match top {
+            None => Some(entry.path),
+            Some(top) => entry.path.strip_prefix(top).and_then(|rest| rest.strip_prefix('/')),
+        };
+        let Some(path) = inside.map(|inside| directory.join(inside)) else { return Ok(()) };
+        match entry.kind {
+            Kind::Directory => fs::create_dir_all(path)?,
+            Kind::File => {
+                if let Some(parent) = path.parent() {
+                    fs::create_dir_all(parent)?;
+                }
+                let mut file = create(&path, entry.executable)?;
+                io::copy(content, &mut file)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn create(path: &Path, executable: bool) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mode = if executable { 0o755 } else { 0o644 };
+    File::options().write(true).create_new(true).mode(mode).open(path)
+}

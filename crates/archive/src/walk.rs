@@ -1,0 +1,147 @@
+//! Going through an archive, entry by entry.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use flate2::read::DeflateDecoder;
+use rawzip::{CompressionMethod, ErrorKind, MAX_CENTRAL_DIRECTORY_RECORD_SIZE, ZipArchive};
+
+use crate::names::Names;
+use crate::{ArchiveError, Limits};
+
+/// What an entry is; there is nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A directory.
+    Directory,
+}
+
+/// One entry.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// Its path: relative, of plain parts, unlike all others of the archive, and never below a file.
+    pub path: &'a str,
+    /// What it is.
+    pub kind: Kind,
+    /// Whether it says of itself that it can be executed.
+    pub executable: bool,
+    /// The permission bits it says it had, or what stands for them.
+    pub permissions: u32,
+}
+
+/// The kinds in a Unix mode.
+const KIND: u32 = 0o170_000;
+const DIRECTORY: u32 = 0o040_000;
+const REGULAR: u32 = 0o100_000;
+
+/// Shows every entry of `archive` with its content to `visit`, in the archive's order. What is not read of a content is read after
+/// it, so that an archive that was walked through is whole: every size, checksum and name of it.
+///
+/// # Errors
+/// See [`ArchiveError`]; those of `visit` are [`ArchiveError::Io`].
+pub fn walk(
+    archive: File,
+    limits: Limits,
+    mut visit: impl FnMut(&Entry<'_>, &mut dyn Read) -> io::Result<()>,
+) -> Result<(), ArchiveError> {
+    let mut buffer = vec![0; MAX_CENTRAL_DIRECTORY_RECORD_SIZE];
+    let archive = ZipArchive::from_file(archive, &mut buffer).map_err(unreadable)?;
+    let expected = archive.entries_hint();
+    if expected > limits.entries {
+        return Err(too_many(&limits));
+    }
+    let (mut names, mut count, mut room) = (Names::default(), 0, limits.bytes);
+    let mut entries = archive.entries(&mut buffer);
+    while let Some(header) = entries.next_entry().map_err(unreadable)? {
+        count += 1;
+        if count > limits.entries {
+            return Err(too_many(&limits));
+        }
+        let raw = header.file_path();
+        let kind = if header.is_dir() { Kind::Directory } else { Kind::File };
+        let path = names.admit(raw.as_bytes(), kind, &limits)?;
+        let (flags, mode, method) = (header.flags(), header.mode().value(), header.compression_method());
+        if flags.is_encrypted() || flags.has_strong_encryption() || flags.is_masked() {
+            return Err(ArchiveError::refused(path, "is encrypted"));
+        }
+        let wanted = if kind == Kind::Directory { DIRECTORY } else { REGULAR };
+        if mode & KIND != 0 && mode & KIND != wanted {
+            return Err(ArchiveError::refused(path, "is neither a file nor a directory"));
+        }
+        if header.uncompressed_size_hint() > room {
+            return Err(too_large(&limits));
+        }
+        let permissions = header.mode().permissions();
+        let entry = Entry { path, kind, executable: permissions & 0o100 != 0, permissions };
+        let found = archive.get_entry(header.wayfinder()).map_err(unreadable)?;
+        let compressed = found.reader();
+        let plain: Box<dyn Read> = match method {
+            CompressionMethod::STORE => Box::new(compressed),
+            CompressionMethod::DEFLATE => Box::new(DeflateDecoder::new(compressed)),
+            _ => return Err(ArchiveError::refused(path, "is compressed in an unusual way")),
+        };
+        let mut content = Counted { inner: found.verifying_reader(plain), room: &mut room, fault: None };
+        let visited = visit(&entry, &mut content).and_then(|()| io::copy(&mut content, &mut io::sink()).map(drop));
+        match (content.fault, visited) {
+            (Some(Fault::TooLarge), _) => return Err(too_large(&limits)),
+            (Some(Fault::Unreadable(why)), _) => return Err(ArchiveError::Unreadable(why)),
+            (None, visited) => visited?,
+        }
+    }
+    if count != expected {
+        return Err(ArchiveError::Unreadable(format!("{count} entries instead of {expected}")));
+    }
+    Ok(())
+}
+
+/// What comes out of an entry, counted. Its own faults are kept apart from those of whoever reads it.
+struct Counted<'a, R> {
+    inner: R,
+    room: &'a mut u64,
+    fault: Option<Fault>,
+}
+
+enum Fault {
+    TooLarge,
+    Unreadable(String),
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = match self.inner.read(buffer) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
+            Err(error) => {
+                self.fault = Some(Fault::Unreadable(error.to_string()));
+                return Err(error);
+            }
+        };
+        match self.room.checked_sub(read as u64) {
+            Some(left) => {
+                *self.room = left;
+                Ok(read)
+            }
+            None => {
+                self.fault = Some(Fault::TooLarge);
+                Err(io::Error::other("more than the archive may hold"))
+            }
+        }
+    }
+}
+
+fn unreadable(error: rawzip::Error) -> ArchiveError {
+    match error.into_kind() {
+        ErrorKind::IO(error) if error.kind() != io::ErrorKind::UnexpectedEof => ArchiveError::Io(error),
+        kind => ArchiveError::Unreadable(kind.to_string()),
+    }
+}
+
+fn too_many(limits: &Limits) -> ArchiveError {
+    ArchiveError::Refused(format!("the archive has more than {} entries", limits.entries))
+}
+
+fn too_large(limits: &Limits) -> ArchiveError {
+    ArchiveError::Refused(format!("the archive holds more than {} bytes unpacked", limits.bytes))
+}
