@@ -64,7 +64,7 @@ pub(crate) fn not_up(code: FailureCode, message: String) -> EngineError {
         FailureCode::Display => failed(EngineFault::DisplayError, message),
         FailureCode::BrowserSpawn => failed(EngineFault::BrowserCrashed, message),
         FailureCode::DebuggingPort | FailureCode::PageUnresponsive => failed(EngineFault::BrowserHung, message),
-        FailureCode::Config | FailureCode::Other => failed(EngineFault::AgentError, message),
+        FailureCode::Config | FailureCode::Extension | FailureCode::Other => failed(EngineFault::AgentError, message),
     }
 }
 
