@@ -12,7 +12,7 @@ use casement_domain::audit::{AuditLogs, AuditRepository};
 use casement_domain::browser::{BrowserEngine, BrowserRepository};
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolDeps, PoolFiller, PoolRepository, Pools, WaitingLine};
-use casement_domain::project::ProjectRepository;
+use casement_domain::project::{ProjectRepository, Projects};
 use casement_domain::replay::Replays;
 use casement_domain::session::{Activity, EndSessionError, SessionDeps, SessionEvent, SessionRepository, Sessions};
 use casement_domain::{Clock, NodeId};
@@ -208,6 +208,7 @@ impl Running {
         let services = Services {
             api_keys: repositories.keys.clone(),
             access: Access::new(repositories.projects.clone()),
+            projects: Projects::new(repositories.projects.clone(), system.clone(), system.clone()),
             sessions: sessions.clone(),
             leases: leases.clone(),
             pools,

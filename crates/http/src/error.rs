@@ -69,6 +69,7 @@ codes! {
     AlreadyExists => "already_exists", 409, "Something is there already.";
     InvalidState => "invalid_state", 409, "The resource's state does not allow it.";
     ResourceInUse => "resource_in_use", 409, "Other resources hang on it.";
+    Gone => "gone", 410, "The route was removed; the message names its successor.";
     PayloadTooLarge => "payload_too_large", 413, "The body is over its limit.";
     UnsupportedMediaType => "unsupported_media_type", 415, "The body is not JSON.";
     LimitExceeded => "limit_exceeded", 429, "A limit of the session, the project or the organization is reached.";

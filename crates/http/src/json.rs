@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use casement_domain::field::FieldCode;
 use serde::{
-    Deserializer,
+    Deserialize, Deserializer,
     de::{
         DeserializeOwned, DeserializeSeed, EnumAccess, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess,
         Unexpected, Visitor,
@@ -39,6 +39,13 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
             Wrong { field: None, code, message } => ApiError::field(&path, code, message),
         }
     })
+}
+
+/// Tells null from absent.
+pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 fn parse(body: &[u8]) -> Result<Value, ApiError> {

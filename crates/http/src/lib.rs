@@ -24,6 +24,7 @@ mod operational;
 mod picture;
 mod plain_errors;
 mod pool;
+mod project;
 mod query;
 mod refusals;
 pub mod relay;

@@ -8,7 +8,7 @@ use utoipa::{
     },
 };
 
-use crate::{audit, computer, operational, pool, replay, session};
+use crate::{audit, computer, operational, pool, project, replay, session};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -32,6 +32,17 @@ use crate::{audit, computer, operational, pool, replay, session};
         pool::acquire_browser,
         pool::flush_pool,
         pool::release_browser,
+        project::create_project,
+        project::list_projects,
+        project::get_project,
+        project::update_project,
+        project::delete_project,
+        project::get_project_limits,
+        project::update_project_limits,
+        project::get_organization_limits,
+        project::update_organization_limits,
+        project::get_project_deprecated,
+        project::delete_project_deprecated,
         audit::list_audit_records,
         audit::export_audit_chunk,
         operational::healthz,
@@ -63,7 +74,10 @@ impl Modify for OptionalBodies {
         for item in document.paths.paths.values_mut() {
             let operations = [&mut item.post, &mut item.patch, &mut item.delete];
             for operation in operations.into_iter().flatten() {
-                let required = matches!(operation.operation_id.as_deref(), Some("create_pool" | "release_browser"));
+                let required = matches!(
+                    operation.operation_id.as_deref(),
+                    Some("create_pool" | "release_browser" | "create_project")
+                );
                 if let (false, Some(RefOr::T(body))) = (required, &mut operation.request_body) {
                     body.required = None;
                 }

@@ -10,6 +10,7 @@ use casement_domain::{
     inside::InsideError,
     organization::LimitExceeded,
     pool::{AcquireError, CreatePoolError, DeletePoolError, ReleaseError, UpdatePoolError},
+    project::{CreateProjectError, DeleteProjectError, ProjectNotFound, ProjectRefused, UpdateProjectError},
     session::{CreateSessionError, EndSessionError, NotSupported, UpdateSessionError, UseSessionError},
 };
 
@@ -103,6 +104,51 @@ impl From<AccessError> for ApiError {
             AccessError::OtherProject => Self::new(Code::Forbidden, error.to_string()),
             AccessError::ProjectNotFound(_) => Self::new(Code::NotFound, error.to_string()),
             AccessError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<ProjectNotFound> for ApiError {
+    fn from(error: ProjectNotFound) -> Self {
+        match error {
+            ProjectNotFound::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            ProjectNotFound::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<ProjectRefused> for ApiError {
+    fn from(error: ProjectRefused) -> Self {
+        Self::new(Code::InvalidState, error.to_string())
+    }
+}
+
+impl From<CreateProjectError> for ApiError {
+    fn from(error: CreateProjectError) -> Self {
+        match error {
+            CreateProjectError::Invalid(invalid) => invalid.into(),
+            CreateProjectError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
+            CreateProjectError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<UpdateProjectError> for ApiError {
+    fn from(error: UpdateProjectError) -> Self {
+        match error {
+            UpdateProjectError::Find(missing) => missing.into(),
+            UpdateProjectError::Input(input) => input.into(),
+            UpdateProjectError::Refused(refused) => refused.into(),
+        }
+    }
+}
+
+impl From<DeleteProjectError> for ApiError {
+    fn from(error: DeleteProjectError) -> Self {
+        match error {
+            DeleteProjectError::Find(missing) => missing.into(),
+            DeleteProjectError::Refused(refused) => refused.into(),
+            DeleteProjectError::InUse { .. } => Self::new(Code::ResourceInUse, error.to_string()),
         }
     }
 }

@@ -12,7 +12,7 @@ use actix_web::{
 use crate::{
     audit, computer,
     error::{ApiError, Code},
-    operational, pool, replay, session, vm,
+    operational, pool, project, replay, session, vm,
 };
 
 /// A path with its methods; other methods are answered here.
@@ -116,6 +116,7 @@ pub(crate) fn all(config: &mut ServiceConfig) {
     path("/browser_pools/{id_or_name}/acquire").on(Method::POST, pool::acquire_browser).done(config);
     path("/browser_pools/{id_or_name}/flush").on(Method::POST, pool::flush_pool).done(config);
     path("/browser_pools/{id_or_name}/release").on(Method::POST, pool::release_browser).done(config);
+    organization(config);
     path("/audit-logs").on(Method::GET, audit::list_audit_records).done(config);
     path("/audit-logs/export/chunk").on(Method::GET, audit::export_audit_chunk).done(config);
     direct(config);
@@ -123,6 +124,32 @@ pub(crate) fn all(config: &mut ServiceConfig) {
     path("/readyz").on(Method::GET, operational::readyz).done(config);
     path("/metrics").on(Method::GET, operational::metrics).done(config);
     path("/openapi.json").on(Method::GET, operational::description).done(config);
+}
+
+/// What an organization's administrator sees.
+fn organization(config: &mut ServiceConfig) {
+    path("/org/limits")
+        .on(Method::GET, project::get_organization_limits)
+        .on(Method::PATCH, project::update_organization_limits)
+        .done(config);
+    path("/org/projects")
+        .on(Method::GET, project::list_projects)
+        .on(Method::POST, project::create_project)
+        .done(config);
+    path("/org/projects/{id}")
+        .on(Method::GET, project::get_project)
+        .on(Method::PATCH, project::update_project)
+        .on(Method::DELETE, project::delete_project)
+        .done(config);
+    path("/org/projects/{id}/limits")
+        .on(Method::GET, project::get_project_limits)
+        .on(Method::PATCH, project::update_project_limits)
+        .done(config);
+    #[expect(deprecated, reason = "they last until their day")]
+    path("/projects/{id}")
+        .on(Method::GET, project::get_project_deprecated)
+        .on(Method::DELETE, project::delete_project_deprecated)
+        .done(config);
 }
 
 /// Into a session, with its token.

@@ -9,6 +9,7 @@ use casement_domain::{
     api_key::ApiKeys,
     audit::{AuditLogs, AuditTrail},
     pool::{Leases, Pools},
+    project::Projects,
     replay::Replays,
     session::Sessions,
 };
@@ -51,6 +52,8 @@ pub struct Services {
     pub api_keys: ApiKeys,
     /// In which project.
     pub access: Access,
+    /// Projects, and the limits.
+    pub projects: Projects,
     /// Sessions.
     pub sessions: Sessions,
     /// Pools.

@@ -35,6 +35,11 @@ impl FixedClock {
     pub fn advance(&self, by: Duration) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) += by;
     }
+
+    /// Puts the clock to a moment.
+    pub fn set(&self, at: OffsetDateTime) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
 }
 
 impl Clock for FixedClock {

@@ -7,11 +7,11 @@ use casement_domain::{
     session::{self, CreateSession, Refusal, UpdateSession},
     telemetry::{Category, Wish},
 };
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::error::ApiError;
+use crate::{error::ApiError, json::nullable};
 
 /// How many extensions a browser may load.
 const MOST_EXTENSIONS: usize = 20;
@@ -252,11 +252,6 @@ pub(crate) struct UpdateBrowser {
     profile: Option<Profile>,
     /// Another size.
     viewport: Option<ViewportInput>,
-}
-
-/// Tells null from absent.
-fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
 }
 
 impl UpdateBrowser {

@@ -11,6 +11,7 @@ mod hostile;
 mod logs;
 mod operational;
 mod pools;
+mod projects;
 mod protocol;
 mod replay;
 mod sessions;

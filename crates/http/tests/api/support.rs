@@ -17,7 +17,7 @@ use casement_domain::{
     name::LabelName,
     page::{Listed, Page},
     pool::{Leases, MockPoolRepository, MockTurns, MockWaitingLine, PoolDeps, Pools},
-    project::{MockProjectRepository, Project},
+    project::{MockProjectRepository, Project, Projects},
     replay::{MockReplayMachine, Replays},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
     testing::{CountingIds, FixedClock, NOON, node_id, organization_id, project, project_id},
@@ -149,7 +149,7 @@ impl Key {
             expires_at: None,
             deleted_at: matches!(self, Self::Revoked).then_some(NOON),
         };
-        KeyWithHash { key, project_deleted: false }
+        KeyWithHash { key, project_deleted: false, home: None }
     }
 }
 
@@ -267,6 +267,7 @@ impl TestApi {
             ids: ids.clone(),
             max_pools: 100,
         };
+        let project_rows = Arc::new(ports.projects.unwrap_or_else(projects));
         let tokens = SessionTokens::new(&TOKEN_KEY);
         let services = Services {
             api_keys: ApiKeys::new(
@@ -275,7 +276,8 @@ impl TestApi {
                 ids.clone(),
                 Arc::new(CountingIds::default()),
             ),
-            access: Access::new(Arc::new(ports.projects.unwrap_or_else(projects))),
+            access: Access::new(project_rows.clone()),
+            projects: Projects::new(project_rows, clock.clone(), Arc::new(CountingIds::default())),
             sessions: sessions.clone(),
             pools: Pools::new(deps.clone(), sessions.clone()),
             leases: Leases::new(deps, sessions.clone()),

@@ -7,6 +7,7 @@ mod line;
 mod migrations;
 mod notify;
 mod pools;
+mod projects;
 mod resources;
 mod sessions;
 mod support;

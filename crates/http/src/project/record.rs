@@ -1,0 +1,33 @@
+//! A project as it is sent.
+
+use casement_domain::project::Project;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::answer::Moment;
+
+/// A container of resources.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ProjectBody {
+    id: String,
+    /// Unique in the organization.
+    name: String,
+    /// `active`, or `archived`: it takes nothing new.
+    status: &'static str,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Moment,
+    #[schema(value_type = String, format = DateTime)]
+    updated_at: Moment,
+}
+
+impl From<Project> for ProjectBody {
+    fn from(project: Project) -> Self {
+        Self {
+            id: project.id.to_string(),
+            name: project.name.as_str().to_owned(),
+            status: project.status.as_str(),
+            created_at: Moment(project.created_at),
+            updated_at: Moment(project.updated_at),
+        }
+    }
+}
