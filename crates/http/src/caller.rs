@@ -7,7 +7,7 @@ use actix_web::{
     web::{Data, Payload},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use casement_domain::{OrganizationId, SessionId, access::Scope, api_key::Caller, session::Session};
+use casement_domain::{OrganizationId, SessionId, access::Scope, api_key::Caller, project::Project, session::Session};
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
@@ -115,19 +115,90 @@ impl FromRequest for OrganizationWide {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let member = Member::from_request(request, payload);
+        Box::pin(async move { member.await?.try_into() })
+    }
+}
+
+/// A caller with any good key: of the organization, or of one project.
+pub(crate) struct Member {
+    call: Call,
+    caller: Caller,
+}
+
+impl FromRequest for Member {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
         let call = Call::take(request, payload);
         Box::pin(async move {
             let call = call?;
             let caller = authenticate(&call.api.services, &call.request).await?;
-            if caller.project.is_some() {
-                return Err(ApiError::new(Code::Forbidden, "this needs a key of the whole organization"));
-            }
             Ok(Self { call, caller })
         })
     }
 }
 
+impl Member {
+    pub(crate) fn services(&self) -> &Services {
+        &self.call.api.services
+    }
+
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// A segment of the path, decoded.
+    ///
+    /// # Errors
+    /// `bad_request`.
+    pub(crate) fn path(&self, name: &str) -> Result<String, ApiError> {
+        segment(&self.call.request, name)
+    }
+
+    /// # Errors
+    /// `forbidden` for a key of another project.
+    pub(crate) fn reads(&self, project: &Project) -> Result<(), ApiError> {
+        match self.caller.project {
+            Some(own) if own != project.id => Err(ApiError::new(Code::Forbidden, "the key does not open this project")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl TryFrom<Member> for OrganizationWide {
+    type Error = ApiError;
+
+    fn try_from(Member { call, caller }: Member) -> Result<Self, ApiError> {
+        match caller.project {
+            Some(_) => Err(ApiError::new(Code::Forbidden, "this needs a key of the whole organization")),
+            None => Ok(Self { call, caller }),
+        }
+    }
+}
+
 impl OrganizationWide {
+    /// A segment of the path, decoded.
+    ///
+    /// # Errors
+    /// `bad_request`.
+    pub(crate) fn path(&self, name: &str) -> Result<String, ApiError> {
+        segment(&self.call.request, name)
+    }
+
+    /// The JSON body.
+    ///
+    /// # Errors
+    /// See [`body::read`] and [`json::read`].
+    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
+        json::read(&body::json(&self.call.request, &mut self.call.payload).await?)
+    }
+
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     pub(crate) fn services(&self) -> &Services {
         &self.call.api.services
     }
