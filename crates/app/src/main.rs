@@ -30,7 +30,8 @@ fn main() -> ExitCode {
     let command = Arguments::parse().command;
     // The agent makes a smaller runtime of its own: there is one in every sandbox.
     if let Command::Agent { config } = &command {
-        log("info");
+        // What it says can be read by the session's callers, too.
+        log_to("info", casement_agent::AgentLog::default, false);
         return casement_agent::run(config);
     }
     log(if matches!(command, Command::Serve(_)) { "info,actix_server=warn" } else { "warn" });
@@ -68,11 +69,13 @@ async fn run(command: Command) -> anyhow::Result<()> {
 
 /// Logs go to standard error, so that standard output holds only what a command answers. `CASEMENT_LOG` says how much.
 fn log(default: &str) {
+    log_to(default, std::io::stderr, std::io::stderr().is_terminal());
+}
+
+fn log_to<W>(default: &str, writer: W, colours: bool)
+where
+    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter = EnvFilter::try_from_env("CASEMENT_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let stderr = std::io::stderr();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(stderr.is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(writer).init();
 }

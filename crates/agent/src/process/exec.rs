@@ -1,0 +1,145 @@
+//! A program that its caller waits for.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream;
+use rustix::process::Pid;
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::Semaphore;
+
+use super::launch::{Input, drain, launch};
+use super::{exit_code, tree};
+use crate::protocol::ErrorCode;
+use crate::protocol::process::{Exec, Executed, MAX_EXEC_OUTPUT};
+use crate::reply::{self, Answer, Refusal};
+
+/// How long what a program has left behind may hold up its answer, by not closing its output.
+const GRACE: Duration = Duration::from_millis(100);
+/// The answer is sent in parts of this size.
+const PART: usize = 64 << 10;
+
+/// One output of the program, up to its bound.
+#[derive(Debug, Default)]
+struct Kept {
+    data: Vec<u8>,
+    dropped: u64,
+}
+
+impl Kept {
+    fn take(&mut self, data: &[u8]) {
+        let (kept, dropped) = data.split_at(data.len().min(MAX_EXEC_OUTPUT - self.data.len()));
+        self.data.extend_from_slice(kept);
+        self.dropped += dropped.len() as u64;
+    }
+}
+
+/// Kills the program and all it has started when nobody waits for it any more.
+struct Waited<'a> {
+    pid: Pid,
+    name: &'a str,
+    over: bool,
+}
+
+impl Drop for Waited<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            tree::end(self.pid, self.name);
+        }
+    }
+}
+
+/// Runs the program and answers when it has ended. Dropping this ends it.
+pub(crate) async fn exec(
+    name: &str,
+    asked: &Exec,
+    environment: &[(OsString, OsString)],
+    leftovers: &Arc<Semaphore>,
+) -> Answer {
+    let began = Instant::now();
+    let within = Duration::from_millis(asked.timeout_ms);
+    let mut launched = launch(name, &asked.program, Input::Nothing, environment)?;
+    let mut waited = Waited { pid: launched.pid, name, over: false };
+    let (mut out, mut err) = (Kept::default(), Kept::default());
+    let ends: Vec<Receiver> = launched.outputs.into_iter().map(|(_, end)| end).collect();
+    let [stdout, stderr] = ends.as_slice() else {
+        return Err(Refusal::new(ErrorCode::Internal, "a program without its two outputs"));
+    };
+    let ran = async {
+        let reading =
+            async { tokio::join!(drain(stdout, |data| out.take(data)), drain(stderr, |data| err.take(data))) };
+        tokio::pin!(reading);
+        let mut read = false;
+        let status = loop {
+            tokio::select! {
+                status = launched.child.wait() => break status,
+                _ = &mut reading, if !read => read = true,
+            }
+        };
+        waited.over = true;
+        // What it wrote lies in the pipes; what it started may hold them open for as long as it likes.
+        let whole = read || tokio::time::timeout(GRACE, reading).await.is_ok();
+        (status, whole)
+    };
+    let (status, whole) = tokio::time::timeout(within, ran).await.map_err(|_| {
+        Refusal::new(ErrorCode::TimedOut, format_args!("the program did not end within {} ms", asked.timeout_ms))
+    })?;
+    let status: ExitStatus = status.map_err(|error: io::Error| Refusal::new(ErrorCode::Failed, error))?;
+    if !whole {
+        keep_open(ends, leftovers);
+    }
+    let executed = Executed {
+        exit_code: exit_code(status),
+        duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        stdout_bytes: out.data.len() as u64,
+        stderr_bytes: err.data.len() as u64,
+        stdout_dropped: out.dropped,
+        stderr_dropped: err.dropped,
+    };
+    Ok(answer(&executed, out.data, err.data))
+}
+
+/// What goes on after its parent keeps a reader, as far as there is room for it: it would be ended by writing without one.
+fn keep_open(ends: Vec<Receiver>, leftovers: &Arc<Semaphore>) {
+    let Ok(place) = Arc::clone(leftovers).try_acquire_owned() else { return };
+    tokio::spawn(async move {
+        futures_util::future::join_all(ends.iter().map(|end| drain(end, |_| ()))).await;
+        drop(place);
+    });
+}
+
+fn answer(executed: &Executed, out: Vec<u8>, err: Vec<u8>) -> http::Response<reply::Body> {
+    let mut line = serde_json::to_vec(executed).unwrap_or_default();
+    line.push(b'\n');
+    let rest = VecDeque::from([Bytes::from(line), Bytes::from(out), Bytes::from(err)]);
+    reply::stream(
+        "application/octet-stream",
+        stream::unfold(rest, |mut rest| async move {
+            while rest.front().is_some_and(Bytes::is_empty) {
+                rest.pop_front();
+            }
+            let first = rest.front_mut()?;
+            let part = first.split_to(first.len().min(PART));
+            Some((Ok(part), rest))
+        }),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_is_kept_up_to_its_bound_and_the_rest_is_counted() {
+        let mut kept = Kept::default();
+        for _ in 0..11 {
+            kept.take(&[1; 1 << 20]);
+        }
+        assert_eq!((kept.data.len(), kept.dropped), (10 << 20, 1 << 20));
+    }
+}

@@ -1,0 +1,262 @@
+//! A program that runs beside its caller: what it wrote last, what it is told, how it ended.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use rustix::process::Pid;
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::process::Child;
+use tokio::sync::{Semaphore, watch};
+
+use super::launch::{self, Launched, drain, write_some};
+use super::ring::Ring;
+use super::{exit_code, tree};
+use crate::protocol::ErrorCode;
+use crate::protocol::process::{Output, OutputStream, ProcessStatus, Signal, TerminalSize};
+use crate::reply::Refusal;
+
+/// How long a program that has ended may still be heard through what it has left behind.
+const GRACE: Duration = Duration::from_millis(100);
+/// How long a program may take to read what it is sent.
+const STDIN: Duration = Duration::from_secs(10);
+/// The most of one piece of output.
+const PIECE: usize = 48 << 10;
+/// Processor time is told over at least this much time.
+const LEAST_SAMPLE: Duration = Duration::from_millis(200);
+
+/// A program under its name.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) name: String,
+    pub(crate) pid: Pid,
+    began: Instant,
+    output: Mutex<Recent>,
+    /// Told whenever `output` has changed.
+    news: watch::Sender<()>,
+    stdin: tokio::sync::Mutex<Option<Sender>>,
+    terminal: Option<OwnedFd>,
+    sample: Mutex<(Instant, u64)>,
+}
+
+/// What it wrote last, and whether more can come.
+#[derive(Debug, Default)]
+struct Recent {
+    ring: Ring,
+    exited: Option<Exit>,
+    /// Nothing more will be added.
+    closed: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Exit {
+    code: i32,
+    at: Instant,
+}
+
+impl Running {
+    /// Takes over what was started. Its output is read from now on, whether or not anybody follows it.
+    pub(crate) fn new(
+        name: String,
+        launched: Launched,
+        leftovers: &Arc<Semaphore>,
+        within: Option<Duration>,
+    ) -> Arc<Self> {
+        let Launched { child, pid, stdin, outputs, terminal } = launched;
+        let now = Instant::now();
+        let running = Arc::new(Self {
+            name,
+            pid,
+            began: now,
+            output: Mutex::default(),
+            news: watch::Sender::new(()),
+            stdin: tokio::sync::Mutex::new(stdin),
+            terminal,
+            sample: Mutex::new((now, 0)),
+        });
+        tokio::spawn(Arc::clone(&running).attend(child, outputs, Arc::clone(leftovers), within));
+        running
+    }
+
+    /// Reads what it writes and waits for its end.
+    async fn attend(
+        self: Arc<Self>,
+        mut child: Child,
+        outputs: Vec<(OutputStream, Receiver)>,
+        leftovers: Arc<Semaphore>,
+        within: Option<Duration>,
+    ) {
+        let reading = outputs.iter().map(|(stream, end)| drain(end, |data| self.take(*stream, data)));
+        let mut reading = std::pin::pin!(futures_util::future::join_all(reading));
+        let mut late = std::pin::pin!(async {
+            match within {
+                Some(within) => tokio::time::sleep(within).await,
+                None => std::future::pending().await,
+            }
+        });
+        let (mut read, mut killed) = (false, false);
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status,
+                _ = &mut reading, if !read => read = true,
+                () = &mut late, if !killed => {
+                    killed = true;
+                    tree::end(self.pid, &self.name);
+                }
+            }
+        };
+        // From here on its number may be another's.
+        let code = status.map_or(-1, exit_code);
+        self.output().exited = Some(Exit { code, at: Instant::now() });
+        self.news.send_replace(());
+        self.stdin.lock().await.take();
+        let whole = read || tokio::time::timeout(GRACE, &mut reading).await.is_ok();
+        self.output().closed = true;
+        self.news.send_replace(());
+        // What goes on after it keeps a reader, as far as there is room for it.
+        if !whole && let Ok(_place) = leftovers.try_acquire_owned() {
+            reading.await;
+        }
+    }
+
+    fn take(&self, stream: OutputStream, data: &[u8]) {
+        let mut output = self.output();
+        if !output.closed {
+            output.ring.write(stream, data);
+            drop(output);
+            self.news.send_replace(());
+        }
+    }
+
+    fn output(&self) -> MutexGuard<'_, Recent> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When it ended, if it has.
+    pub(crate) fn ended(&self) -> Option<Instant> {
+        self.output().exited.map(|exit| exit.at)
+    }
+
+    /// How it is.
+    pub(crate) fn status(&self) -> ProcessStatus {
+        if let Some(exit) = self.output().exited {
+            return ProcessStatus { exit_code: Some(exit.code), cpu_pct: 0.0, mem_bytes: 0 };
+        }
+        let load = tree::load(self.pid);
+        let mut sample = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, before) = *sample;
+        let (since, before) = if since.elapsed() < LEAST_SAMPLE { (self.began, 0) } else { (since, before) };
+        let seconds = since.elapsed().as_secs_f64().max(0.01);
+        let ticks = load.ticks.saturating_sub(before);
+        if sample.0.elapsed() >= LEAST_SAMPLE {
+            *sample = (Instant::now(), load.ticks);
+        }
+        let cpu = ticks as f64 / rustix::param::clock_ticks_per_second() as f64 / seconds * 100.0;
+        ProcessStatus { exit_code: None, cpu_pct: (cpu * 10.0).round() / 10.0, mem_bytes: load.bytes }
+    }
+
+    /// Sends a signal to it and its group.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Refusal> {
+        let signal = match signal {
+            Signal::Term => rustix::process::Signal::TERM,
+            Signal::Kill => rustix::process::Signal::KILL,
+            Signal::Int => rustix::process::Signal::INT,
+            Signal::Hup => rustix::process::Signal::HUP,
+        };
+        // Held over the signal: it is waited for by the same thread, so its number is still its own.
+        let output = self.output();
+        if output.exited.is_some() || !tree::signal(self.pid, signal) {
+            return Err(self.exited());
+        }
+        Ok(())
+    }
+
+    fn exited(&self) -> Refusal {
+        Refusal::new(ErrorCode::InvalidState, format_args!("process {} has ended", self.name))
+    }
+
+    /// Changes the size of its terminal.
+    pub(crate) fn resize(&self, size: TerminalSize) -> Result<(), Refusal> {
+        let none = || Refusal::new(ErrorCode::InvalidState, format_args!("process {} has no terminal", self.name));
+        let terminal = self.terminal.as_ref().ok_or_else(none)?;
+        if self.ended().is_some() {
+            return Err(self.exited());
+        }
+        launch::resize(terminal, size).map_err(|error| Refusal::new(ErrorCode::Failed, error))
+    }
+
+    /// Writes to its standard input. Answers how much it took: a program that does not read takes what its pipe holds.
+    pub(crate) async fn write(&self, data: &[u8]) -> Result<usize, Refusal> {
+        if self.ended().is_some() {
+            return Err(self.exited());
+        }
+        let mut written = 0;
+        let writing = async {
+            let stdin = self.stdin.lock().await;
+            let end = stdin.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+            while written < data.len() && self.ended().is_none() {
+                let mut news = self.news.subscribe();
+                tokio::select! {
+                    some = write_some(end, &data[written..]) => written += some?,
+                    // It may have ended without reading.
+                    _ = news.changed() => {}
+                }
+            }
+            Ok::<_, io::Error>(())
+        };
+        match tokio::time::timeout(STDIN, writing).await {
+            Ok(Err(error)) if written == 0 => {
+                let message = format!("process {} reads nothing more: {error}", self.name);
+                Err(Refusal::new(ErrorCode::InvalidState, message))
+            }
+            _ => Ok(written),
+        }
+    }
+
+    /// Its output from what is kept on, line by line, until it has ended.
+    pub(crate) fn follow<G: Send + 'static>(self: Arc<Self>, place: G) -> impl Stream<Item = io::Result<Bytes>> + Send {
+        let news = self.news.subscribe();
+        stream::unfold(Some((self, news, 0_u64, place)), |state| async move {
+            let (running, mut news, position, place) = state?;
+            loop {
+                news.borrow_and_update();
+                match running.next(position) {
+                    Next::Data(line, position) => return Some((Ok(line), Some((running, news, position, place)))),
+                    Next::End(line) => return Some((Ok(line), None)),
+                    Next::Wait => news.changed().await.ok()?,
+                }
+            }
+        })
+    }
+
+    fn next(&self, position: u64) -> Next {
+        let output = self.output();
+        if let Some((part, next)) = output.ring.read(position, PIECE) {
+            drop(output);
+            let data_b64 = STANDARD.encode(&part.data);
+            return Next::Data(line(&Output::Data { stream: part.stream, data_b64, dropped: part.dropped }), next);
+        }
+        match output.exited {
+            Some(exit) if output.closed => Next::End(line(&Output::Exit { exit_code: exit.code })),
+            _ => Next::Wait,
+        }
+    }
+}
+
+/// What comes next for somebody who follows.
+enum Next {
+    Data(Bytes, u64),
+    End(Bytes),
+    Wait,
+}
+
+fn line(output: &Output) -> Bytes {
+    let mut line = serde_json::to_vec(output).unwrap_or_default();
+    line.push(b'\n');
+    line.into()
+}

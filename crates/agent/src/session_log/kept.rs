@@ -1,0 +1,148 @@
+//! The last lines of the programs that make up the session.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
+use tokio::sync::Notify;
+
+use super::now_ms;
+use crate::protocol::session_log::LogLine;
+
+/// What is kept of each log, in bytes.
+const MAX_KEPT: usize = 256 << 10;
+/// What a line costs besides its text.
+const LINE_COST: usize = 48;
+/// Longest line; what is longer is taken for several.
+const MAX_LINE: usize = 4 << 10;
+
+/// The browser's, the X server's and the agent's own.
+pub(crate) static CHROMIUM: Kept = Kept::new();
+pub(crate) static DISPLAY: Kept = Kept::new();
+pub(crate) static AGENT: Kept = Kept::new();
+
+/// The last lines of one log. Grows as needed, up to its bound.
+pub(crate) struct Kept {
+    lines: Mutex<Lines>,
+    news: Notify,
+}
+
+struct Lines {
+    kept: VecDeque<LogLine>,
+    weight: usize,
+    /// How many lines were dropped: the first one kept has this number.
+    dropped: u64,
+}
+
+impl Kept {
+    const fn new() -> Self {
+        let lines = Lines { kept: VecDeque::new(), weight: 0, dropped: 0 };
+        Self { lines: Mutex::new(lines), news: Notify::const_new() }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a line; its end is taken off.
+    pub(crate) fn add(&self, line: &[u8]) {
+        let message = String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']).to_owned();
+        let mut lines = self.lines();
+        lines.weight += message.len() + LINE_COST;
+        lines.kept.push_back(LogLine { read_at_ms: now_ms(), message });
+        while lines.weight > MAX_KEPT {
+            let Some(oldest) = lines.kept.pop_front() else { break };
+            lines.weight -= oldest.message.len() + LINE_COST;
+            lines.dropped += 1;
+        }
+        drop(lines);
+        self.news.notify_waiters();
+    }
+
+    /// The lines from number `next` on, up to about `most` bytes, and the number after them.
+    pub(crate) fn read(&self, next: u64, most: usize) -> (Vec<LogLine>, u64) {
+        let lines = self.lines();
+        let skipped = usize::try_from(next.saturating_sub(lines.dropped)).unwrap_or(usize::MAX);
+        let mut weight = 0;
+        let wanted = lines.kept.iter().skip(skipped).take_while(|line| {
+            let fits = weight < most;
+            weight += line.message.len();
+            fits
+        });
+        let read: Vec<LogLine> = wanted.cloned().collect();
+        let next = next.max(lines.dropped) + read.len() as u64;
+        (read, next)
+    }
+
+    /// Returns when a line was added after this was first polled.
+    pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.news.notified()
+    }
+
+    /// Keeps what comes from `source` until its end.
+    pub(crate) async fn fill(&self, source: impl AsyncRead + Unpin) {
+        let mut reader = BufReader::with_capacity(1024, source);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // Bounded: a line without an end is read in pieces.
+            match (&mut reader).take(MAX_LINE as u64).read_until(b'\n', &mut line).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => self.add(&line),
+            }
+        }
+    }
+}
+
+/// What the agent's log is written to: its standard error, as it was, and what is kept of it.
+#[derive(Debug, Default)]
+pub struct AgentLog;
+
+impl io::Write for AgentLog {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            line.chunks(MAX_LINE).for_each(|part| AGENT.add(part));
+        }
+        io::stderr().write_all(text)?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(kept: &Kept, next: u64) -> (Vec<String>, u64) {
+        let (lines, next) = kept.read(next, usize::MAX);
+        (lines.into_iter().map(|line| line.message).collect(), next)
+    }
+
+    #[test]
+    fn a_reader_goes_on_where_it_was() {
+        let kept = Kept::new();
+        kept.add(b"one\r\n");
+        kept.add(b"two \xff");
+        assert_eq!(messages(&kept, 0), (vec!["one".to_owned(), "two \u{fffd}".to_owned()], 2));
+        assert_eq!(messages(&kept, 2), (vec![], 2));
+        kept.add(b"three");
+        assert_eq!(messages(&kept, 2), (vec!["three".to_owned()], 3));
+        assert_eq!(kept.read(0, 1).0.len(), 1);
+    }
+
+    #[test]
+    fn a_log_is_bounded_and_a_late_reader_gets_its_last_lines() {
+        let kept = Kept::new();
+        for n in 0..100_000 {
+            kept.add(format!("line {n}").as_bytes());
+        }
+        let (lines, next) = messages(&kept, 0);
+        assert_eq!((next, lines.last().map(String::as_str)), (100_000, Some("line 99999")));
+        assert!(lines.len() > 3000 && lines.len() * LINE_COST < MAX_KEPT, "{}", lines.len());
+        assert_eq!(messages(&kept, 17).0.len(), lines.len());
+    }
+}

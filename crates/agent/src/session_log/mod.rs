@@ -1,0 +1,140 @@
+//! Logs of the session, line by line: a file of its own, or what its programs complain of.
+
+mod file;
+mod kept;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, LazyLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use http::request::Parts;
+use hyper::body::Incoming;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use self::file::{LogFile, Watch};
+pub use self::kept::AgentLog;
+pub(crate) use self::kept::{AGENT, CHROMIUM, DISPLAY, Kept};
+use crate::protocol::ErrorCode;
+use crate::protocol::session_log::{FollowLog, LogLine, LogSource, STREAM};
+use crate::reply::{self, Answer, Refusal, read};
+
+/// Readers at once.
+const MAX_READERS: usize = 16;
+/// Bytes handed on at once, about.
+const PART: usize = 64 << 10;
+
+static READERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_READERS)));
+
+/// What `/v1/session_log/…` answers.
+pub(crate) async fn serve(head: &Parts, body: Incoming) -> Answer {
+    if head.uri.path() != STREAM {
+        return Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {}", head.uri.path())));
+    }
+    let FollowLog { source, follow } = read(body).await?;
+    let place = Arc::clone(&READERS).try_acquire_owned();
+    let place = place.map_err(|_| Refusal::new(ErrorCode::LimitReached, "too many read logs of this session"))?;
+    let lines = match source {
+        LogSource::Path(path) => of_file(LogFile::open(&path)?, follow, place)?,
+        LogSource::Chromium => of_kept(&CHROMIUM, follow, place),
+        LogSource::Display => of_kept(&DISPLAY, follow, place),
+        LogSource::Agent => of_kept(&AGENT, follow, place),
+    };
+    Ok(reply::stream("application/x-ndjson", lines))
+}
+
+fn of_kept(kept: &'static Kept, follow: bool, place: OwnedSemaphorePermit) -> BoxStream<'static, io::Result<Bytes>> {
+    let lines = stream::unfold((0_u64, place), move |(next, place)| async move {
+        loop {
+            let mut changed = std::pin::pin!(kept.changed());
+            // From now on nothing is missed.
+            changed.as_mut().enable();
+            let (lines, after) = kept.read(next, PART);
+            if !lines.is_empty() {
+                return Some((Ok(encoded(&lines)), (after, place)));
+            }
+            if !follow {
+                return None;
+            }
+            changed.await;
+        }
+    });
+    lines.boxed()
+}
+
+/// A file that is being read.
+struct Reading {
+    log: LogFile,
+    watch: Option<Watch>,
+    lines: VecDeque<String>,
+    ended: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+fn of_file(
+    log: LogFile,
+    follow: bool,
+    place: OwnedSemaphorePermit,
+) -> Result<BoxStream<'static, io::Result<Bytes>>, Refusal> {
+    // Before the first read, so that nothing falls between.
+    let watch = if follow { Some(log.watch().map_err(|error| Refusal::new(ErrorCode::Failed, error))?) } else { None };
+    let reading = Reading { log, watch, lines: VecDeque::new(), ended: false, _place: place };
+    Ok(stream::try_unfold(reading, |mut reading| async move { Ok(reading.next().await?.map(|part| (part, reading))) })
+        .boxed())
+}
+
+impl Reading {
+    async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        while self.lines.is_empty() && !self.ended {
+            match self.log.read()? {
+                Some(lines) => self.lines.extend(lines),
+                None => self.wait().await?,
+            }
+            // A file of any size must not keep everybody else from being served.
+            tokio::task::yield_now().await;
+        }
+        if self.lines.is_empty() {
+            return Ok(None);
+        }
+        let now = now_ms();
+        let lines: Vec<LogLine> = self.lines.drain(..).map(|message| LogLine { read_at_ms: now, message }).collect();
+        Ok(Some(encoded(&lines)))
+    }
+
+    /// At the end of the file: waits until there is more, or ends.
+    async fn wait(&mut self) -> io::Result<()> {
+        let Some(watch) = &mut self.watch else {
+            self.ended = true;
+            self.lines.extend(self.log.take_rest());
+            return Ok(());
+        };
+        loop {
+            let (rest, more) = self.log.look()?;
+            if let Some(rest) = rest {
+                self.lines.push_back(rest);
+            }
+            if more {
+                return watch.renew(&self.log);
+            }
+            watch.changed().await?;
+        }
+    }
+}
+
+fn encoded(lines: &[LogLine]) -> Bytes {
+    let mut text = Vec::new();
+    for line in lines {
+        // Our own types always have a JSON form.
+        text.extend(serde_json::to_vec(line).unwrap_or_default());
+        text.push(b'\n');
+    }
+    text.into()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a sandbox has no clock but the system's, and no test chooses it")]
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,344 @@
+//! Programs that a caller runs in the session.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use casement_agent::client::{AgentClient, ClientError};
+use casement_agent::protocol::process::{
+    EXEC, Exec, Executed, KILL, Kill, OUTPUT, Output, OutputStream, ProcessName, ProcessStatus, Program, RESIZE,
+    Resize, SPAWN, STATUS, STDIN, Signal, Spawn, Spawned, Stdin, TerminalSize, Written,
+};
+use casement_agent::protocol::{AgentConfig, ErrorCode};
+use futures_util::StreamExt as _;
+
+use crate::headless::refusal;
+use crate::sandbox::{SILENT, Sandbox, config};
+
+const QUICK: Duration = Duration::from_secs(20);
+
+/// Programs need no browser.
+fn without_browser() -> AgentConfig {
+    let mut config = config(true);
+    config.chromium = SILENT.into();
+    config
+}
+
+fn shell(line: &str) -> Program {
+    Program { command: line.to_owned(), ..Program::default() }
+}
+
+struct Ran {
+    told: Executed,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+async fn run(client: &AgentClient, program: Program, timeout_ms: u64) -> Result<Ran, ClientError> {
+    let mut answer = client.download(EXEC, &Exec { program, timeout_ms }, QUICK).await?;
+    let mut bytes = Vec::new();
+    while let Some(part) = answer.next().await {
+        bytes.extend_from_slice(&part?);
+    }
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+    let told: Executed = serde_json::from_slice(&bytes[..end]).unwrap();
+    let (stdout, stderr) = bytes[end + 1..].split_at(usize::try_from(told.stdout_bytes).unwrap());
+    assert_eq!(stderr.len() as u64, told.stderr_bytes);
+    Ok(Ran { told, stdout: stdout.to_vec(), stderr: stderr.to_vec() })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn a_program_gets_its_arguments_directory_and_environment_and_nothing_of_the_agent() {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+
+    let program = Program {
+        command: "printf".to_owned(),
+        args: Some(vec!["%s|".to_owned(), "a b".to_owned(), "$HOME;*".to_owned()]),
+        ..Program::default()
+    };
+    let ran = run(&client, program, 5000).await.unwrap();
+    assert_eq!((ran.told.exit_code, text(&ran.stdout)), (0, "a b|$HOME;*|".to_owned()));
+
+    let program = Program {
+        cwd: Some("/tmp".to_owned()),
+        env: [("A_WORD".to_owned(), "ä\n".to_owned())].into(),
+        ..shell("pwd; printf \"$A_WORD\"; echo \"$HOME\"; echo bad >&2; exit 7")
+    };
+    let ran = run(&client, program, 5000).await.unwrap();
+    assert_eq!(ran.told.exit_code, 7);
+    assert_eq!((text(&ran.stdout), text(&ran.stderr)), ("/tmp\nä\n/home/casement\n".to_owned(), "bad\n".to_owned()));
+
+    let line = "pwd; ls -l /proc/self/fd | grep -cE 'socket|anon_inode|memfd'; env | grep -c '^LISTEN'; set -- $(cat /proc/$$/stat); echo $1 $5 $6 $$";
+    let ran = run(&client, shell(line), 5000).await.unwrap();
+    let stdout = text(&ran.stdout);
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines[..3], ["/home/casement", "0", "0"], "{lines:?}");
+    let numbers: Vec<&str> = lines[3].split(' ').collect();
+    assert!(numbers.iter().all(|number| *number == numbers[0]), "process, group and session: {numbers:?}");
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_or_is_killed_gives_the_code_a_shell_would() {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+    let directly = |command: &str| Program { args: Some(vec![]), ..shell(command) };
+    for (program, code) in [
+        (shell("no-such-program"), 127),
+        (directly("no-such-program"), 127),
+        (directly("/no/such/program"), 127),
+        (directly("/etc/passwd"), 126),
+        (shell("kill -TERM $$"), 143),
+        (shell("kill -KILL $$"), 137),
+    ] {
+        let ran = run(&client, program.clone(), 5000).await.unwrap();
+        assert_eq!(ran.told.exit_code, code, "{program:?}");
+    }
+    for cwd in ["/no/such/directory", "/etc/passwd", "/proc/1/root/root"] {
+        let program = Program { cwd: Some(cwd.to_owned()), ..shell("true") };
+        assert_eq!(refusal(run(&client, program, 5000).await.map(drop)), ErrorCode::NotADirectory, "{cwd}");
+    }
+}
+
+#[tokio::test]
+async fn output_is_kept_up_to_its_bound_and_the_program_is_never_stopped_by_it() {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+    let ran = run(&client, shell("head -c 30000000 /dev/zero; echo done >&2"), 20_000).await.unwrap();
+    assert_eq!((ran.told.exit_code, ran.stdout.len(), text(&ran.stderr)), (0, 10 << 20, "done\n".to_owned()));
+    assert_eq!(ran.told.stdout_dropped, 30_000_000 - (10 << 20));
+    assert_eq!(ran.told.stderr_dropped, 0);
+}
+
+#[tokio::test]
+async fn the_time_limit_ends_the_program_and_all_it_has_started() {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+    // Left behind by group, by session, by parent, and without the word in the environment that would find them.
+    let line = "sleep 4321 & setsid sleep 4321 & (setsid sleep 4321 &) ; env -i sh -c 'sleep 4321 & wait' & \
+                sh -c 'trap \"\" TERM INT HUP; while :; do sleep 4321; done' & wait";
+    let began = Instant::now();
+    let refused = run(&client, shell(line), 1000).await;
+    assert_eq!(refusal(refused.map(drop)), ErrorCode::TimedOut);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    gone(&sandbox, "4321").await;
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_ends_its_program() {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+    let waiting = tokio::spawn(async move {
+        let asked = Exec { program: shell("setsid sleep 5432 & sleep 5432"), timeout_ms: 600_000 };
+        client.download(EXEC, &asked, Duration::from_secs(600)).await.map(drop)
+    });
+    until(|| sandbox.processes("sleep 5432").len() >= 2).await;
+    waiting.abort();
+    gone(&sandbox, "sleep 5432").await;
+}
+
+#[tokio::test]
+async fn what_survives_its_parent_holds_nothing_up_and_goes_on() {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+    let line = "(while :; do echo still here; sleep 0.05; date > /tmp/alive; done) & echo started";
+    let began = Instant::now();
+    let ran = run(&client, shell(line), 10_000).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(text(&ran.stdout).contains("started\n"));
+    // It writes to a pipe whose reader was answered long ago, and lives.
+    for _ in 0..3 {
+        let ran = run(
+            &client,
+            shell("rm -f /tmp/alive; for n in $(seq 100); do [ -e /tmp/alive ] && exit 0; sleep 0.05; done; exit 1"),
+            10_000,
+        );
+        assert_eq!(ran.await.unwrap().told.exit_code, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_spawned_program_is_followed_told_things_and_ended() {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+    let spawned =
+        spawn(&client, "p1", shell("echo ready; while read line; do echo got:$line; done; echo eof"), None).await;
+    assert!(spawned.pid > 1 && spawned.started_at_ms > 1_700_000_000_000);
+    let mut output = follow(&client, "p1").await;
+    assert_eq!(output.text("ready\n").await, "ready\n");
+
+    let said = Stdin { process_id: "p1".to_owned(), data_b64: STANDARD.encode("hello\n") };
+    let written: Written = client.call(STDIN, &said, QUICK).await.unwrap();
+    assert_eq!(written.written_bytes, 6);
+    assert_eq!(output.text("got:hello\n").await, "got:hello\n");
+
+    let status: ProcessStatus = client.call(STATUS, &name("p1"), QUICK).await.unwrap();
+    assert_eq!(status.exit_code, None);
+    assert!(status.mem_bytes > 100_000, "{status:?}");
+
+    let refused = client.command(RESIZE, &Resize { process_id: "p1".to_owned(), size: SIZE }, QUICK).await;
+    assert_eq!(refusal(refused), ErrorCode::InvalidState);
+
+    client.command(KILL, &kill("p1", Signal::Term), QUICK).await.unwrap();
+    assert_eq!(output.exit().await, 143);
+    let status: ProcessStatus = client.call(STATUS, &name("p1"), QUICK).await.unwrap();
+    assert_eq!(status, ProcessStatus { exit_code: Some(143), cpu_pct: 0.0, mem_bytes: 0 });
+    assert_eq!(refusal(client.command(KILL, &kill("p1", Signal::Kill), QUICK).await), ErrorCode::InvalidState);
+    assert_eq!(refusal(client.call::<Written>(STDIN, &said, QUICK).await.map(drop)), ErrorCode::InvalidState);
+    assert_eq!(refusal(client.command(KILL, &kill("p2", Signal::Kill), QUICK).await), ErrorCode::Missing);
+
+    // What is kept comes first, also after the end.
+    let mut output = follow(&client, "p1").await;
+    assert_eq!(output.text("ready\ngot:hello\n").await, "ready\ngot:hello\n");
+    assert_eq!(output.exit().await, 143);
+}
+
+const SIZE: TerminalSize = TerminalSize { cols: 100, rows: 30 };
+
+#[tokio::test]
+async fn a_program_with_a_terminal_sees_it_and_its_new_size() {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+    let line = "stty size; tty; trap 'stty size' WINCH; echo waiting; while :; do sleep 0.05; done";
+    spawn(&client, "t1", shell(line), Some(TerminalSize { cols: 80, rows: 24 })).await;
+    let mut output = follow(&client, "t1").await;
+    let begin = output.text("waiting\r\n").await;
+    assert!(begin.starts_with("24 80\r\n/dev/pts/"), "{begin:?}");
+    client.command(RESIZE, &Resize { process_id: "t1".to_owned(), size: SIZE }, QUICK).await.unwrap();
+    assert_eq!(output.text("30 100\r\n").await, "30 100\r\n");
+    // The terminal's own key.
+    let said = Stdin { process_id: "t1".to_owned(), data_b64: STANDARD.encode([3]) };
+    client.call::<Written>(STDIN, &said, QUICK).await.unwrap();
+    assert_eq!(output.exit().await, 130);
+}
+
+#[tokio::test]
+async fn a_reader_that_never_reads_costs_nothing_beyond_the_ring() {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+    spawn(&client, "warm", shell("true"), None).await;
+    let before = resident(sandbox.agent());
+    let asked = name("lines");
+    spawn(&client, "lines", shell("seq 1000000; echo end >&2"), None).await;
+    let unread = client.download(OUTPUT, &asked, QUICK).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while client.call::<ProcessStatus>(STATUS, &asked, QUICK).await.unwrap().exit_code.is_none() {
+        assert!(Instant::now() < deadline, "a program that nobody reads does not end");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let grown = resident(sandbox.agent()).saturating_sub(before);
+    println!("10^6 lines, unread: the agent grew by {grown} KiB");
+    assert!(grown < 6 << 10, "the agent grew by {grown} KiB");
+    drop(unread);
+    let mut output = follow(&client, "lines").await;
+    let (mut read, mut dropped, mut last) = (0, 0, Vec::new());
+    loop {
+        match output.next().await {
+            Output::Data { data_b64, dropped: missed, .. } => {
+                last = STANDARD.decode(data_b64).unwrap();
+                read += last.len() as u64;
+                dropped += missed;
+            }
+            Output::Exit { exit_code } => break assert_eq!(exit_code, 0),
+        }
+    }
+    assert_eq!(read + dropped, 6_888_896 + 4, "every byte was read or counted");
+    assert!(dropped > 5_000_000 && last == b"end\n", "{dropped}, {last:?}");
+}
+
+#[tokio::test]
+async fn a_session_runs_so_many_programs_at_once_and_no_more() {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+    for n in 0..64 {
+        spawn(&client, &format!("n{n}"), shell("exec sleep 6543"), None).await;
+    }
+    let asked = Spawn { process_id: "more".to_owned(), program: shell("true"), terminal: None, timeout_ms: None };
+    assert_eq!(refusal(client.call::<Spawned>(SPAWN, &asked, QUICK).await.map(drop)), ErrorCode::LimitReached);
+    client.command(KILL, &kill("n0", Signal::Kill), QUICK).await.unwrap();
+    let deadline = Instant::now() + QUICK;
+    while client.call::<Spawned>(SPAWN, &asked, QUICK).await.is_err() {
+        assert!(Instant::now() < deadline, "the place of an ended program is not free");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn name(name: &str) -> ProcessName {
+    ProcessName { process_id: name.to_owned() }
+}
+
+fn kill(name: &str, signal: Signal) -> Kill {
+    Kill { process_id: name.to_owned(), signal }
+}
+
+async fn spawn(client: &AgentClient, name: &str, program: Program, terminal: Option<TerminalSize>) -> Spawned {
+    let asked = Spawn { process_id: name.to_owned(), program, terminal, timeout_ms: None };
+    client.call(SPAWN, &asked, QUICK).await.unwrap()
+}
+
+/// Somebody who follows a program's output.
+struct Follower {
+    lines: casement_agent::client::Download,
+    buffer: Vec<u8>,
+}
+
+async fn follow(client: &AgentClient, process: &str) -> Follower {
+    Follower { lines: client.download(OUTPUT, &name(process), QUICK).await.unwrap(), buffer: Vec::new() }
+}
+
+impl Follower {
+    async fn next(&mut self) -> Output {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return serde_json::from_slice(&line).unwrap();
+            }
+            let part = tokio::time::timeout(QUICK, self.lines.next()).await.expect("more output");
+            self.buffer.extend_from_slice(&part.expect("more output").unwrap());
+        }
+    }
+
+    /// What comes on standard output until it ends with `end`.
+    async fn text(&mut self, end: &str) -> String {
+        let mut all = String::new();
+        while !all.ends_with(end) {
+            match self.next().await {
+                Output::Data { stream: OutputStream::Stdout, data_b64, dropped: 0 } => {
+                    all += &text(&STANDARD.decode(data_b64).unwrap());
+                }
+                other => panic!("{other:?} after {all:?}"),
+            }
+        }
+        all
+    }
+
+    /// The code it ends with, whatever it says until then.
+    async fn exit(&mut self) -> i32 {
+        loop {
+            if let Output::Exit { exit_code } = self.next().await {
+                return exit_code;
+            }
+        }
+    }
+}
+
+async fn until(mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + QUICK;
+    while !condition() {
+        assert!(Instant::now() < deadline, "not within {QUICK:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn gone(sandbox: &Sandbox, word: &str) {
+    until(|| sandbox.processes(word).is_empty()).await;
+}
+
+fn resident(pid: u32) -> u64 {
+    let field = crate::sandbox::field(pid, "VmRSS:").unwrap();
+    field.trim_end_matches(" kB").trim().parse().unwrap()
+}
