@@ -17,6 +17,7 @@ pub mod browser;
 pub mod clock;
 pub mod computer;
 pub mod field;
+pub mod fs;
 pub mod ids;
 pub mod inside;
 pub mod live_view;

@@ -1,0 +1,137 @@
+//! Files that are being written: without a name until they are whole, so that whatever breaks off leaves nothing behind.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchmod, linkat, mkdirat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::fault::{Fault, Field};
+use super::path::{Place, Spot};
+use crate::protocol::ErrorCode;
+
+/// A file that has no name yet.
+pub(super) struct Draft {
+    pub(super) file: File,
+    spot: Spot,
+    mode: u32,
+    path: String,
+    field: Field,
+}
+
+impl Draft {
+    /// A file that will be at `path`, in place of the one that is there. A link there is followed.
+    pub(super) fn new(path: &str, mode: u32, field: Field) -> Result<Self, Fault> {
+        let spot = Spot::behind_links(path, field)?;
+        match spot.stat().map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::Directory) => return Err(Fault::of(ErrorCode::IsADirectory, field, path, "is a directory")),
+            Ok(FileType::RegularFile | FileType::Symlink) | Err(Errno::NOENT) => {}
+            Ok(_) => return Err(Fault::of(ErrorCode::PathForbidden, field, path, "is not a regular file")),
+            Err(error) => return Err(Fault::io(field, path, error.into())),
+        }
+        let file = unnamed(&spot.directory).map_err(|error| Fault::io(field, path, error.into()))?;
+        Ok(Self { file: file.into(), spot, mode, path: path.to_owned(), field })
+    }
+
+    /// The file is whole: gives it its name.
+    pub(super) fn publish(self) -> Result<(), Fault> {
+        let directory = &self.spot.directory;
+        let published = || {
+            fchmod(&self.file, Mode::from_raw_mode(self.mode))?;
+            let handle = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let waiting = unused_name();
+            linkat(CWD, handle, directory, &waiting, AtFlags::SYMLINK_FOLLOW)?;
+            renameat(directory, &waiting, directory, &self.spot.name).inspect_err(|_| {
+                // It was ours, and nobody knows its name.
+                let _ = unlinkat(directory, &waiting, AtFlags::empty());
+            })
+        };
+        published().map_err(|error: Errno| Fault::io(self.field, &self.path, error.into()))
+    }
+
+    /// What went wrong while it was written.
+    pub(super) fn fault(&self, error: io::Error) -> Fault {
+        Fault::io(self.field, &self.path, error)
+    }
+}
+
+/// A file without a name in `directory`, gone when it is closed.
+pub(super) fn unnamed(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    // A directory that is opened for nothing but to be found again has to be named through `/proc`.
+    openat(CWD, format!("/proc/self/fd/{}", directory.as_raw_fd()), flags, mode)
+}
+
+/// A name that nothing bears.
+pub(super) fn unused_name() -> String {
+    let mut random = [0; 12];
+    // Without random bytes the name might be taken, which is then refused.
+    let _ = getrandom(&mut random, GetRandomFlags::empty());
+    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!(".casement-{digits}")
+}
+
+/// Directories that were made on the way; removed again, if they are empty, unless they are kept.
+#[derive(Default)]
+pub(super) struct Made(Vec<(OwnedFd, CString)>);
+
+impl Made {
+    /// Keeps them.
+    pub(super) fn keep(mut self) {
+        self.0.clear();
+    }
+
+    /// Makes the directory at `path` and those above it, as far as they are not there.
+    ///
+    /// The last one, if it is made, gets exactly `mode`, those above it what is usual.
+    pub(super) fn directories(&mut self, path: &str, mode: u32, field: Field) -> Result<(), Fault> {
+        let fault = |error: Errno| Fault::io(field, path, error.into());
+        let mut so_far = PathBuf::from("/");
+        let parts: Vec<_> = Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        for (index, part) in parts.iter().enumerate() {
+            so_far.push(part);
+            let text = so_far.to_str().unwrap_or_default();
+            match Place::find(text, field) {
+                Ok(place) if place.kind() == FileType::Directory => continue,
+                Ok(_) if index + 1 == parts.len() => {
+                    return Err(Fault::of(ErrorCode::Exists, field, text, "exists already and is not a directory"));
+                }
+                Ok(_) => return Err(Fault::of(ErrorCode::NotADirectory, field, text, "is not a directory")),
+                Err(fault) if fault.is_missing() => {}
+                Err(fault) => return Err(fault),
+            }
+            let spot = Spot::find(text, field)?;
+            match mkdirat(&spot.directory, &spot.name, Mode::from_raw_mode(0o755)) {
+                // Somebody else was faster, or a link leads nowhere.
+                Err(Errno::EXIST) if Place::find(text, field).is_ok() => continue,
+                made => made.map_err(fault)?,
+            }
+            if index + 1 == parts.len() {
+                let made = super::names::open_directory(spot.directory_fd(), &spot.name).map_err(fault)?;
+                fchmod(&made, Mode::from_raw_mode(mode)).map_err(fault)?;
+            }
+            self.0.push((spot.directory, spot.name));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for (directory, name) in self.0.iter().rev() {
+            // What somebody else has put something into stays.
+            let _ = unlinkat(directory, name, AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+/// The directory above a path.
+pub(super) fn above(path: &str) -> &str {
+    Path::new(path).parent().and_then(|parent| std::str::from_utf8(parent.as_os_str().as_bytes()).ok()).unwrap_or("/")
+}

@@ -1,0 +1,129 @@
+//! Looking without changing anything: listing, information, reading.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use rustix::fs::{AtFlags, Stat, statat};
+
+use super::fault::{Fault, Field};
+use super::names::Names;
+use super::path::{Place, Spot};
+use crate::protocol::fs::Entry;
+
+/// Entries in one line of a listing.
+const BATCH: usize = 256;
+/// Bytes read of a file at a time.
+const PIECE: usize = 256 << 10;
+
+/// What is made piece by piece, on the threads for work that blocks.
+pub(super) trait Make: Send + 'static {
+    /// The next piece; `None` after the last.
+    fn make(&mut self) -> io::Result<Option<Bytes>>;
+}
+
+/// The pieces, made one ahead of whoever takes them. No thread is held while nobody does.
+pub(super) fn pieces(maker: impl Make) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    let make = |mut maker: Box<dyn Make>| {
+        tokio::task::spawn_blocking(move || {
+            let made = maker.make();
+            (maker, made)
+        })
+    };
+    stream::unfold(Some(make(Box::new(maker))), move |making| async move {
+        let (maker, made) = match making?.await {
+            Ok(made) => made,
+            Err(error) => return Some((Err(io::Error::other(error)), None)),
+        };
+        match made.transpose()? {
+            Ok(piece) => Some((Ok(piece), Some(make(maker)))),
+            Err(error) => Some((Err(error), None)),
+        }
+    })
+}
+
+impl Make for Box<dyn Make> {
+    fn make(&mut self) -> io::Result<Option<Bytes>> {
+        (**self).make()
+    }
+}
+
+/// What stands in a directory.
+pub(super) struct Listing {
+    directory: OwnedFd,
+    names: Names,
+}
+
+impl Listing {
+    pub(super) fn of(path: &str) -> Result<Self, Fault> {
+        let (directory, _) = Place::directory(path, Field::Path)?;
+        let names = Names::read(directory.as_fd()).map_err(|error| Fault::io(Field::Path, path, error))?;
+        Ok(Self { directory, names })
+    }
+}
+
+impl Make for Listing {
+    fn make(&mut self) -> io::Result<Option<Bytes>> {
+        let mut batch = Vec::new();
+        while batch.len() < BATCH {
+            let Some(name) = self.names.next() else { break };
+            // What vanished since the names were read is not there.
+            if let Ok(stat) = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                batch.push(entry(&name.to_string_lossy(), &stat));
+            }
+        }
+        if batch.is_empty() {
+            return Ok(None);
+        }
+        let mut line = serde_json::to_vec(&batch)?;
+        line.push(b'\n');
+        Ok(Some(line.into()))
+    }
+}
+
+/// What is at a path; a link itself.
+pub(super) fn info(path: &str) -> Result<Entry, Fault> {
+    if path == "/" {
+        return Ok(entry("/", &Place::find(path, Field::Path)?.stat));
+    }
+    let spot = Spot::find(path, Field::Path)?;
+    let stat = spot.stat().map_err(|error| Fault::io(Field::Path, path, error.into()))?;
+    Ok(entry(&OsStr::to_string_lossy(std::path::Path::new(path).file_name().unwrap_or_default()), &stat))
+}
+
+fn entry(name: &str, stat: &Stat) -> Entry {
+    #[expect(clippy::unnecessary_cast, reason = "the fields have other types on other machines")]
+    Entry {
+        name: name.to_owned(),
+        mode: stat.st_mode as u32,
+        size: stat.st_size as u64,
+        modified_seconds: stat.st_mtime as i64,
+        modified_nanos: stat.st_mtime_nsec as u32,
+    }
+}
+
+/// The bytes of a file, as many as it had when it was opened.
+pub(super) struct Content {
+    file: File,
+    left: u64,
+}
+
+impl Content {
+    pub(super) fn of(path: &str) -> Result<Self, Fault> {
+        let (file, stat) = Place::file(path, Field::Path)?;
+        Ok(Self { file, left: u64::try_from(stat.st_size).unwrap_or_default() })
+    }
+}
+
+impl Make for Content {
+    fn make(&mut self) -> io::Result<Option<Bytes>> {
+        let mut piece = Vec::new();
+        let most = self.left.min(PIECE as u64);
+        let read = self.file.by_ref().take(most).read_to_end(&mut piece)? as u64;
+        self.left = if read < most { 0 } else { self.left - read };
+        Ok((!piece.is_empty()).then(|| piece.into()))
+    }
+}

@@ -1,0 +1,107 @@
+//! The session's files, with the rights of the session's user.
+//!
+//! Work that blocks is done on threads for that, in pieces: no thread waits for a caller who is slow.
+
+mod change;
+mod draft;
+mod fault;
+mod look;
+mod names;
+mod path;
+mod receive;
+mod watch;
+mod zip;
+
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use http::request::Parts;
+use hyper::body::Incoming;
+
+use self::look::{Content, Listing, pieces};
+use self::receive::blocking;
+pub(crate) use self::watch::Watches;
+use self::zip::pack::Archive;
+use crate::core::Core;
+use crate::protocol::ErrorCode;
+use crate::protocol::fs::{
+    DELETE_DIRECTORY, DELETE_FILE, INFO, LIST, MAKE_DIRECTORY, MOVE, PERMISSIONS, Path, READ, UNWATCH, UNZIP, UPLOAD,
+    WATCH, WATCH_EVENTS, WRITE, WatchId, ZIP,
+};
+use crate::reply::{self, Answer, Refusal, arguments, empty, ok, read};
+
+const BYTES: &str = "application/octet-stream";
+const LINES: &str = "application/x-ndjson";
+
+/// Does what the caller asks for.
+pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
+    match head.uri.path() {
+        LIST => {
+            let Path { path } = read(body).await?;
+            let listing = blocking(move || Listing::of(&path)).await?;
+            Ok(reply::stream(LINES, pieces(listing)))
+        }
+        INFO => {
+            let Path { path } = read(body).await?;
+            ok(&blocking(move || look::info(&path)).await?)
+        }
+        READ => {
+            let Path { path } = read(body).await?;
+            let content = blocking(move || Content::of(&path)).await?;
+            Ok(reply::stream(BYTES, pieces(content)))
+        }
+        ZIP => {
+            let Path { path } = read(body).await?;
+            let archive = blocking(move || Archive::of(&path)).await?;
+            Ok(reply::stream(BYTES, pieces(archive)))
+        }
+        WATCH => {
+            let watch_id = core.watches.start(read(body).await?).await?;
+            ok(&WatchId { watch_id })
+        }
+        WATCH_EVENTS => {
+            let WatchId { watch_id } = read(body).await?;
+            Ok(reply::stream(LINES, core.watches.read(&watch_id).await?.boxed()))
+        }
+        UNWATCH => {
+            let WatchId { watch_id } = read(body).await?;
+            core.watches.stop(&watch_id)?;
+            Ok(empty())
+        }
+        _ => change(head, body).await,
+    }
+}
+
+/// Does what changes something and answers nothing.
+async fn change(head: &Parts, body: Incoming) -> Answer {
+    match head.uri.path() {
+        WRITE => receive::write(arguments(head)?, body).await?,
+        UPLOAD => receive::upload(body).await?,
+        UNZIP => {
+            let Path { path } = arguments(head)?;
+            receive::unzip(path, body).await?;
+        }
+        MAKE_DIRECTORY => {
+            let asked = read(body).await?;
+            blocking(move || change::make_directory(&asked)).await?;
+        }
+        DELETE_DIRECTORY => {
+            let Path { path } = read(body).await?;
+            blocking(move || change::delete_directory(&path)).await?;
+        }
+        DELETE_FILE => {
+            let Path { path } = read(body).await?;
+            blocking(move || change::delete_file(&path)).await?;
+        }
+        MOVE => {
+            let asked = read(body).await?;
+            blocking(move || change::relocate(&asked)).await?;
+        }
+        PERMISSIONS => {
+            let asked = read(body).await?;
+            blocking(move || change::permissions(&asked)).await?;
+        }
+        other => return Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
+    }
+    Ok(empty())
+}

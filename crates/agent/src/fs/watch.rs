@@ -1,0 +1,348 @@
+//! Watching directories.
+//!
+//! What happens is kept for the reader up to a bound. When it is passed, or the kernel lost something, the watch ends, and the reason
+//! is told to whoever asks for it later: nothing is left out in silence.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use rustix::fs::FileType;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::draft::unused_name;
+use super::fault::{Fault, Field};
+use super::names::{Walk, open_directory};
+use super::path::Place;
+use super::receive::blocking;
+use crate::protocol::ErrorCode;
+use crate::protocol::fs::{Change, ChangeKind, MAX_WATCHES, Watch};
+
+/// Directories of one watch.
+const MOST_DIRECTORIES: usize = 4096;
+/// What may wait for a reader, in bytes.
+const MOST_WAITING: usize = 1 << 20;
+/// Ended watches whose reason is remembered.
+const REMEMBERED: usize = 32;
+const EVENTS: usize = 16 << 10;
+
+const GONE: &str = "its directory was deleted or moved";
+const BEHIND: &str = "more happened than was read, so that changes were lost";
+const TOO_MANY: &str = "there came to be more directories in it than a watch has";
+const FAILED: &str = "the system refused to watch a directory in it";
+const STOPPED: &str = "it was stopped";
+
+/// All watches of the session.
+#[derive(Debug, Default)]
+pub(crate) struct Watches(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    running: HashMap<String, Arc<Running>>,
+    ended: VecDeque<(String, &'static str)>,
+}
+
+#[derive(Debug)]
+struct Running {
+    changes: Arc<AsyncMutex<mpsc::UnboundedReceiver<Change>>>,
+    waiting: Arc<AtomicUsize>,
+    stop: CancellationToken,
+    /// Which reader is the last.
+    readers: watch::Sender<u64>,
+}
+
+impl Watches {
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) async fn start(self: &Arc<Self>, asked: Watch) -> Result<String, Fault> {
+        let eyes = blocking(move || Eyes::open(&asked)).await?;
+        let id = unused_name().trim_start_matches(".casement-").to_owned();
+        let (sender, changes) = mpsc::unbounded_channel();
+        let running = Arc::new(Running {
+            changes: Arc::new(AsyncMutex::new(changes)),
+            waiting: Arc::default(),
+            stop: CancellationToken::new(),
+            readers: watch::Sender::new(0),
+        });
+        {
+            let mut known = self.known();
+            if known.running.len() >= MAX_WATCHES {
+                let why = format!("the session has {MAX_WATCHES} watches, the most that there may be at once");
+                return Err(Fault::new(ErrorCode::LimitReached, Field::Path, why));
+            }
+            known.running.insert(id.clone(), Arc::clone(&running));
+        }
+        let (watches, name) = (Arc::clone(self), id.clone());
+        tokio::spawn(async move {
+            let told = Told { sender, waiting: Arc::clone(&running.waiting) };
+            let why = tokio::select! {
+                () = running.stop.cancelled() => STOPPED,
+                why = eyes.watch(&told) => why,
+            };
+            let mut known = watches.known();
+            known.running.remove(&name);
+            known.ended.push_back((name, why));
+            if known.ended.len() > REMEMBERED {
+                known.ended.pop_front();
+            }
+        });
+        Ok(id)
+    }
+
+    fn running(&self, id: &str) -> Result<Arc<Running>, Fault> {
+        let known = self.known();
+        let ended = || known.ended.iter().find(|(name, _)| name == id);
+        known.running.get(id).cloned().ok_or_else(|| {
+            let why = match ended() {
+                Some((_, why)) => format!("the watch has ended: {why}"),
+                None => "there is no such watch".to_owned(),
+            };
+            Fault::new(ErrorCode::Missing, Field::Path, why)
+        })
+    }
+
+    pub(super) fn stop(&self, id: &str) -> Result<(), Fault> {
+        self.running(id)?.stop.cancel();
+        // At once, and not when the task gets to it: who asks again is told that it is gone.
+        if self.known().running.remove(id).is_some() {
+            self.known().ended.push_back((id.to_owned(), STOPPED));
+        }
+        Ok(())
+    }
+
+    /// What happens, as lines. A later reader takes over from an earlier one.
+    pub(super) async fn read(&self, id: &str) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static, Fault> {
+        let running = self.running(id)?;
+        running.readers.send_modify(|reader| *reader += 1);
+        let (turn, mut readers) = (*running.readers.borrow(), running.readers.subscribe());
+        let mut changes = Arc::clone(&running.changes).lock_owned().await;
+        let waiting = Arc::clone(&running.waiting);
+        // Holding on to the watch would keep its readers' channel open after its end.
+        drop(running);
+        let mut replaced = Box::pin(async move {
+            // An error means that the watch is gone; what waits is still read then.
+            if readers.wait_for(|reader| *reader != turn).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        });
+        Ok(stream::poll_fn(move |context| {
+            use std::future::Future as _;
+            use std::task::Poll;
+            if replaced.as_mut().poll(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            changes.poll_recv(context).map(|change| {
+                let change = change?;
+                waiting.fetch_sub(weight(&change), Ordering::Relaxed);
+                let mut line = serde_json::to_vec(&change).unwrap_or_default();
+                line.push(b'\n');
+                Some(Ok(Bytes::from(line)))
+            })
+        }))
+    }
+}
+
+fn weight(change: &Change) -> usize {
+    change.path.len() + size_of::<Change>()
+}
+
+/// Where changes go.
+struct Told {
+    sender: mpsc::UnboundedSender<Change>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Told {
+    fn tell(&self, kind: ChangeKind, path: &Path, is_dir: bool) -> Result<(), &'static str> {
+        let change = Change { kind, path: path.to_string_lossy().into_owned(), is_dir };
+        let weight = weight(&change);
+        if self.waiting.fetch_add(weight, Ordering::Relaxed) + weight > MOST_WAITING {
+            return Err(BEHIND);
+        }
+        self.sender.send(change).map_err(|_| STOPPED)
+    }
+}
+
+/// The directories that are looked at.
+struct Eyes {
+    inotify: AsyncFd<OwnedFd>,
+    /// Where each is, as the caller named it.
+    places: HashMap<i32, PathBuf>,
+    root: i32,
+    recursive: bool,
+}
+
+impl Eyes {
+    fn open(asked: &Watch) -> Result<Self, Fault> {
+        let fault = |error: Errno| match error {
+            Errno::NOSPC | Errno::MFILE | Errno::NOMEM => {
+                Fault::new(ErrorCode::LimitReached, Field::Path, "the system has no room for more watches")
+            }
+            other => Fault::io(Field::Path, &asked.path, other.into()),
+        };
+        let (directory, _) = Place::directory(&asked.path, Field::Path)?;
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(fault)?;
+        let root = add(&inotify, &directory, WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF).map_err(fault)?;
+        #[expect(deprecated, reason = "its successor is unsafe; the descriptor is owned here and never exchanged")]
+        let inotify = AsyncFd::new(inotify).map_err(|error| Fault::io(Field::Path, &asked.path, error))?;
+        let places = HashMap::from([(root, PathBuf::from(&asked.path))]);
+        let mut eyes = Self { inotify, places, root, recursive: asked.recursive };
+        if asked.recursive {
+            let below = eyes.below(directory, Path::new(&asked.path), |_, _| Ok(()));
+            below
+                .map_err(|why| Fault::new(ErrorCode::LimitReached, Field::Path, format_args!("not watched: {why}")))?;
+        }
+        Ok(eyes)
+    }
+
+    /// Looks at all directories below one that is looked at, and tells what is in them.
+    fn below(
+        &mut self,
+        directory: OwnedFd,
+        at: &Path,
+        mut tell: impl FnMut(&Path, bool) -> Result<(), &'static str>,
+    ) -> Result<(), &'static str> {
+        let Ok(mut walk) = Walk::new(directory, at.to_owned()) else { return Ok(()) };
+        while let Some(found) = walk.next() {
+            let is_dir = FileType::from_raw_mode(found.stat.st_mode) == FileType::Directory;
+            let place = at.join(walk.path());
+            tell(&place, is_dir)?;
+            // What is gone again, or may not be read, cannot be looked at.
+            let opened = walk.spot().filter(|_| is_dir).map(|(parent, name)| open_directory(parent, name));
+            if let Some(Ok(directory)) = opened {
+                self.look_at(&directory, place)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at(&mut self, directory: &OwnedFd, place: PathBuf) -> Result<(), &'static str> {
+        match add(self.inotify.get_ref(), directory, WatchFlags::empty()) {
+            Ok(number) => {
+                self.places.insert(number, place);
+                if self.places.len() > MOST_DIRECTORIES { Err(TOO_MANY) } else { Ok(()) }
+            }
+            Err(Errno::NOENT | Errno::ACCESS) => Ok(()),
+            Err(_) => Err(FAILED),
+        }
+    }
+
+    /// Tells what happens until the watch is over. Answers why it is.
+    async fn watch(mut self, told: &Told) -> &'static str {
+        loop {
+            let batch = match self.inotify.readable().await {
+                Ok(mut ready) => match ready.try_io(|inotify| events(inotify.get_ref())) {
+                    Ok(Ok(batch)) => batch,
+                    Ok(Err(_)) => return FAILED,
+                    Err(_) => continue,
+                },
+                Err(_) => return FAILED,
+            };
+            for event in batch {
+                if let Err(why) = self.event(event, told) {
+                    return why;
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event, told: &Told) -> Result<(), &'static str> {
+        let Event { number, flags, name } = event;
+        if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+            return Err(BEHIND);
+        }
+        if flags.contains(ReadFlags::IGNORED) {
+            self.places.remove(&number);
+        }
+        if number == self.root && flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED) {
+            return Err(GONE);
+        }
+        let (Some(place), Some(name)) = (self.places.get(&number), name) else { return Ok(()) };
+        let place = place.join(OsStr::from_bytes(&name));
+        let is_dir = flags.contains(ReadFlags::ISDIR);
+        let kind = if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+            ChangeKind::Create
+        } else if flags.contains(ReadFlags::MODIFY) {
+            ChangeKind::Write
+        } else if flags.contains(ReadFlags::DELETE) {
+            ChangeKind::Delete
+        } else if flags.contains(ReadFlags::MOVED_FROM) {
+            ChangeKind::Rename
+        } else {
+            return Ok(());
+        };
+        told.tell(kind, &place, is_dir)?;
+        if !(is_dir && self.recursive) {
+            return Ok(());
+        }
+        match kind {
+            ChangeKind::Create => self.came(&place, told),
+            ChangeKind::Rename => {
+                self.went(&place);
+                Ok(())
+            }
+            ChangeKind::Write | ChangeKind::Delete => Ok(()),
+        }
+    }
+
+    /// A directory came to be. What was put into it before we looked is told now.
+    fn came(&mut self, place: &Path, told: &Told) -> Result<(), &'static str> {
+        let Some(parent) = place.parent().and_then(|parent| parent.to_str()) else { return Ok(()) };
+        let Ok((parent, _)) = Place::directory(parent, Field::Path) else { return Ok(()) };
+        let Some(name) = place.file_name() else { return Ok(()) };
+        let Ok(directory) = open_directory(parent.as_fd(), name) else { return Ok(()) };
+        self.look_at(&directory, place.to_owned())?;
+        self.below(directory, place, |path, is_dir| told.tell(ChangeKind::Create, path, is_dir))
+    }
+
+    /// A directory was moved away. If it only got another name, that is told next, and it is looked at again.
+    fn went(&mut self, place: &Path) {
+        let gone: Vec<i32> =
+            self.places.iter().filter(|(_, at)| at.starts_with(place)).map(|(number, _)| *number).collect();
+        for number in gone {
+            self.places.remove(&number);
+            // Gone by itself is as good.
+            let _ = inotify::remove_watch(self.inotify.get_ref(), number);
+        }
+    }
+}
+
+fn add(inotify: &OwnedFd, directory: &OwnedFd, also: WatchFlags) -> Result<i32, Errno> {
+    let flags = WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::ONLYDIR;
+    inotify::add_watch(inotify, format!("/proc/self/fd/{}", directory.as_raw_fd()), flags | also)
+}
+
+struct Event {
+    number: i32,
+    flags: ReadFlags,
+    name: Option<Vec<u8>>,
+}
+
+/// What happened since the last time, as much as fits.
+fn events(inotify: &OwnedFd) -> io::Result<Vec<Event>> {
+    let mut buffer = [MaybeUninit::uninit(); EVENTS];
+    let mut reader = Reader::new(inotify, &mut buffer);
+    let mut batch = Vec::new();
+    loop {
+        let event = reader.next()?;
+        let name = event.file_name().map(|name| name.to_bytes().to_vec());
+        batch.push(Event { number: event.wd(), flags: event.events(), name });
+        if reader.is_buffer_empty() {
+            return Ok(batch);
+        }
+    }
+}

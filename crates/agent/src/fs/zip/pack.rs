@@ -1,0 +1,265 @@
+//! A directory as an archive, made while it is sent.
+//!
+//! What is kept of each entry until the end is its record, packed. A file is read to the length that it had when it was opened: what
+//! grows is cut there, what shrinks ends earlier, and its sizes stand behind its content in any case.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use flate2::bufread::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+use flate2::{Compress, Compression, Crc, FlushCompress, Status};
+use rustix::fs::{FileType, Mode, OFlags, openat, readlinkat};
+
+use super::record::{DEFLATED, Entry, LONG, STORED, put_end};
+use crate::fs::fault::{Fault, Field};
+use crate::fs::look::Make;
+use crate::fs::names::{Found, MAX_DEPTH, Walk};
+use crate::fs::path::Place;
+use crate::protocol::ErrorCode;
+
+/// The most entries of one archive.
+const MOST_ENTRIES: u64 = 1_000_000;
+/// The most bytes that all files of one archive claim to have. A file of a terabyte can be all hole and cost nothing on disk, but not
+/// to read.
+const MOST_BYTES: u64 = 64 << 30;
+/// Made at a time.
+const PIECE: usize = 256 << 10;
+/// Read of a file at a time.
+const READ: usize = 128 << 10;
+/// Above this length a file might need eight bytes for its sizes: packing can add a little.
+const LONG_FROM: u64 = LONG as u64 - (16 << 20);
+
+/// An archive being made.
+pub(in crate::fs) struct Archive {
+    walk: Walk,
+    stage: Stage,
+    /// Bytes made before the present piece.
+    made: u64,
+    entries: u64,
+    /// How much the files may still have.
+    left: u64,
+    records: DeflateEncoder<Vec<u8>>,
+    compress: Compress,
+    buffer: Box<[u8]>,
+}
+
+enum Stage {
+    Next,
+    /// In the middle of a file.
+    Content {
+        file: File,
+        left: u64,
+        entry: Entry,
+        crc: Crc,
+    },
+    /// Behind all files.
+    Records {
+        records: DeflateDecoder<io::Cursor<Vec<u8>>>,
+        at: u64,
+    },
+    Done,
+}
+
+impl Archive {
+    /// Of the directory at `path`. It is measured first: one that is too large is refused before anything is sent.
+    pub(in crate::fs) fn of(path: &str) -> Result<Self, Fault> {
+        let fault = |error| Fault::io(Field::Path, path, error);
+        let (directory, real) = Place::directory(path, Field::Path)?;
+        measure(path, directory.try_clone().map_err(fault)?, real.clone())?;
+        Ok(Self {
+            walk: Walk::new(directory, real).map_err(fault)?,
+            stage: Stage::Next,
+            made: 0,
+            entries: 0,
+            left: MOST_BYTES,
+            records: DeflateEncoder::new(Vec::new(), Compression::fast()),
+            compress: Compress::new(Compression::fast(), false),
+            buffer: vec![0; READ].into(),
+        })
+    }
+
+    /// Goes one step on and puts what it gives into `out`.
+    fn step(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::Next => match self.walk.next() {
+                Some(found) => self.begin(&found, out)?,
+                None => self.behind_files(out)?,
+            },
+            Stage::Content { file, left, entry, crc } => self.content(file, left, entry, crc, out)?,
+            Stage::Records { records, at } => self.record(records, at, out)?,
+            Stage::Done => Stage::Done,
+        };
+        Ok(())
+    }
+
+    fn begin(&mut self, found: &Found, out: &mut Vec<u8>) -> io::Result<Stage> {
+        #[expect(clippy::unnecessary_cast, reason = "the fields have other types on other machines")]
+        let mut entry = Entry {
+            name: self.walk.path().as_os_str().as_bytes().to_vec(),
+            mode: found.stat.st_mode as u32,
+            modified: found.stat.st_mtime as i64,
+            method: STORED,
+            offset: self.made + out.len() as u64,
+            crc: 0,
+            packed: 0,
+            size: 0,
+            streamed: false,
+            long: false,
+        };
+        if entry.name.len() >= usize::from(u16::MAX) {
+            return Err(io::Error::other("the directory grew too deep"));
+        }
+        let Some((directory, name)) = self.walk.spot() else { return Ok(Stage::Next) };
+        match FileType::from_raw_mode(found.stat.st_mode) {
+            FileType::Directory => {
+                entry.name.push(b'/');
+                entry.put_local(out);
+                self.end_entry(&entry)?;
+            }
+            FileType::Symlink => {
+                let Ok(target) = readlinkat(directory, name, Vec::new()) else { return Ok(Stage::Next) };
+                let target = target.as_bytes();
+                let mut crc = Crc::new();
+                crc.update(target);
+                entry.crc = crc.sum();
+                (entry.packed, entry.size) = (target.len() as u64, target.len() as u64);
+                entry.put_local(out);
+                out.extend_from_slice(target);
+                self.end_entry(&entry)?;
+            }
+            FileType::RegularFile => {
+                // Whoever swaps the file for a FIFO or a link now gains nothing: neither is waited for, followed or read.
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+                let Ok(file) = openat(directory, name, flags, Mode::empty()) else { return Ok(Stage::Next) };
+                let file = File::from(file);
+                let Ok(now) = file.metadata() else { return Ok(Stage::Next) };
+                if !now.is_file() {
+                    return Ok(Stage::Next);
+                }
+                let left = now.len();
+                self.left =
+                    self.left.checked_sub(left).ok_or_else(|| io::Error::other("the directory grew too large"))?;
+                (entry.method, entry.streamed, entry.long) = (DEFLATED, true, left >= LONG_FROM);
+                entry.put_local(out);
+                self.compress.reset();
+                return Ok(Stage::Content { file, left, entry, crc: Crc::new() });
+            }
+            _ => {}
+        }
+        Ok(Stage::Next)
+    }
+
+    fn content(
+        &mut self,
+        mut file: File,
+        mut left: u64,
+        mut entry: Entry,
+        mut crc: Crc,
+        out: &mut Vec<u8>,
+    ) -> io::Result<Stage> {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len());
+        // A file that cannot be read any further ends here.
+        let read = if most == 0 { 0 } else { file.read(&mut self.buffer[..most]).unwrap_or(0) };
+        left = if read == 0 { 0 } else { left - read as u64 };
+        let mut input = &self.buffer[..read];
+        crc.update(input);
+        let flush = if left == 0 { FlushCompress::Finish } else { FlushCompress::None };
+        loop {
+            out.reserve(READ / 4);
+            let (took, gave) = (self.compress.total_in(), self.compress.total_out());
+            let status = self.compress.compress_vec(input, out, flush)?;
+            input = &input[(self.compress.total_in() - took) as usize..];
+            entry.packed += self.compress.total_out() - gave;
+            let over = if left == 0 { status == Status::StreamEnd } else { input.is_empty() };
+            if over {
+                break;
+            }
+        }
+        entry.size += read as u64;
+        if left > 0 {
+            return Ok(Stage::Content { file, left, entry, crc });
+        }
+        entry.crc = crc.sum();
+        entry.put_descriptor(out);
+        self.end_entry(&entry)?;
+        Ok(Stage::Next)
+    }
+
+    fn end_entry(&mut self, entry: &Entry) -> io::Result<()> {
+        self.entries += 1;
+        if self.entries > MOST_ENTRIES {
+            return Err(io::Error::other("the directory grew too large"));
+        }
+        let mut record = Vec::new();
+        entry.put_central(&mut record);
+        self.records.write_all(&record)
+    }
+
+    fn behind_files(&mut self, out: &[u8]) -> io::Result<Stage> {
+        if self.walk.is_too_deep() {
+            return Err(io::Error::other("the directory grew too deep"));
+        }
+        let records = std::mem::replace(&mut self.records, DeflateEncoder::new(Vec::new(), Compression::none()));
+        let records = DeflateDecoder::new(io::Cursor::new(records.finish()?));
+        Ok(Stage::Records { records, at: self.made + out.len() as u64 })
+    }
+
+    fn record(
+        &mut self,
+        mut records: DeflateDecoder<io::Cursor<Vec<u8>>>,
+        at: u64,
+        out: &mut Vec<u8>,
+    ) -> io::Result<Stage> {
+        let read = records.read(&mut self.buffer)?;
+        out.extend_from_slice(&self.buffer[..read]);
+        if read > 0 {
+            return Ok(Stage::Records { records, at });
+        }
+        put_end(out, self.entries, at, self.made + out.len() as u64 - at);
+        Ok(Stage::Done)
+    }
+}
+
+impl Make for Archive {
+    fn make(&mut self) -> io::Result<Option<Bytes>> {
+        let mut out = Vec::with_capacity(PIECE + READ);
+        while out.len() < PIECE && !matches!(self.stage, Stage::Done) {
+            self.step(&mut out)?;
+        }
+        self.made += out.len() as u64;
+        Ok((!out.is_empty()).then(|| out.into()))
+    }
+}
+
+fn measure(path: &str, directory: OwnedFd, real: PathBuf) -> Result<(), Fault> {
+    let too_large = |why: String| Fault::of(ErrorCode::TooLarge, Field::Path, path, why);
+    let mut walk = Walk::new(directory, real).map_err(|error| Fault::io(Field::Path, path, error))?;
+    let (mut entries, mut bytes) = (0, 0_u64);
+    while let Some(found) = walk.next() {
+        entries += 1;
+        if FileType::from_raw_mode(found.stat.st_mode) == FileType::RegularFile {
+            bytes = bytes.saturating_add(u64::try_from(found.stat.st_size).unwrap_or_default());
+        }
+        if entries > MOST_ENTRIES {
+            return Err(too_large(format!("holds more than {MOST_ENTRIES} entries, the most an archive is made of")));
+        }
+        if walk.path().as_os_str().len() >= usize::from(u16::MAX) {
+            return Err(too_large("holds a path that is too long for an archive".to_owned()));
+        }
+    }
+    if bytes > MOST_BYTES {
+        let most = MOST_BYTES >> 30;
+        return Err(too_large(format!(
+            "holds files of {bytes} bytes, holes included; an archive is made of {most} GiB"
+        )));
+    }
+    if walk.is_too_deep() {
+        return Err(too_large(format!("is more than {MAX_DEPTH} directories deep")));
+    }
+    Ok(())
+}

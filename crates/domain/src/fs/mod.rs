@@ -1,0 +1,14 @@
+//! The files of a session's machine.
+
+mod model;
+mod ports;
+mod service;
+
+pub use model::{
+    AbsolutePath, Change, ChangeKind, Entry, FileMode, MAX_PATH_BYTES, MakeDirectory, Move, NewDirectory, NewMove,
+    NewPermissions, NewWatch, Permissions, Upload, WatchId, Watching, WriteFile,
+};
+#[cfg(feature = "mocks")]
+pub use ports::MockFileMachine;
+pub use ports::{Changes, Entries, FileMachine, Uploads};
+pub use service::{Archive, Directory, Files};

@@ -1,0 +1,515 @@
+//! Paths, permissions, entries, changes.
+
+use std::fmt;
+
+use bytes::Bytes;
+use time::OffsetDateTime;
+
+use crate::field::{Bad, FieldCode, Fields};
+use crate::inside::InsideError;
+
+/// The longest path, in bytes.
+pub const MAX_PATH_BYTES: usize = 4096;
+const LONGEST_PRINCIPAL: usize = 64;
+
+/// A path in a session's machine: absolute, without `.`, `..`, `//` and a `/` at its end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AbsolutePath(String);
+
+impl AbsolutePath {
+    /// A path as asked for. `.` and `..` are resolved as text: `/a/../b` is `/b` whatever `/a` is, and above `/` is `/`.
+    ///
+    /// # Errors
+    /// Not absolute, with a NUL, or longer than [`MAX_PATH_BYTES`].
+    #[expect(clippy::needless_pass_by_value, reason = "as all fields are parsed")]
+    pub fn parse(text: String) -> Result<Self, Bad> {
+        if text.len() > MAX_PATH_BYTES {
+            return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_PATH_BYTES} bytes")));
+        }
+        if !text.starts_with('/') {
+            return Err(Bad::new(FieldCode::InvalidFormat, "must be absolute: it must begin with /"));
+        }
+        if text.contains('\0') {
+            return Err(Bad::new(FieldCode::InvalidFormat, "may not hold NUL"));
+        }
+        let mut parts = Vec::new();
+        for part in text.split('/') {
+            match part {
+                "" | "." => {}
+                ".." => {
+                    parts.pop();
+                }
+                name => parts.push(name),
+            }
+        }
+        Ok(Self(format!("/{}", parts.join("/"))))
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The last part; none of the root.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.rsplit('/').next().filter(|name| !name.is_empty())
+    }
+
+    /// What bears `name` in this directory.
+    #[must_use]
+    pub fn child(&self, name: &str) -> String {
+        if self.0 == "/" { format!("/{name}") } else { format!("{}/{name}", self.0) }
+    }
+
+    fn is_root(&self) -> bool {
+        self.0 == "/"
+    }
+}
+
+impl fmt::Display for AbsolutePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Permissions of a file: read, write and execute, and the sticky bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileMode(u32);
+
+impl FileMode {
+    /// Of a new directory.
+    pub const DIRECTORY: Self = Self(0o755);
+    /// Of a new file.
+    pub const FILE: Self = Self(0o644);
+
+    /// Three or four octal digits. The bits that make a program run as its owner are refused: nobody in the machine is more than
+    /// anybody else.
+    ///
+    /// # Errors
+    /// `invalid_format`; `not_allowed` for those bits.
+    #[expect(clippy::needless_pass_by_value, reason = "as all fields are parsed")]
+    pub fn parse(text: String) -> Result<Self, Bad> {
+        let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+        let mode = digits.then(|| u32::from_str_radix(&text, 8).ok()).flatten();
+        let mode = mode.ok_or_else(|| Bad::new(FieldCode::InvalidFormat, "must be three or four octal digits"))?;
+        if mode & 0o6000 != 0 {
+            return Err(Bad::new(FieldCode::NotAllowed, "may not set the set-user-ID or set-group-ID bit"));
+        }
+        Ok(Self(mode))
+    }
+
+    /// As a number.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// What is at a path. Links are not followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The last part of the path; `/` for the root.
+    pub name: String,
+    /// The type and the permissions as `st_mode` holds them.
+    pub mode: u32,
+    /// Bytes; 0 of a directory.
+    pub size_bytes: u64,
+    /// When the content changed last.
+    pub modified_at: OffsetDateTime,
+}
+
+impl Entry {
+    const TYPE: u32 = 0o170_000;
+    const DIRECTORY: u32 = 0o040_000;
+
+    /// Whether it is a directory. A link to one is none.
+    #[must_use]
+    pub const fn is_dir(&self) -> bool {
+        self.mode & Self::TYPE == Self::DIRECTORY
+    }
+
+    /// The type and the permissions as `ls` writes them: `drwxr-xr-x`.
+    #[must_use]
+    pub fn mode_text(&self) -> String {
+        let kind = match self.mode & Self::TYPE {
+            Self::DIRECTORY => 'd',
+            0o120_000 => 'l',
+            0o020_000 => 'c',
+            0o060_000 => 'b',
+            0o010_000 => 'p',
+            0o140_000 => 's',
+            _ => '-',
+        };
+        let special = |bit: u32, execute: u32, with: char, without: char| match (self.mode & bit, self.mode & execute) {
+            (0, 0) => '-',
+            (0, _) => 'x',
+            (_, 0) => without,
+            _ => with,
+        };
+        let plain = |bit: u32, letter: char| if self.mode & bit == 0 { '-' } else { letter };
+        [
+            kind,
+            plain(0o400, 'r'),
+            plain(0o200, 'w'),
+            special(0o4000, 0o100, 's', 'S'),
+            plain(0o040, 'r'),
+            plain(0o020, 'w'),
+            special(0o2000, 0o010, 's', 'S'),
+            plain(0o004, 'r'),
+            plain(0o002, 'w'),
+            special(0o1000, 0o001, 't', 'T'),
+        ]
+        .iter()
+        .collect()
+    }
+}
+
+/// A part of an upload of several files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upload {
+    /// A file begins, which will be at this path.
+    File(AbsolutePath),
+    /// Bytes of the file.
+    Data(Bytes),
+}
+
+/// Which watch: 1 to 40 characters of `0-9a-z`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WatchId(String);
+
+impl WatchId {
+    /// # Errors
+    /// [`InsideError::Missing`]: what has no identifier's shape names nothing.
+    pub fn parse(text: &str) -> Result<Self, InsideError> {
+        let good = (1..=40).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
+        if good { Ok(Self(text.to_owned())) } else { Err(InsideError::Missing("there is no such watch".to_owned())) }
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Something happened in a watched directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What.
+    pub kind: ChangeKind,
+    /// Where.
+    pub path: String,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// Something came to be at the path, or was moved there.
+    Create,
+    /// The content changed.
+    Write,
+    /// It is gone.
+    Delete,
+    /// It was moved away from the path.
+    Rename,
+}
+
+impl ChangeKind {
+    /// As it stands on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Write => "WRITE",
+            Self::Delete => "DELETE",
+            Self::Rename => "RENAME",
+        }
+    }
+}
+
+/// One path, which must be given.
+pub(super) fn path(text: Option<String>) -> Result<AbsolutePath, InsideError> {
+    let mut fields = Fields::new();
+    let path = fields.take_required("path", text, AbsolutePath::parse);
+    fields.finish()?;
+    Ok(path.unwrap_or_else(|| unreachable!("it was refused")))
+}
+
+/// One path, not that of the root.
+pub(super) fn deletable(text: Option<String>) -> Result<AbsolutePath, InsideError> {
+    let mut fields = Fields::new();
+    let path = fields.take_required("path", text, |text| {
+        let path = AbsolutePath::parse(text)?;
+        if path.is_root() { Err(Bad::new(FieldCode::Blocked, "may not be /")) } else { Ok(path) }
+    });
+    fields.finish()?;
+    Ok(path.unwrap_or_else(|| unreachable!("it was refused")))
+}
+
+/// The name or the number of a user or a group.
+fn principal(text: String) -> Result<String, Bad> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
+    match text.len() {
+        0 => Err(Bad::new(FieldCode::TooShort, "must be a name or a number")),
+        1..=LONGEST_PRINCIPAL if text.chars().all(plain) => Ok(text),
+        _ => Err(Bad::new(FieldCode::InvalidFormat, "must be a name or a number")),
+    }
+}
+
+macro_rules! parsed {
+    ($fields:ident, $made:expr) => {{
+        $fields.finish()?;
+        $made.unwrap_or_else(|| unreachable!("a field was refused"))
+    }};
+}
+
+/// Permissions to set, as asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// Of what; a link is followed.
+    pub path: Option<String>,
+    /// Octal digits.
+    pub mode: Option<String>,
+    /// A name or a number.
+    pub owner: Option<String>,
+    /// A name or a number.
+    pub group: Option<String>,
+}
+
+/// Permissions to set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPermissions {
+    /// Of what; a link is followed.
+    pub path: AbsolutePath,
+    /// Which.
+    pub mode: FileMode,
+    /// A name or a number.
+    pub owner: Option<String>,
+    /// A name or a number.
+    pub group: Option<String>,
+}
+
+impl Permissions {
+    pub(super) fn parse(self) -> Result<NewPermissions, InsideError> {
+        let mut fields = Fields::new();
+        let path = fields.take_required("path", self.path, AbsolutePath::parse);
+        let mode = fields.take_required("mode", self.mode, FileMode::parse);
+        let owner = fields.take_optional("owner", self.owner, principal);
+        let group = fields.take_optional("group", self.group, principal);
+        let made = path.zip(mode).map(|(path, mode)| NewPermissions { path, mode, owner, group });
+        Ok(parsed!(fields, made))
+    }
+}
+
+/// A directory to make, as asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MakeDirectory {
+    /// Where.
+    pub path: Option<String>,
+    /// Octal digits. Default: 755.
+    pub mode: Option<String>,
+}
+
+/// A directory to make, with those above it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewDirectory {
+    /// Where.
+    pub path: AbsolutePath,
+    /// Its permissions, if it is made.
+    pub mode: FileMode,
+}
+
+impl MakeDirectory {
+    pub(super) fn parse(self) -> Result<NewDirectory, InsideError> {
+        let mut fields = Fields::new();
+        let path = fields.take_required("path", self.path, AbsolutePath::parse);
+        let mode = fields.take_optional("mode", self.mode, FileMode::parse).unwrap_or(FileMode::DIRECTORY);
+        Ok(parsed!(fields, path.map(|path| NewDirectory { path, mode })))
+    }
+}
+
+/// A file to write, as asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WriteFile {
+    /// Where.
+    pub path: Option<String>,
+    /// Octal digits. Default: 644.
+    pub mode: Option<String>,
+}
+
+impl WriteFile {
+    pub(super) fn parse(self) -> Result<(AbsolutePath, FileMode), InsideError> {
+        let mut fields = Fields::new();
+        let path = fields.take_required("path", self.path, AbsolutePath::parse);
+        let mode = fields.take_optional("mode", self.mode, FileMode::parse).unwrap_or(FileMode::FILE);
+        Ok(parsed!(fields, path.map(|path| (path, mode))))
+    }
+}
+
+/// Something to move, as asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Move {
+    /// What.
+    pub src_path: Option<String>,
+    /// Where nothing may be yet.
+    pub dest_path: Option<String>,
+}
+
+/// Something to move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewMove {
+    /// What.
+    pub source: AbsolutePath,
+    /// Where nothing may be yet.
+    pub destination: AbsolutePath,
+}
+
+impl Move {
+    pub(super) fn parse(self) -> Result<NewMove, InsideError> {
+        let mut fields = Fields::new();
+        let source = fields.take_required("src_path", self.src_path, AbsolutePath::parse);
+        let destination = fields.take_required("dest_path", self.dest_path, AbsolutePath::parse);
+        Ok(parsed!(fields, source.zip(destination).map(|(source, destination)| NewMove { source, destination })))
+    }
+}
+
+/// A directory to watch, as asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watching {
+    /// Which.
+    pub path: Option<String>,
+    /// With those below it. Default: false.
+    pub recursive: Option<bool>,
+}
+
+/// A directory to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewWatch {
+    /// Which.
+    pub path: AbsolutePath,
+    /// With those below it, also those that are made later.
+    pub recursive: bool,
+}
+
+impl Watching {
+    pub(super) fn parse(self) -> Result<NewWatch, InsideError> {
+        Ok(NewWatch { path: path(self.path)?, recursive: self.recursive.unwrap_or(false) })
+    }
+}
+
+/// The paths of an upload and how many files come with it.
+pub(super) fn uploaded(paths: Vec<String>) -> Result<Vec<AbsolutePath>, InsideError> {
+    const MOST: usize = 100;
+    let mut fields = Fields::new();
+    let parsed = fields.take(
+        "files",
+        match paths.len() {
+            0 => Err(Bad::new(FieldCode::Required, "is required")),
+            1..=MOST => Ok(()),
+            _ => Err(Bad::new(FieldCode::TooMany, format!("must have at most {MOST} files"))),
+        },
+    );
+    let paths = if parsed.is_some() { paths } else { Vec::new() };
+    let parsed = paths
+        .into_iter()
+        .enumerate()
+        .filter_map(|(index, path)| fields.take(&format!("files[{index}].dest_path"), AbsolutePath::parse(path)))
+        .collect();
+    fields.finish()?;
+    Ok(parsed)
+}
+
+/// The directory that an archive is unpacked into.
+pub(super) fn unpacked(text: Option<String>, has_archive: bool) -> Result<AbsolutePath, InsideError> {
+    let mut fields = Fields::new();
+    let path = fields.take_required("dest_path", text, AbsolutePath::parse);
+    fields.take_required("zip_file", has_archive.then_some(()), Ok);
+    Ok(parsed!(fields, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> Result<String, FieldCode> {
+        AbsolutePath::parse(text.to_owned()).map(|path| path.0).map_err(|bad| bad.code)
+    }
+
+    #[test]
+    fn paths_are_absolute_and_resolved_as_text() {
+        for (text, path) in [
+            ("/", "/"),
+            ("//", "/"),
+            ("/a/./b//c/", "/a/b/c"),
+            ("/a/../../b", "/b"),
+            ("/..", "/"),
+            ("/a\nb/ü\u{202e}", "/a\nb/ü\u{202e}"),
+        ] {
+            assert_eq!(plain(text), Ok(path.to_owned()), "{text:?}");
+        }
+        for text in ["", "a", "./a", "~", " /a", "/a\0b"] {
+            assert_eq!(plain(text), Err(FieldCode::InvalidFormat), "{text:?}");
+        }
+        assert!(plain(&format!("/{}", "x".repeat(MAX_PATH_BYTES - 1))).is_ok());
+        assert_eq!(plain(&format!("/{}", "x".repeat(MAX_PATH_BYTES))), Err(FieldCode::TooLong));
+    }
+
+    #[test]
+    fn the_name_of_a_path_is_its_last_part() {
+        let path = |text: &str| AbsolutePath::parse(text.to_owned()).expect("a path");
+        assert_eq!((path("/").name(), path("/a/b").name()), (None, Some("b")));
+        assert_eq!((path("/").child("x"), path("/a").child("x")), ("/x".to_owned(), "/a/x".to_owned()));
+    }
+
+    #[test]
+    fn modes_are_octal_text_without_set_id_bits() {
+        let mode = |text: &str| FileMode::parse(text.to_owned()).map(FileMode::bits).map_err(|bad| bad.code);
+        assert_eq!((mode("644"), mode("0755"), mode("1777"), mode("000")), (Ok(0o644), Ok(0o755), Ok(0o1777), Ok(0)));
+        for bad in ["", "64", "00644", "888", "+64", "0o644", "rwx", " 644", "６４４"] {
+            assert_eq!(mode(bad), Err(FieldCode::InvalidFormat), "{bad:?}");
+        }
+        for bad in ["4755", "2755", "6755", "7777"] {
+            assert_eq!(mode(bad), Err(FieldCode::NotAllowed), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn modes_read_as_in_a_listing() {
+        let text = |mode| Entry { name: String::new(), mode, size_bytes: 0, modified_at: OffsetDateTime::UNIX_EPOCH };
+        for (mode, expected) in [
+            (0o040_755, "drwxr-xr-x"),
+            (0o100_644, "-rw-r--r--"),
+            (0o120_777, "lrwxrwxrwx"),
+            (0o010_600, "prw-------"),
+            (0o140_000, "s---------"),
+            (0o041_777, "drwxrwxrwt"),
+            (0o106_710, "-rws--s---"),
+            (0o101_644, "-rw-r--r-T"),
+        ] {
+            assert_eq!(text(mode).mode_text(), expected);
+        }
+    }
+
+    #[test]
+    fn every_refused_field_is_named() {
+        let refused = |error: InsideError| match error {
+            InsideError::Invalid(invalid) => {
+                invalid.fields().iter().map(|field| field.field.clone()).collect::<Vec<_>>()
+            }
+            other => panic!("{other}"),
+        };
+        let wish = Permissions { mode: Some("x".into()), owner: Some("a b".into()), ..Default::default() };
+        assert_eq!(refused(wish.parse().expect_err("refused")), ["path", "mode", "owner"]);
+        assert_eq!(refused(Move::default().parse().expect_err("refused")), ["src_path", "dest_path"]);
+        assert_eq!(refused(unpacked(None, false).expect_err("refused")), ["dest_path", "zip_file"]);
+        assert_eq!(refused(uploaded(vec![]).expect_err("refused")), ["files"]);
+        assert_eq!(refused(uploaded(vec!["/a".into(); 101]).expect_err("refused")), ["files"]);
+        let paths = vec!["/a".to_owned(), "b".to_owned(), String::new()];
+        assert_eq!(refused(uploaded(paths).expect_err("refused")), ["files[1].dest_path", "files[2].dest_path"]);
+        assert_eq!(refused(deletable(Some("/..".into())).expect_err("refused")), ["path"]);
+    }
+}

@@ -1,0 +1,215 @@
+//! What can be done with files.
+
+use std::sync::Arc;
+
+use super::model::{deletable, path, unpacked, uploaded};
+use super::{
+    AbsolutePath, Changes, Entries, Entry, FileMachine, MakeDirectory, Move, Permissions, Uploads, WatchId, Watching,
+    WriteFile,
+};
+use crate::inside::{ByteStream, InsideError, enter};
+use crate::session::{Activity, ActivityGuard, Session};
+
+/// The use cases of files.
+#[derive(Clone)]
+pub struct Files {
+    machine: Arc<dyn FileMachine>,
+    activity: Activity,
+}
+
+/// What stands in a directory.
+pub struct Directory {
+    /// Which.
+    pub path: AbsolutePath,
+    /// What.
+    pub entries: Entries,
+    /// To be held while they are read.
+    pub guard: ActivityGuard,
+}
+
+/// Bytes of a file or an archive.
+pub struct Archive {
+    /// Of what.
+    pub path: AbsolutePath,
+    /// What.
+    pub bytes: ByteStream,
+    /// To be held while they are read.
+    pub guard: ActivityGuard,
+}
+
+impl Files {
+    /// Of the machines that `machine` reaches.
+    #[must_use]
+    pub fn new(machine: Arc<dyn FileMachine>, activity: Activity) -> Self {
+        Self { machine, activity }
+    }
+
+    /// What stands in a directory, hidden files too.
+    ///
+    /// # Errors
+    /// See [`AbsolutePath::parse`] and [`FileMachine::list`]; the same holds for all that follow.
+    pub async fn list(&self, session: &Session, wish: Option<String>) -> Result<Directory, InsideError> {
+        let path = path(wish)?;
+        let entered = enter(session, &self.activity)?;
+        let entries = self.machine.list(entered.browser, path.clone()).await?;
+        Ok(Directory { path, entries, guard: entered.guard })
+    }
+
+    /// What is at a path.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn info(&self, session: &Session, wish: Option<String>) -> Result<(AbsolutePath, Entry), InsideError> {
+        let path = path(wish)?;
+        let entered = enter(session, &self.activity)?;
+        let entry = self.machine.info(entered.browser, path.clone()).await?;
+        Ok((path, entry))
+    }
+
+    /// The bytes of a file.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn read(&self, session: &Session, wish: Option<String>) -> Result<Archive, InsideError> {
+        let path = path(wish)?;
+        let entered = enter(session, &self.activity)?;
+        let bytes = self.machine.read(entered.browser, path.clone()).await?;
+        Ok(Archive { path, bytes, guard: entered.guard })
+    }
+
+    /// A directory as a ZIP archive.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn archive(&self, session: &Session, wish: Option<String>) -> Result<Archive, InsideError> {
+        let path = path(wish)?;
+        let entered = enter(session, &self.activity)?;
+        let bytes = self.machine.archive(entered.browser, path.clone()).await?;
+        Ok(Archive { path, bytes, guard: entered.guard })
+    }
+
+    /// Writes a file.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn write(&self, session: &Session, wish: WriteFile, content: ByteStream) -> Result<(), InsideError> {
+        let (path, mode) = wish.parse()?;
+        let entered = enter(session, &self.activity)?;
+        self.machine.write(entered.browser, path, mode, content).await
+    }
+
+    /// The paths of an upload, 1 to 100.
+    ///
+    /// # Errors
+    /// All that are refused.
+    pub fn upload_paths(paths: Vec<String>) -> Result<Vec<AbsolutePath>, InsideError> {
+        uploaded(paths)
+    }
+
+    /// Writes several files.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn upload(&self, session: &Session, files: Uploads) -> Result<(), InsideError> {
+        let entered = enter(session, &self.activity)?;
+        self.machine.upload(entered.browser, files).await
+    }
+
+    /// Where an archive is unpacked.
+    ///
+    /// # Errors
+    /// What is refused or absent, the archive too.
+    pub fn unpack_path(path: Option<String>, has_archive: bool) -> Result<AbsolutePath, InsideError> {
+        unpacked(path, has_archive)
+    }
+
+    /// Unpacks an archive.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn unpack(&self, session: &Session, path: AbsolutePath, archive: ByteStream) -> Result<(), InsideError> {
+        let entered = enter(session, &self.activity)?;
+        self.machine.unpack(entered.browser, path, archive).await
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn make_directory(&self, session: &Session, wish: MakeDirectory) -> Result<(), InsideError> {
+        let new = wish.parse()?;
+        let entered = enter(session, &self.activity)?;
+        self.machine.make_directory(entered.browser, new).await
+    }
+
+    /// Deletes a directory, never the root.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn delete_directory(&self, session: &Session, wish: Option<String>) -> Result<(), InsideError> {
+        let path = deletable(wish)?;
+        let entered = enter(session, &self.activity)?;
+        self.machine.delete_directory(entered.browser, path).await
+    }
+
+    /// Deletes a file.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn delete_file(&self, session: &Session, wish: Option<String>) -> Result<(), InsideError> {
+        let path = path(wish)?;
+        let entered = enter(session, &self.activity)?;
+        self.machine.delete_file(entered.browser, path).await
+    }
+
+    /// Moves something.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn relocate(&self, session: &Session, wish: Move) -> Result<(), InsideError> {
+        let new = wish.parse()?;
+        let entered = enter(session, &self.activity)?;
+        self.machine.relocate(entered.browser, new).await
+    }
+
+    /// Sets permissions.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn set_permissions(&self, session: &Session, wish: Permissions) -> Result<(), InsideError> {
+        let new = wish.parse()?;
+        let entered = enter(session, &self.activity)?;
+        self.machine.set_permissions(entered.browser, new).await
+    }
+
+    /// Begins to watch a directory.
+    ///
+    /// # Errors
+    /// See [`list`](Self::list).
+    pub async fn watch(&self, session: &Session, wish: Watching) -> Result<WatchId, InsideError> {
+        let new = wish.parse()?;
+        let entered = enter(session, &self.activity)?;
+        self.machine.watch(entered.browser, new).await
+    }
+
+    /// What happens in a watched directory. The guard is to be held while it is read.
+    ///
+    /// # Errors
+    /// [`InsideError::Missing`] for a watch that is not there, or not any more.
+    pub async fn changes(&self, session: &Session, id: &str) -> Result<(Changes, ActivityGuard), InsideError> {
+        let id = WatchId::parse(id)?;
+        let entered = enter(session, &self.activity)?;
+        let changes = self.machine.changes(entered.browser, id).await?;
+        Ok((changes, entered.guard))
+    }
+
+    /// Ends a watch.
+    ///
+    /// # Errors
+    /// As [`changes`](Self::changes).
+    pub async fn unwatch(&self, session: &Session, id: &str) -> Result<(), InsideError> {
+        let id = WatchId::parse(id)?;
+        let entered = enter(session, &self.activity)?;
+        self.machine.unwatch(entered.browser, id).await
+    }
+}
