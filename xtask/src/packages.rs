@@ -34,6 +34,7 @@ pub(crate) const RUN: &[Need] = &[
     need("Chromium", "chromium", Check::AnyPath(&["/usr/lib/chromium/chromium"])),
     need("chromedriver", "chromium-driver", Check::Program("chromedriver")),
     need("Xvfb, the display of headful sessions", "xvfb", Check::Program("Xvfb")),
+    need("ffmpeg, which makes recordings", "ffmpeg", Check::Program("ffmpeg")),
     need(
         "PostgreSQL",
         "postgresql",

@@ -21,10 +21,11 @@ struct Finding {
     remedy: Option<String>,
 }
 
-const PROGRAMS: [(&str, &[&str], &str); 3] = [
+const PROGRAMS: [(&str, &[&str], &str); 4] = [
     ("Chromium", &["chromium", "chromium-browser", "google-chrome-stable"], "chromium"),
     ("chromedriver", &["chromedriver"], "chromium-driver"),
     ("X server", &["Xvfb"], "xvfb"),
+    ("ffmpeg", &["ffmpeg"], "ffmpeg"),
 ];
 const LEAST_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 const LEAST_OPEN_FILES: u64 = 8192;

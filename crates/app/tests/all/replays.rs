@@ -1,0 +1,159 @@
+//! Recordings, with the public client, in a person's browser, and while the server dies.
+
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::support::http::Request;
+use super::support::{Clients, Options, Pages, Server, Session, Shared, until};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Width, height and seconds of a film, and how many of its pictures (five a second) are green in the middle of the lower half.
+fn film(path: &Path) -> anyhow::Result<(u64, u64, f64, usize)> {
+    let probe = Command::new("ffprobe")
+        .args(["-v", "error", "-of", "json", "-show_entries", "stream=codec_name,width,height:format=duration"])
+        .arg(path)
+        .output()?;
+    let found: Value = serde_json::from_slice(&probe.stdout).context("ffprobe finds no film")?;
+    let stream = &found["streams"][0];
+    ensure!(stream["codec_name"] == "h264", "{found}");
+    let crop = "fps=5,crop=iw/4:ih/4:iw*3/8:ih*5/8,scale=1:1";
+    let pictures = Command::new("ffmpeg")
+        .args(["-v", "error", "-i"])
+        .arg(path)
+        .args(["-vf", crop, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"])
+        .output()?;
+    ensure!(pictures.status.success(), "{}", String::from_utf8_lossy(&pictures.stderr));
+    let near = |rgb: &&[u8]| rgb.iter().zip([0_u8, 160, 80]).all(|(found, wanted)| found.abs_diff(wanted) < 24);
+    let green = pictures.stdout.chunks_exact(3).filter(near).count();
+    let seconds = found["format"]["duration"].as_str().context("no duration")?.parse()?;
+    let side = |name: &str| stream[name].as_u64().context("no size");
+    Ok((side("width")?, side("height")?, seconds, green))
+}
+
+fn every_call_works(headless: bool) -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let arguments = [pages.url(""), headless.to_string()];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/replays.py", &arguments)?;
+    let saw = json!({
+        "gpu": ["BadRequestError", "not_supported"],
+        "sound": ["BadRequestError", "not_supported"],
+        "bounds": ["BadRequestError", "invalid_input"],
+        "second": ["ConflictError", "invalid_state"],
+        "running": ["ConflictError", "invalid_state"],
+        "viewport": ["ConflictError", "invalid_state"],
+        "unknown": ["NotFoundError", "not_found"],
+        "page": true,
+        "deleted": ["NotFoundError", "not_found"],
+    });
+    assert_eq!(run.json()?, saw);
+    let (width, height, seconds, green) = film(&run.dir.path().join("film.mp4"))?;
+    assert_eq!((width, height), (800, 600), "the size of its first part");
+    ensure!((3.0..12.0).contains(&seconds), "{seconds} s");
+    ensure!(green >= 12, "green in {green} pictures of {seconds} s");
+    Ok(())
+}
+
+#[test]
+fn every_call_of_the_python_client_for_recordings_works_without_a_display() -> anyhow::Result<()> {
+    every_call_works(true)
+}
+
+#[test]
+fn every_call_of_the_python_client_for_recordings_works_with_a_display() -> anyhow::Result<()> {
+    every_call_works(false)
+}
+
+#[test]
+fn the_example_leaves_a_film() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+
+    let run = Clients::find()?.run(server, "docs/examples/recording.py", &[&pages.url("/green")])?;
+
+    ensure!(run.stdout.starts_with(&format!("{}/live/", server.url())), "{}", run.stdout);
+    let (width, height, seconds, green) = film(&run.dir.path().join("recording.mp4"))?;
+    assert_eq!((width, height), (1920, 1080));
+    ensure!((2.0..8.0).contains(&seconds) && green >= 5, "green in {green} pictures of {seconds} s");
+    Ok(())
+}
+
+fn start(server: &Server, session: &Session) -> anyhow::Result<Value> {
+    let wish = json!({ "framerate": 5, "max_duration_in_seconds": 120 });
+    server.post(&format!("/browsers/{}/replays", session.id()), &wish)?.expect(201)?.json()
+}
+
+#[test]
+fn a_person_plays_a_recording_once_it_is_stopped() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let session = server.create(&json!({ "headless": true, "start_url": pages.url("/green") }))?;
+    let replay = start(server, &session)?;
+    let url = replay["replay_view_url"].as_str().context("no page")?.to_owned();
+    let (id, which) = (session.id().to_owned(), replay["replay_id"].as_str().context("no id")?.to_owned());
+    let stopping = thread::spawn(move || {
+        // The page looks first.
+        thread::sleep(Duration::from_secs(6));
+        Shared::get().server.post(&format!("/browsers/{id}/replays/{which}/stop"), &json!({}))?.expect(204)
+    });
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/replay_page.mjs", &[&url])?;
+    stopping.join().unwrap()?;
+    let seen = run.json()?;
+    assert_eq!((&seen["size"], &seen["complaints"]), (&json!([1920, 1080]), &json!([])));
+    ensure!(seen["seconds"].as_f64().is_some_and(|seconds| seconds > 3.0), "{seen}");
+    let green = seen["colour"][1].as_u64().context("no colour")?;
+    ensure!(green.abs_diff(160) < 24, "{seen}");
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    Ok(())
+}
+
+#[test]
+fn a_recording_goes_on_while_the_server_is_gone() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    let mut server = Server::start(Options { spares: 0, ..Options::reaching(&pages) })?;
+    let session = server.create(&json!({ "headless": true, "start_url": pages.url("/green") }))?;
+    let replay = start(&server, &session)?;
+    let which = format!("/browsers/{}/replays/{}", session.id(), replay["replay_id"].as_str().context("no id")?);
+    server.kill()?;
+    thread::sleep(Duration::from_secs(3));
+    server.restart()?;
+    server.post(&format!("{which}/stop"), &json!({}))?.expect(204)?;
+    let answer = Request::new("GET", &which).bearer(server.key()).send(server.address())?.expect(200)?;
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("film.mp4");
+    std::fs::write(&path, &answer.body)?;
+    let (_, _, seconds, green) = film(&path)?;
+    ensure!(seconds >= 3.0 && green >= 10, "green in {green} pictures of {seconds} s");
+    Ok(())
+}
+
+#[test]
+fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_played() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let session = server.create(&json!({ "headless": true, "start_url": pages.url("/green") }))?;
+    let replay = start(server, &session)?;
+    let list = format!("/browsers/{}/replays", session.id());
+    let which = format!("{list}/{}", replay["replay_id"].as_str().context("no id")?);
+    thread::sleep(Duration::from_secs(4));
+    let browser = super::host::browser_of(server, &session)?;
+    let inside = super::support::processes_of(&super::host::sandbox(server, &browser));
+    let encoder = inside.iter().find(|process| process.argv.iter().any(|word| word == "libx264"));
+    server.signal(encoder.context("nothing films")?, rustix::process::Signal::KILL)?;
+    let failed = until("the recording has failed", SOON, || {
+        let listed = server.get(&list).ok()?.json().ok()?;
+        (listed[0]["status"] == "failed").then(|| listed[0].clone())
+    })?;
+    ensure!(failed["detail"].as_str().is_some_and(|why| why.contains("signal")), "{failed}");
+    assert_eq!(server.get(&which)?.expect(409)?.json()?["code"], "invalid_state");
+    let answer = server.get(&format!("{which}?partial=true"))?.expect(200)?;
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("film.mp4");
+    std::fs::write(&path, &answer.body)?;
+    ensure!(film(&path)?.2 >= 2.0, "less than what was written before");
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    Ok(())
+}

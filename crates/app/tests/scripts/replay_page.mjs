@@ -1,0 +1,29 @@
+// node replay_page.mjs REPLAY_VIEW_URL: a person at the page of a recording, in a browser of the person's own.
+import { chromium } from 'playwright-core';
+
+const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+try {
+  const page = await own.newPage();
+  const complaints = [];
+  page.on('console', (message) => { if (message.type() === 'error') complaints.push(message.text()); });
+  await page.goto(process.argv[2]);
+  // While it runs, the page says so and waits.
+  await page.waitForFunction(() => document.getElementById('status').textContent.startsWith('Still recording'), null, { timeout: 20000 });
+  console.log('recording');
+  await page.waitForFunction(() => document.getElementById('film').readyState >= 2, null, { timeout: 60000 });
+  const seen = await page.evaluate(async () => {
+    const film = document.getElementById('film');
+    film.muted = true;
+    await film.play();
+    await new Promise((resolve) => film.addEventListener('timeupdate', resolve, { once: true }));
+    const canvas = document.createElement('canvas');
+    canvas.width = film.videoWidth;
+    canvas.height = film.videoHeight;
+    canvas.getContext('2d').drawImage(film, 0, 0);
+    const [red, green, blue] = canvas.getContext('2d').getImageData(canvas.width / 2, canvas.height * 0.75, 1, 1).data;
+    return { size: [film.videoWidth, film.videoHeight], seconds: film.duration, colour: [red, green, blue] };
+  });
+  console.log(JSON.stringify({ ...seen, complaints: complaints.filter((text) => !text.includes('409')) }));
+} finally {
+  await own.close();
+}

@@ -1,0 +1,58 @@
+"""replays.py PAGES_URL HEADLESS: the public Python client, unmodified, on every call of recordings. It leaves film.mp4."""
+import json
+import os
+import sys
+import time
+
+import kernel
+from kernel import Kernel
+
+pages, headless = sys.argv[1], sys.argv[2] == "true"
+client = Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0)
+saw = {}
+
+
+def refused(call):
+    try:
+        call()
+    except kernel.APIStatusError as error:
+        return [type(error).__name__, error.body["code"]]
+    return "not refused"
+
+
+size = {"width": 800, "height": 600}
+session = client.browsers.create(headless=headless, viewport=size, start_url=pages + "/green", timeout_seconds=300)
+id = session.session_id
+try:
+    assert client.browsers.replays.list(id) == []
+    saw["gpu"] = refused(lambda: client.browsers.replays.start(id, framerate=30))
+    saw["sound"] = refused(lambda: client.browsers.replays.start(id, record_audio=True))
+    saw["bounds"] = refused(lambda: client.browsers.replays.start(id, max_duration_in_seconds=0))
+
+    replay = client.browsers.replays.start(id, framerate=5, max_duration_in_seconds=60, record_audio=False)
+    assert replay.finished_at is None and replay.started_at is not None and id in replay.replay_view_url, replay
+    saw["second"] = refused(lambda: client.browsers.replays.start(id))
+    saw["running"] = refused(lambda: client.browsers.replays.download(replay.replay_id, id=id))
+    time.sleep(3)
+    saw["viewport"] = refused(lambda: client.browsers.update(id, viewport={"width": 640, "height": 480}))
+    client.browsers.update(id, viewport={"width": 640, "height": 480, "force": True})
+    time.sleep(2)
+    client.browsers.replays.stop(replay.replay_id, id=id)
+    client.browsers.replays.stop(replay.replay_id, id=id)
+
+    [listed] = client.browsers.replays.list(id)
+    assert listed.replay_id == replay.replay_id and listed.finished_at > listed.started_at, listed
+    assert listed.status == "finished", listed
+    film = client.browsers.replays.download(replay.replay_id, id=id)
+    assert film.headers["content-type"] == "video/mp4"
+    film.write_to_file("film.mp4")
+    part = client.browsers.replays.download(replay.replay_id, id=id, extra_headers={"Range": "bytes=0-99"})
+    assert part.http_response.status_code == 206 if hasattr(part, "http_response") else True
+    whole = open("film.mp4", "rb").read()
+    assert part.read() == whole[:100] and len(whole) == listed.size_bytes
+    saw["unknown"] = refused(lambda: client.browsers.replays.stop("nothing", id=id))
+    saw["page"] = replay.replay_view_url.split("?")[0].endswith(f"/live/{id}/replays/{replay.replay_id}")
+finally:
+    client.browsers.delete_by_id(id)
+saw["deleted"] = refused(lambda: client.browsers.replays.list(id))
+print(json.dumps(saw))
