@@ -37,15 +37,15 @@ pub(crate) struct Version {
 
 /// A page and the session attached to it.
 #[derive(Debug, Clone)]
-struct Page {
-    target: String,
-    session: String,
+pub(crate) struct Page {
+    pub(crate) target: String,
+    pub(crate) session: String,
 }
 
 /// A browser that answers, over one connection that stays open.
 #[derive(Debug)]
 pub(crate) struct Browser {
-    cdp: Cdp,
+    pub(crate) cdp: Cdp,
     /// The page that is proven to answer at a hand-out; attached once and kept, because attaching costs as much as asking.
     page: Mutex<Option<Page>>,
     viewport: Mutex<Viewport>,
@@ -327,17 +327,17 @@ impl Browser {
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page;
     }
 
-    fn viewport(&self) -> Viewport {
+    pub(crate) fn viewport(&self) -> Viewport {
         *self.viewport.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn attach(&self, target: String, within: Duration) -> Result<Page, CdpError> {
+    pub(crate) async fn attach(&self, target: String, within: Duration) -> Result<Page, CdpError> {
         let params = json!({ "targetId": target, "flatten": true });
         let answer = self.cdp.call(None, "Target.attachToTarget", params, within).await?;
         Ok(Page { target, session: answer["sessionId"].as_str().unwrap_or_default().to_owned() })
     }
 
-    async fn detach(&self, page: &Page) {
+    pub(crate) async fn detach(&self, page: &Page) {
         // The page may be gone, and its session with it.
         drop(self.cdp.tell(None, "Target.detachFromTarget", json!({ "sessionId": page.session })).await);
     }

@@ -73,6 +73,37 @@ pub(crate) struct Cdp {
     next: AtomicU64,
 }
 
+/// A call whose answer is still to come. Dropping it lets the answer go.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    id: u64,
+    method: &'static str,
+    answered: oneshot::Receiver<Answer>,
+    waiting: Waiting,
+}
+
+impl Pending {
+    async fn answer(mut self) -> Result<Value, CdpError> {
+        match (&mut self.answered).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(message)) => Err(CdpError::Refused { method: self.method, message }),
+            Err(_) => Err(CdpError::Closed),
+        }
+    }
+
+    /// Waits for the answer.
+    pub(crate) async fn within(self, within: Duration) -> Result<Value, CdpError> {
+        let method = self.method;
+        tokio::time::timeout(within, self.answer()).await.unwrap_or(Err(CdpError::Timeout { method, after: within }))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        lock(&self.waiting).remove(&self.id);
+    }
+}
+
 impl Cdp {
     /// Opens the WebSocket at `path` on the sandbox's loopback.
     pub(crate) async fn connect(port: u16, path: &str) -> Result<(Self, mpsc::Receiver<Notice>), CdpError> {
@@ -103,20 +134,23 @@ impl Cdp {
         params: Value,
         within: Duration,
     ) -> Result<Value, CdpError> {
+        let called = async { self.begin(session, method, &params).await?.answer().await };
+        tokio::time::timeout(within, called).await.unwrap_or(Err(CdpError::Timeout { method, after: within }))
+    }
+
+    /// Calls `method`, and leaves it to the caller when to wait for the answer.
+    pub(crate) async fn begin(
+        &self,
+        session: Option<&str>,
+        method: &'static str,
+        params: &Value,
+    ) -> Result<Pending, CdpError> {
         let (answer, answered) = oneshot::channel();
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.waiting).insert(id, answer);
-        let result = tokio::time::timeout(within, async {
-            self.post(id, session, method, &params).await?;
-            match answered.await {
-                Ok(Ok(value)) => Ok(value),
-                Ok(Err(message)) => Err(CdpError::Refused { method, message }),
-                Err(_) => Err(CdpError::Closed),
-            }
-        })
-        .await;
-        lock(&self.waiting).remove(&id);
-        result.unwrap_or(Err(CdpError::Timeout { method, after: within }))
+        let pending = Pending { id, method, answered, waiting: Arc::clone(&self.waiting) };
+        self.post(id, session, method, params).await?;
+        Ok(pending)
     }
 
     /// Calls `method` and lets the answer go.

@@ -8,6 +8,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::browser::Browser;
 use crate::chromedriver::Chromedriver;
+use crate::computer::Computer;
 use crate::display::Display;
 use crate::extension::Extensions;
 use crate::fs::Watches;
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     pub(crate) pictures: Semaphore,
     pub(crate) processes: Processes,
     pub(crate) replays: Replays,
+    pub(crate) computer: Computer,
     pub(crate) views: Views,
     pub(crate) watches: Arc<Watches>,
     status: watch::Sender<Status>,
@@ -74,6 +76,7 @@ impl Core {
             pictures: Semaphore::new(2),
             processes: Processes::default(),
             replays: Replays::default(),
+            computer: Computer::default(),
             views: Views::default(),
             watches: Arc::default(),
             status: watch::Sender::new(status),

@@ -17,6 +17,7 @@ use x11rb::rust_connection::RustConnection;
 use crate::flags;
 use crate::picture::{self, PictureError};
 use crate::protocol::{Region, Viewport};
+use crate::session_log;
 use crate::x11::{FRAMEBUFFER, X11};
 
 /// How long the X server has to come up.
@@ -41,6 +42,8 @@ pub(crate) enum DisplayError {
     /// Larger than what the display can show: its width and height, in pixels.
     #[error("the display of this session shows at most {0} × {1} pixels")]
     OutOfRange(u16, u16),
+    #[error("what is on the display took no input for {} s", .0.as_secs())]
+    Hung(Duration),
     #[error(transparent)]
     Picture(#[from] PictureError),
 }
@@ -67,10 +70,13 @@ impl Display {
             .args(flags::xvfb_args(Path::new(FRAMEBUFFER.0), width, height))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .map_err(DisplayError::Start)?;
+        if let Some(stderr) = server.stderr.take() {
+            tokio::spawn(session_log::DISPLAY.fill(stderr));
+        }
         let stdout = server.stdout.take().ok_or(DisplayError::Silent)?;
         let mut line = String::new();
         let mut reader = BufReader::with_capacity(64, stdout);

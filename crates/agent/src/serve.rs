@@ -17,6 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 
 use crate::cdp::CdpError;
+use crate::computer;
 use crate::core::{Core, Listener, Live};
 use crate::display::DisplayError;
 use crate::picture;
@@ -26,10 +27,10 @@ use crate::protocol::{
     READY_WAIT_SECONDS, Region, ScreenshotRequest, State, Status, VERSION_HEADER, Viewport,
 };
 use crate::reply::{self, Answer, Body, Refusal, empty, json, read};
-use crate::{extension, fs, process, replay, restart, view};
+use crate::{curl, extension, fs, process, replay, restart, session_log, view};
 
 /// Connections open at once.
-const MAX_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 256;
 /// Longest deadline of a hand-out.
 const MAX_HANDOUT_MS: u64 = 30_000;
 
@@ -100,9 +101,12 @@ async fn in_area(core: &Arc<Core>, head: Parts, body: Incoming) -> Answer {
     let path = head.uri.path().to_owned();
     let (area, _operation) = path.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')).unwrap_or_default();
     match area {
+        "computer" => computer::serve(core, &head, body).await,
+        "curl" => curl::serve(core, &head, body).await,
         "process" => process::serve(core, &head, body).await,
         "fs" => fs::serve(core, &head, body).await,
         "extension" => extension::serve(core, &head, body).await,
+        "session_log" => session_log::serve(&head, body).await,
         "replay" => replay::serve(core, &head, body).await,
         "view" => view::serve(core, &head, body).await,
         _ => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {area}"))),

@@ -38,6 +38,8 @@ pub(crate) enum Cursor {
 pub(crate) struct X11 {
     pub(crate) connection: RustConnection,
     pub(crate) root: Window,
+    /// The words by which a window's program is asked for a sign of life: of all such words, and of this one.
+    pub(crate) ping: (u32, u32),
     framebuffer: Option<Framebuffer>,
 }
 
@@ -87,11 +89,14 @@ impl X11 {
             }
         }
         connection.xfixes_query_version(5, 0).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
+        let word = |name: &[u8]| connection.intern_atom(false, name).map_err(DisplayError::x);
+        let (protocols, ping) = (word(b"WM_PROTOCOLS")?, word(b"_NET_WM_PING")?);
+        let ping = (protocols.reply().map_err(DisplayError::x)?.atom, ping.reply().map_err(DisplayError::x)?.atom);
         let framebuffer = Framebuffer::open(&Path::new(FRAMEBUFFER.0).join(FRAMEBUFFER.1));
         if framebuffer.is_none() {
             tracing::warn!("the display's picture is not where it should be: every picture is asked for");
         }
-        Ok(Self { connection, root, framebuffer })
+        Ok(Self { connection, root, ping, framebuffer })
     }
 
     /// Width and height of the display, in pixels.

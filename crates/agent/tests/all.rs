@@ -6,6 +6,8 @@
 mod cdp;
 #[path = "all/client.rs"]
 mod client;
+#[path = "all/computer.rs"]
+mod computer;
 #[path = "all/endings.rs"]
 mod endings;
 #[path = "all/headful.rs"]

@@ -4,10 +4,13 @@
 //! A sandbox runs a copy of the binary of its day and outlives the server, so everything here is versioned: a server speaks
 //! [`PROTOCOL_VERSION`] and the one before it, unknown fields are ignored, and a field added later carries a default.
 
+pub mod computer;
+pub mod curl;
 pub mod extension;
 pub mod fs;
 pub mod process;
 pub mod replay;
+pub mod session_log;
 pub mod view;
 
 use std::path::PathBuf;

@@ -1,0 +1,157 @@
+//! Hands on the display of a session that has one: the mouse and the keyboard of the X server.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use x11rb::connection::Connection as _;
+use x11rb::protocol::xfixes::ConnectionExt as _;
+use x11rb::protocol::xproto::ConnectionExt as _;
+use x11rb::protocol::xtest::ConnectionExt as _;
+
+use super::KeySym;
+use super::keyboard::{self, Keyboard};
+use super::signs::{focus, settle};
+use crate::display::{DisplayError, off_the_loop};
+use crate::protocol::computer::{Button, Point};
+use crate::x11::X11;
+
+const BUTTON_PRESS: u8 = 4;
+const BUTTON_RELEASE: u8 = 5;
+const MOTION: u8 = 6;
+/// The wheel, as buttons: up, down, left, right.
+const WHEEL: [u8; 4] = [4, 5, 6, 7];
+/// Steps of the wheel between two signs of life, so that no queue grows.
+const STEPS: u32 = 50;
+
+/// Mouse and keyboard of a display. The server itself keeps where the mouse is and what is pressed.
+#[derive(Debug)]
+pub(super) struct DisplayHands {
+    x11: Arc<X11>,
+    keyboard: Arc<Mutex<Keyboard>>,
+    hidden: bool,
+}
+
+impl DisplayHands {
+    pub(super) fn new(x11: Arc<X11>) -> Self {
+        Self { x11, keyboard: Arc::default(), hidden: false }
+    }
+
+    /// Does what blocks. One thing at a time: what a caller began before going is done before it is let go of.
+    async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&X11, &mut Keyboard) -> Result<T, DisplayError> + Send + 'static,
+    ) -> Result<T, DisplayError> {
+        let (x11, keyboard) = (Arc::clone(&self.x11), Arc::clone(&self.keyboard));
+        off_the_loop(move || {
+            let done = work(&x11, &mut keyboard.lock().unwrap_or_else(PoisonError::into_inner))?;
+            x11.connection.flush().map_err(DisplayError::x)?;
+            Ok(done)
+        })
+        .await
+    }
+
+    pub(super) async fn mouse(&self) -> Result<Point, DisplayError> {
+        self.with(|x11, _| {
+            let pointer = x11.connection.query_pointer(x11.root).map_err(DisplayError::x)?;
+            let pointer = pointer.reply().map_err(DisplayError::x)?;
+            let side = |place: i16| u32::try_from(place).unwrap_or(0);
+            Ok(Point { x: side(pointer.root_x), y: side(pointer.root_y) })
+        })
+        .await
+    }
+
+    pub(super) async fn size(&self) -> Result<(u32, u32), DisplayError> {
+        self.with(|x11, _| x11.size()).await
+    }
+
+    pub(super) async fn move_to(&self, to: Point) -> Result<(), DisplayError> {
+        self.with(move |x11, _| {
+            let side = |place: u32| i16::try_from(place).map_err(DisplayError::x);
+            fake(x11, MOTION, 0, side(to.x)?, side(to.y)?)
+        })
+        .await
+    }
+
+    pub(super) async fn button(&self, button: Button, down: bool) -> Result<(), DisplayError> {
+        let number = match button {
+            Button::Left => 1,
+            Button::Middle => 2,
+            Button::Right => 3,
+            Button::Back => 8,
+            Button::Forward => 9,
+        };
+        self.with(move |x11, _| fake(x11, if down { BUTTON_PRESS } else { BUTTON_RELEASE }, number, 0, 0)).await
+    }
+
+    pub(super) async fn wheel(&self, right: i32, down: i32) -> Result<(), DisplayError> {
+        let [up_button, down_button, left_button, right_button] = WHEEL;
+        for (steps, less, more) in [(down, up_button, down_button), (right, left_button, right_button)] {
+            let button = if steps < 0 { less } else { more };
+            let mut rest = steps.unsigned_abs();
+            while rest > 0 {
+                let now = rest.min(STEPS);
+                rest -= now;
+                self.with(move |x11, _| {
+                    for _ in 0..now {
+                        fake(x11, BUTTON_PRESS, button, 0, 0)?;
+                        fake(x11, BUTTON_RELEASE, button, 0, 0)?;
+                    }
+                    settle(x11)
+                })
+                .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Before keys are pressed: the keyboard goes to the uppermost window.
+    pub(super) async fn ready_keyboard(&self) -> Result<(), DisplayError> {
+        self.with(|x11, keyboard| {
+            keyboard.refresh(x11)?;
+            focus(x11)
+        })
+        .await
+    }
+
+    /// Whether Shift is needed to write a symbol.
+    pub(super) fn is_shifted(&self, key: KeySym) -> bool {
+        let keyboard = self.keyboard.lock().unwrap_or_else(PoisonError::into_inner);
+        keyboard.find(key).is_some_and(|stroke| stroke.shift)
+    }
+
+    pub(super) async fn key(&self, key: KeySym, down: bool) -> Result<(), DisplayError> {
+        self.with(move |x11, keyboard| {
+            let stroke = keyboard.stroke(x11, key)?;
+            keyboard::send(x11, stroke.code, down)
+        })
+        .await
+    }
+
+    pub(super) async fn write(&self, keys: Vec<KeySym>) -> Result<(), DisplayError> {
+        self.with(move |x11, keyboard| keyboard.write(x11, &keys)).await
+    }
+
+    pub(super) async fn cursor(&mut self, hidden: bool) -> Result<(), DisplayError> {
+        // The server counts how often it was hidden.
+        if hidden != self.hidden {
+            self.with(move |x11, _| {
+                let sent = match hidden {
+                    true => x11.connection.xfixes_hide_cursor(x11.root),
+                    false => x11.connection.xfixes_show_cursor(x11.root),
+                };
+                sent.map_err(DisplayError::x)?.check().map_err(DisplayError::x)
+            })
+            .await?;
+            self.hidden = hidden;
+        }
+        Ok(())
+    }
+
+    /// Returns once the browser has taken everything.
+    pub(super) async fn settle(&self) -> Result<(), DisplayError> {
+        self.with(|x11, _| settle(x11)).await
+    }
+}
+
+fn fake(x11: &X11, kind: u8, detail: u8, x: i16, y: i16) -> Result<(), DisplayError> {
+    x11.connection.xtest_fake_input(kind, detail, 0, x11.root, x, y, 0).map_err(DisplayError::x).map(drop)
+}

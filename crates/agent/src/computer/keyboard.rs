@@ -1,0 +1,202 @@
+//! The keyboard of the display: which key has which symbol on it, and keys without one that get the symbols that are missing.
+//!
+//! A program learns of a changed keyboard with the events that follow the change, but asks what has changed only when it comes to
+//! them. So a symbol is never taken from a key before the browser has seen everything that was pressed with it: after each change, and
+//! before the next, it is asked for a sign of life, which it gives in the order of the events.
+
+use std::collections::HashSet;
+
+use x11rb::protocol::xproto::{ConnectionExt as _, KeyButMask};
+use x11rb::protocol::xtest::ConnectionExt as _;
+
+use super::KeySym;
+use super::signs::settle;
+use crate::display::DisplayError;
+use crate::x11::X11;
+
+const KEY_PRESS: u8 = 2;
+const KEY_RELEASE: u8 = 3;
+const SHIFT: KeySym = 0xffe1;
+const CAPS_LOCK: KeySym = 0xffe5;
+/// Columns of a key: two levels of two groups.
+const COLUMNS: usize = 4;
+
+/// What the keyboard has on it.
+#[derive(Debug, Default)]
+pub(super) struct Keyboard {
+    first: u8,
+    /// The four symbols of every key from the first on.
+    keys: Vec<[KeySym; COLUMNS]>,
+    /// Keys that were without a symbol, with the one longest unused first.
+    spare: Vec<u8>,
+    /// Which of two groups is in force.
+    group: usize,
+    caps: bool,
+}
+
+/// A key, and whether Shift is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stroke {
+    pub(super) code: u8,
+    pub(super) shift: bool,
+}
+
+impl Keyboard {
+    /// Asks what the keyboard is like now: somebody may have changed it.
+    pub(super) fn refresh(&mut self, x11: &X11) -> Result<(), DisplayError> {
+        let setup = x11rb::connection::Connection::setup(&x11.connection);
+        let (first, last) = (setup.min_keycode, setup.max_keycode);
+        let asked = x11.connection.get_keyboard_mapping(first, last - first + 1).map_err(DisplayError::x)?;
+        let pointer = x11.connection.query_pointer(x11.root).map_err(DisplayError::x)?;
+        let mapping = asked.reply().map_err(DisplayError::x)?;
+        let state = pointer.reply().map_err(DisplayError::x)?.mask;
+        let wide = usize::from(mapping.keysyms_per_keycode).max(1);
+        let symbol = |key: &[KeySym], column: usize| key.get(column).copied().unwrap_or_default();
+        self.first = first;
+        self.keys = mapping.keysyms.chunks(wide).map(|key| std::array::from_fn(|column| symbol(key, column))).collect();
+        self.group = usize::from(u16::from(state) >> 13 & 1);
+        self.caps = state.contains(KeyButMask::LOCK);
+        // Ours are told by what is on them: one symbol in all places.
+        let ours = self.spare.clone();
+        let free = |code: &u8| {
+            self.symbols(*code)
+                .is_some_and(|all| all.iter().all(|one| *one == 0) || (ours.contains(code) && all[0] == all[1]))
+        };
+        let (mut kept, mut new): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
+        kept.extend(ours.iter().filter(|code| free(code)));
+        new.extend((first..=last).filter(|code| !ours.contains(code) && free(code)));
+        new.append(&mut kept);
+        self.spare = new;
+        Ok(())
+    }
+
+    fn symbols(&self, code: u8) -> Option<&[KeySym; COLUMNS]> {
+        self.keys.get(usize::from(code.checked_sub(self.first)?))
+    }
+
+    /// The key with that symbol on it.
+    pub(super) fn find(&self, key: KeySym) -> Option<Stroke> {
+        let group = self.group * 2;
+        let on = |column: usize| self.keys.iter().position(|symbols| symbols[column] == key);
+        let stroke = |at: usize, shift| Some(Stroke { code: u8::try_from(at).ok()?.checked_add(self.first)?, shift });
+        let found =
+            on(group).and_then(|at| stroke(at, false)).or_else(|| on(group + 1).and_then(|at| stroke(at, true)));
+        // A group without symbols of its own has those of the first.
+        match found {
+            None if group > 0 => {
+                on(0).and_then(|at| stroke(at, false)).or_else(|| on(1).and_then(|at| stroke(at, true)))
+            }
+            found => found,
+        }
+    }
+
+    /// The key with that symbol on it; one without any gets it, if there is one that is not `used`. Tells whether it did.
+    fn place(&mut self, x11: &X11, key: KeySym, used: &HashSet<u8>) -> Result<Option<(Stroke, bool)>, DisplayError> {
+        if let Some(stroke) = self.find(key) {
+            return Ok(Some((stroke, false)));
+        }
+        let Some(at) = self.spare.iter().position(|code| !used.contains(code)) else { return Ok(None) };
+        let code = self.spare.remove(at);
+        self.spare.push(code);
+        x11.connection
+            .change_keyboard_mapping(1, code, 4, &[key; COLUMNS])
+            .map_err(DisplayError::x)?
+            .check()
+            .map_err(DisplayError::x)?;
+        if let Some(symbols) = self.keys.get_mut(usize::from(code - self.first)) {
+            *symbols = [key; COLUMNS];
+        }
+        Ok(Some((Stroke { code, shift: false }, true)))
+    }
+
+    /// The key for one symbol, which stays on it until others need the key.
+    pub(super) fn stroke(&mut self, x11: &X11, key: KeySym) -> Result<Stroke, DisplayError> {
+        let none = || DisplayError::x("the keyboard has no key left");
+        let (stroke, new) = self.place(x11, key, &HashSet::new())?.ok_or_else(none)?;
+        if new {
+            settle(x11)?;
+        }
+        Ok(stroke)
+    }
+
+    /// Types symbols one after the other.
+    pub(super) fn write(&mut self, x11: &X11, keys: &[KeySym]) -> Result<(), DisplayError> {
+        let caps = self.caps.then(|| self.find(CAPS_LOCK)).flatten();
+        if let Some(caps) = caps {
+            tap(x11, caps.code)?;
+        }
+        let mut rest = keys;
+        while !rest.is_empty() {
+            let (strokes, changed) = self.plan(x11, rest)?;
+            if strokes.is_empty() {
+                return Err(DisplayError::x("the keyboard has no key left"));
+            }
+            if changed {
+                settle(x11)?;
+            }
+            self.strike(x11, &strokes)?;
+            rest = &rest[strokes.len()..];
+            settle(x11)?;
+        }
+        if let Some(caps) = caps {
+            tap(x11, caps.code)?;
+        }
+        Ok(())
+    }
+
+    /// As many strokes as the spare keys allow at once.
+    fn plan(&mut self, x11: &X11, keys: &[KeySym]) -> Result<(Vec<Stroke>, bool), DisplayError> {
+        let (mut strokes, mut used, mut changed) = (Vec::new(), HashSet::new(), false);
+        for key in keys {
+            let Some((stroke, new)) = self.place(x11, *key, &used)? else { break };
+            used.insert(stroke.code);
+            changed |= new;
+            strokes.push(stroke);
+        }
+        Ok((strokes, changed))
+    }
+
+    fn strike(&self, x11: &X11, strokes: &[Stroke]) -> Result<(), DisplayError> {
+        let shift = self.find(SHIFT).map(|stroke| stroke.code);
+        let mut shifted = false;
+        for stroke in strokes {
+            if let Some(shift) = shift.filter(|_| stroke.shift != shifted) {
+                send(x11, shift, stroke.shift)?;
+                shifted = stroke.shift;
+            }
+            tap(x11, stroke.code)?;
+        }
+        match shift {
+            Some(shift) if shifted => send(x11, shift, false),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn tap(x11: &X11, code: u8) -> Result<(), DisplayError> {
+    send(x11, code, true)?;
+    send(x11, code, false)
+}
+
+/// Presses a key or lets it go.
+pub(super) fn send(x11: &X11, code: u8, down: bool) -> Result<(), DisplayError> {
+    let kind = if down { KEY_PRESS } else { KEY_RELEASE };
+    x11.connection.xtest_fake_input(kind, code, 0, x11.root, 0, 0, 0).map_err(DisplayError::x).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_symbol_is_found_on_its_key_in_the_group_in_force() {
+        let keys = vec![[0x61, 0x41, 0x0100_0430, 0x0100_0410], [0xff0d, 0, 0, 0]];
+        let mut keyboard = Keyboard { first: 8, keys, ..Keyboard::default() };
+        assert_eq!(keyboard.find(0x61), Some(Stroke { code: 8, shift: false }));
+        assert_eq!(keyboard.find(0x41), Some(Stroke { code: 8, shift: true }));
+        assert_eq!(keyboard.find(0x0100_0430), None);
+        keyboard.group = 1;
+        assert_eq!(keyboard.find(0x0100_0410), Some(Stroke { code: 8, shift: true }));
+        assert_eq!(keyboard.find(0xff0d), Some(Stroke { code: 9, shift: false }));
+    }
+}

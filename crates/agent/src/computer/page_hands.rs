@@ -1,0 +1,211 @@
+//! Hands on the page in front, for a session without a display: input as the browser's debugging protocol takes it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::KeySym;
+use super::us_keys::{self, ALT, CONTROL, Definition, META, SHIFT};
+use crate::browser::{Browser, Page};
+use crate::cdp::CdpError;
+use crate::protocol::computer::{Button, Point};
+
+/// How long the page may take for one event.
+const EVENT: Duration = Duration::from_secs(10);
+/// Two clicks at one place within this time are a double click.
+const DOUBLE: Duration = Duration::from_millis(500);
+/// What a step of the wheel scrolls, in pixels: as much as on a display.
+const WHEEL_STEP: i32 = 120;
+/// Events on their way at once.
+const WINDOW: usize = 64;
+
+/// Mouse and keyboard of a browser without a display. What is pressed and where the mouse is, is kept here.
+#[derive(Debug)]
+pub(super) struct PageHands {
+    browser: Arc<Browser>,
+    page: Option<Page>,
+    at: Point,
+    /// Bits of the pressed buttons.
+    buttons: u8,
+    /// Bits of the pressed modifiers.
+    modifiers: u8,
+    last_click: Option<(Instant, Button, Point, u32)>,
+}
+
+impl PageHands {
+    pub(super) fn new(browser: Arc<Browser>) -> Self {
+        let at = Point { x: 0, y: 0 };
+        Self { browser, page: None, at, buttons: 0, modifiers: 0, last_click: None }
+    }
+
+    pub(super) const fn mouse(&self) -> Point {
+        self.at
+    }
+
+    pub(super) fn size(&self) -> (u32, u32) {
+        let viewport = self.browser.viewport();
+        (viewport.width, viewport.height)
+    }
+
+    /// Turns to the page in front. While a button is held, to the one that saw it go down.
+    pub(super) async fn turn_to_front(&mut self) -> Result<(), CdpError> {
+        if self.buttons != 0 && self.page.is_some() {
+            return Ok(());
+        }
+        let front = self.browser.front_target().await?;
+        if self.page.as_ref().is_some_and(|page| page.target == front) {
+            return Ok(());
+        }
+        if let Some(page) = self.page.take() {
+            self.browser.detach(&page).await;
+        }
+        self.page = Some(self.browser.attach(front, EVENT).await?);
+        Ok(())
+    }
+
+    async fn send(&mut self, method: &'static str, params: Value) -> Result<(), CdpError> {
+        let page = self.page.as_ref().ok_or(CdpError::Closed)?;
+        let sent = self.browser.cdp.call(Some(&page.session), method, params, EVENT).await.map(drop);
+        self.forget_lost(&sent);
+        sent
+    }
+
+    /// Sends several events without waiting for each.
+    async fn send_all(&mut self, method: &'static str, events: Vec<Value>) -> Result<(), CdpError> {
+        let page = self.page.as_ref().ok_or(CdpError::Closed)?;
+        let mut sent = Ok(());
+        for window in events.chunks(WINDOW) {
+            let mut answers = Vec::with_capacity(window.len());
+            for event in window {
+                answers.push(self.browser.cdp.begin(Some(&page.session), method, event).await?);
+            }
+            for answer in answers {
+                sent = sent.and(answer.within(EVENT).await.map(drop));
+            }
+            if sent.is_err() {
+                break;
+            }
+        }
+        self.forget_lost(&sent);
+        sent
+    }
+
+    /// A page may be gone, and with it the way to it; the next event looks for the one in front.
+    fn forget_lost(&mut self, sent: &Result<(), CdpError>) {
+        if matches!(sent, Err(CdpError::Refused { .. })) {
+            self.page = None;
+            self.buttons = 0;
+        }
+    }
+
+    fn mouse_event(&self, kind: &str, button: Option<Button>, count: u32) -> Value {
+        json!({
+            "type": kind, "x": self.at.x, "y": self.at.y, "modifiers": self.modifiers, "buttons": self.buttons,
+            "button": button.map_or("none", name), "clickCount": count, "pointerType": "mouse",
+        })
+    }
+
+    pub(super) async fn move_to(&mut self, to: Point) -> Result<(), CdpError> {
+        self.at = to;
+        let held = [Button::Left, Button::Right, Button::Middle, Button::Back, Button::Forward];
+        let held = held.into_iter().find(|button| self.buttons & bit(*button) != 0);
+        let event = self.mouse_event("mouseMoved", held, 0);
+        self.send("Input.dispatchMouseEvent", event).await
+    }
+
+    pub(super) async fn button(&mut self, button: Button, down: bool) -> Result<(), CdpError> {
+        if down {
+            self.buttons |= bit(button);
+            let again = self
+                .last_click
+                .filter(|(when, which, place, _)| when.elapsed() < DOUBLE && *which == button && *place == self.at);
+            let count = again.map_or(1, |(.., count)| count + 1);
+            self.last_click = Some((Instant::now(), button, self.at, count));
+        } else {
+            self.buttons &= !bit(button);
+        }
+        let count = self.last_click.filter(|(_, which, ..)| *which == button).map_or(1, |(.., count)| count);
+        let event = self.mouse_event(if down { "mousePressed" } else { "mouseReleased" }, Some(button), count);
+        self.send("Input.dispatchMouseEvent", event).await
+    }
+
+    pub(super) async fn wheel(&mut self, right: i32, down: i32) -> Result<(), CdpError> {
+        let mut events = Vec::new();
+        for (steps, axis) in [(down, "deltaY"), (right, "deltaX")] {
+            for _ in 0..steps.unsigned_abs() {
+                let mut event = self.mouse_event("mouseWheel", None, 0);
+                event["deltaX"] = Value::from(0);
+                event["deltaY"] = Value::from(0);
+                event[axis] = Value::from(steps.signum() * WHEEL_STEP);
+                events.push(event);
+            }
+        }
+        self.send_all("Input.dispatchMouseEvent", events).await
+    }
+
+    pub(super) async fn key(&mut self, key: KeySym, down: bool) -> Result<(), CdpError> {
+        // A symbol that no such keyboard has does nothing, as on a display.
+        let Some(definition) = us_keys::definition(key, self.modifiers & SHIFT != 0) else { return Ok(()) };
+        if definition.modifier != 0 {
+            if down {
+                self.modifiers |= definition.modifier;
+            } else {
+                self.modifiers &= !definition.modifier;
+            }
+        }
+        let event = key_event(&definition, self.modifiers, down);
+        self.send("Input.dispatchKeyEvent", event).await
+    }
+
+    pub(super) async fn write(&mut self, keys: Vec<KeySym>) -> Result<(), CdpError> {
+        let mut events = Vec::with_capacity(keys.len() * 2);
+        for key in keys {
+            let shifted = us_keys::is_shifted(key);
+            let Some(definition) = us_keys::definition(key, shifted) else { continue };
+            let modifiers = if shifted { SHIFT } else { 0 };
+            events.push(key_event(&definition, modifiers, true));
+            events.push(key_event(&definition, modifiers, false));
+        }
+        self.send_all("Input.dispatchKeyEvent", events).await
+    }
+}
+
+fn key_event(definition: &Definition, modifiers: u8, down: bool) -> Value {
+    let mut event = json!({
+        "key": definition.key, "code": definition.code, "windowsVirtualKeyCode": definition.number,
+        "location": definition.location, "isKeypad": definition.location == 3, "modifiers": modifiers,
+    });
+    // With one of these a key is a command and writes nothing.
+    let text = definition.text.as_deref().filter(|_| modifiers & (ALT | CONTROL | META) == 0);
+    match (down, text) {
+        (true, Some(text)) => {
+            event["type"] = Value::from("keyDown");
+            event["text"] = Value::from(text);
+            event["unmodifiedText"] = Value::from(text);
+        }
+        (true, None) => event["type"] = Value::from("rawKeyDown"),
+        (false, _) => event["type"] = Value::from("keyUp"),
+    }
+    event
+}
+
+const fn bit(button: Button) -> u8 {
+    match button {
+        Button::Left => 1,
+        Button::Right => 2,
+        Button::Middle => 4,
+        Button::Back => 8,
+        Button::Forward => 16,
+    }
+}
+
+const fn name(button: Button) -> &'static str {
+    match button {
+        Button::Left => "left",
+        Button::Right => "right",
+        Button::Middle => "middle",
+        Button::Back => "back",
+        Button::Forward => "forward",
+    }
+}

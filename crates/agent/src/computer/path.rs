@@ -1,0 +1,103 @@
+//! The way of a mouse that a hand moves: a curve, slow at both ends.
+
+use std::time::Duration;
+
+use crate::protocol::computer::Point;
+
+/// Between two places that the mouse is seen at.
+const STEP: Duration = Duration::from_millis(10);
+/// Places on one way at most.
+const MAX_STEPS: u32 = 400;
+/// What a short way takes, and what each pixel adds; in microseconds.
+const SHORT_US: f64 = 120_000.0;
+const PIXEL_US: f64 = 700.0;
+/// What a long way takes at most.
+const LONG: Duration = Duration::from_millis(1_500);
+/// How far a curve bends away from the straight line, as a part of its length.
+const BEND: f64 = 0.18;
+
+/// Time for a way whose duration nobody gave.
+pub(super) fn duration(from: Point, to: Point) -> Duration {
+    let micros = SHORT_US + PIXEL_US * distance(from, to);
+    Duration::from_secs_f64(micros / 1e6).min(LONG)
+}
+
+/// Pixels between two points.
+pub(super) fn distance(from: Point, to: Point) -> f64 {
+    (f64::from(to.x) - f64::from(from.x)).hypot(f64::from(to.y) - f64::from(from.y))
+}
+
+/// The places on the way, `to` the last, and the pause after each. `side` chooses which way it bends, and how far: -1 to 1.
+pub(super) fn curve(
+    from: Point,
+    to: Point,
+    within: Duration,
+    side: f64,
+    display: (u32, u32),
+) -> (Vec<Point>, Duration) {
+    let steps = u32::try_from(within.as_millis() / STEP.as_millis()).unwrap_or(u32::MAX).clamp(1, MAX_STEPS);
+    let (x0, y0, x3, y3) = (f64::from(from.x), f64::from(from.y), f64::from(to.x), f64::from(to.y));
+    let (across, down) = (x3 - x0, y3 - y0);
+    let bend = BEND * side;
+    // Two control points beside the line, the first further from it than the second.
+    let (x1, y1) = (x0 + across * 0.3 - down * bend, y0 + down * 0.3 + across * bend);
+    let (x2, y2) = (x0 + across * 0.75 - down * bend * 0.5, y0 + down * 0.75 + across * bend * 0.5);
+    let places = (1..=steps).map(|step| {
+        let part = f64::from(step) / f64::from(steps);
+        let t = part * part * (3.0 - 2.0 * part);
+        let u = 1.0 - t;
+        let at =
+            |a: f64, b: f64, c: f64, d: f64| u * u * u * a + 3.0 * u * u * t * b + 3.0 * u * t * t * c + t * t * t * d;
+        Point { x: pixel(at(x0, x1, x2, x3), display.0), y: pixel(at(y0, y1, y2, y3), display.1) }
+    });
+    let mut places: Vec<_> = places.collect();
+    if let Some(last) = places.last_mut() {
+        *last = to;
+    }
+    (places, within / steps)
+}
+
+/// `steps` places from one point to another on a straight line, `to` the last.
+pub(super) fn line(from: Point, to: Point, steps: u32) -> impl Iterator<Item = Point> {
+    let steps = steps.max(1);
+    (1..=steps).map(move |step| {
+        let part = f64::from(step) / f64::from(steps);
+        let at = |a: u32, b: u32| pixel(f64::from(a) + (f64::from(b) - f64::from(a)) * part, u32::MAX);
+        Point { x: at(from.x, to.x), y: at(from.y, to.y) }
+    })
+}
+
+/// The nearest pixel of a side of `length`.
+fn pixel(place: f64, length: u32) -> u32 {
+    let last = f64::from(length.saturating_sub(1));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut to the side, which a u32 holds")]
+    let pixel = place.round().clamp(0.0, last) as u32;
+    pixel
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_ends_where_it_should_stays_on_the_display_and_is_none_of_a_ruler() {
+        let (from, to) = (Point { x: 0, y: 0 }, Point { x: 799, y: 3 });
+        for side in [-1.0, 0.4, 1.0] {
+            let (places, pause) = curve(from, to, Duration::from_millis(500), side, (800, 600));
+            assert_eq!((places.len(), places.last(), pause), (50, Some(&to), Duration::from_millis(10)));
+            assert!(places.iter().all(|place| place.x < 800 && place.y < 600));
+        }
+        let (places, _) = curve(from, to, Duration::from_millis(500), 1.0, (800, 600));
+        assert!(places.iter().any(|place| place.y > 20), "{places:?}");
+        let (places, pause) = curve(from, to, Duration::from_secs(30), 1.0, (800, 600));
+        assert_eq!((places.len(), pause), (400, Duration::from_millis(75)));
+        assert_eq!(curve(from, from, Duration::ZERO, 1.0, (800, 600)).0, [from]);
+    }
+
+    #[test]
+    fn a_line_has_as_many_steps_as_asked_for() {
+        let (from, to) = (Point { x: 10, y: 20 }, Point { x: 0, y: 40 });
+        let places: Vec<_> = line(from, to, 4).map(|place| (place.x, place.y)).collect();
+        assert_eq!(places, [(8, 25), (5, 30), (3, 35), (0, 40)]);
+    }
+}

@@ -1,0 +1,289 @@
+//! What hands do, one action after the other, and how they let go.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::KeySym;
+use super::hands::{Hands, HandsError};
+use super::path;
+use crate::protocol::computer::{Action, Button, ClickKind, Point};
+
+const SHIFT: [KeySym; 2] = [0xffe1, 0xffe2];
+/// Control, Meta, Alt, Super: with one of them a letter is a command.
+const COMMANDS: std::ops::RangeInclusive<KeySym> = 0xffe3..=0xffee;
+const CAPS_LOCKS: std::ops::RangeInclusive<KeySym> = 0xffe5..=0xffe6;
+/// Characters typed at once; between two such parts a caller who has gone is noticed.
+const TYPED_AT_ONCE: usize = 128;
+
+/// Something that is pressed and will be let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pressed {
+    Key(KeySym),
+    Button(Button),
+}
+
+type Done = Result<(), HandsError>;
+
+/// Hands at work. What they press is noted, so that it can be let go when the work breaks off.
+pub(super) struct Work<'h> {
+    pub(super) hands: &'h mut Hands,
+    pub(super) pressed: &'h mut Vec<Pressed>,
+    /// Cancelled when nobody waits any more. Looked at in every pause: what is being sent is sent whole, and known to be.
+    pub(super) gone: &'h CancellationToken,
+}
+
+/// Lets go of everything, in the reverse order. What cannot be let go is gone: its page or its display.
+pub(super) async fn let_go(hands: &mut Hands, pressed: &mut Vec<Pressed>) {
+    while let Some(held) = pressed.pop() {
+        let gone = match held {
+            Pressed::Key(key) => hands.key(key, false).await,
+            Pressed::Button(button) => hands.button(button, false).await,
+        };
+        if let Err(error) = gone {
+            tracing::debug!(%error, "what was held could not be let go");
+        }
+    }
+    if let Err(error) = hands.end().await {
+        tracing::debug!(%error, "what was let go was not taken");
+    }
+}
+
+impl Work<'_> {
+    pub(super) async fn act(&mut self, action: &Action) -> Done {
+        match action {
+            Action::Sleep { duration_ms } => {
+                return self.pause(Duration::from_millis(*duration_ms)).await;
+            }
+            Action::Cursor { hidden } => return self.hands.cursor(*hidden).await,
+            _ => self.hands.begin().await?,
+        }
+        match action {
+            Action::Click { at, button, kind, times, hold } => {
+                let held = self.hold(hold).await?;
+                self.hands.move_to(*at).await?;
+                self.click(*button, *kind, *times).await?;
+                self.release(held).await?;
+            }
+            Action::Move { to, smooth, duration_ms, hold } => {
+                let held = self.hold(hold).await?;
+                match smooth {
+                    true => self.glide(*to, duration_ms.map(Duration::from_millis)).await?,
+                    false => self.hands.move_to(*to).await?,
+                }
+                self.release(held).await?;
+            }
+            Action::Drag { hold, .. } => {
+                let held = self.hold(hold).await?;
+                self.drag(action).await?;
+                self.release(held).await?;
+            }
+            Action::Scroll { at, right, down, hold } => {
+                let held = self.hold(hold).await?;
+                self.hands.move_to(*at).await?;
+                self.hands.wheel(*right, *down).await?;
+                self.release(held).await?;
+            }
+            Action::Press { chords, duration_ms, hold } => {
+                let held = self.hold(hold).await?;
+                self.chords(chords, Duration::from_millis(*duration_ms)).await?;
+                self.release(held).await?;
+            }
+            Action::Type { text, delay_ms } => self.type_text(text, Duration::from_millis(*delay_ms)).await?,
+            Action::Key { key, down } => self.hands.key(*key, *down).await?,
+            Action::Cursor { .. } | Action::Sleep { .. } => {}
+        }
+        self.hands.end().await
+    }
+
+    async fn pause(&self, duration: Duration) -> Done {
+        self.until(Instant::now() + duration).await
+    }
+
+    async fn until(&self, moment: Instant) -> Done {
+        tokio::select! {
+            biased;
+            () = self.gone.cancelled() => Err(HandsError::Gone),
+            () = sleep_until(moment) => Ok(()),
+        }
+    }
+
+    async fn press(&mut self, key: KeySym) -> Done {
+        self.pressed.push(Pressed::Key(key));
+        self.hands.key(key, true).await
+    }
+
+    /// Presses keys; answers how many things were pressed before.
+    async fn hold(&mut self, keys: &[KeySym]) -> Result<usize, HandsError> {
+        let before = self.pressed.len();
+        for key in keys {
+            self.press(*key).await?;
+        }
+        Ok(before)
+    }
+
+    /// Lets go of what was pressed since.
+    async fn release(&mut self, before: usize) -> Done {
+        while self.pressed.len() > before {
+            let Some(held) = self.pressed.last().copied() else { break };
+            match held {
+                Pressed::Key(key) => self.hands.key(key, false).await?,
+                Pressed::Button(button) => self.hands.button(button, false).await?,
+            }
+            self.pressed.pop();
+        }
+        Ok(())
+    }
+
+    async fn click(&mut self, button: Button, kind: ClickKind, times: u32) -> Done {
+        for _ in 0..times {
+            let before = self.pressed.len();
+            self.pause(Duration::ZERO).await?;
+            if kind != ClickKind::Up {
+                self.pressed.push(Pressed::Button(button));
+                self.hands.button(button, true).await?;
+            }
+            match kind {
+                ClickKind::Click => self.release(before).await?,
+                // It stays pressed, as was asked for.
+                ClickKind::Down => self.pressed.truncate(before),
+                ClickKind::Up => self.hands.button(button, false).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves along a curve.
+    async fn glide(&mut self, to: Point, within: Option<Duration>) -> Done {
+        let from = self.hands.mouse().await?;
+        let display = self.hands.size().await?;
+        let within = within.unwrap_or_else(|| path::duration(from, to));
+        let (places, pause) = path::curve(from, to, within, side(from, to), display);
+        let mut next = Instant::now();
+        for place in places {
+            self.hands.move_to(place).await?;
+            next += pause;
+            self.until(next).await?;
+        }
+        Ok(())
+    }
+
+    async fn drag(&mut self, drag: &Action) -> Done {
+        let Action::Drag { path, button, delay_ms, step_delay_ms, steps_per_segment, smooth, duration_ms, .. } = drag
+        else {
+            return Ok(());
+        };
+        let Some((first, rest)) = path.split_first() else { return Ok(()) };
+        let before = self.pressed.len();
+        self.hands.move_to(*first).await?;
+        self.pressed.push(Pressed::Button(*button));
+        self.hands.button(*button, true).await?;
+        self.pause(Duration::from_millis(*delay_ms)).await?;
+        let mut from = *first;
+        let whole: f64 = path.windows(2).map(|pair| path::distance(pair[0], pair[1])).sum();
+        for to in rest {
+            if *smooth {
+                let part = if whole > 0.0 { path::distance(from, *to) / whole } else { 0.0 };
+                self.glide(*to, duration_ms.map(|ms| Duration::from_millis(ms).mul_f64(part))).await?;
+            } else {
+                for place in path::line(from, *to, *steps_per_segment) {
+                    self.hands.move_to(place).await?;
+                    self.pause(Duration::from_millis(*step_delay_ms)).await?;
+                }
+            }
+            from = *to;
+        }
+        self.release(before).await
+    }
+
+    /// Chord after chord, or with a duration all of them at once.
+    async fn chords(&mut self, chords: &[Vec<KeySym>], duration: Duration) -> Done {
+        let before = self.pressed.len();
+        for chord in chords {
+            for key in self.written(chord) {
+                self.press(key).await?;
+            }
+            if duration.is_zero() {
+                self.release(before).await?;
+            }
+        }
+        self.pause(duration).await?;
+        self.release(before).await
+    }
+
+    /// The keys of a chord as they are pressed. With a command key a capital letter means the key of that letter, as it stands in
+    /// menus; without one, Shift is added where the symbol needs it.
+    fn written(&self, chord: &[KeySym]) -> Vec<KeySym> {
+        let held =
+            || self.pressed.iter().filter_map(|held| if let Pressed::Key(key) = held { Some(key) } else { None });
+        let with = |wanted: &dyn Fn(&KeySym) -> bool| chord.iter().chain(held()).any(wanted);
+        let command = with(&|key| COMMANDS.contains(key) && !CAPS_LOCKS.contains(key));
+        let shift = with(&|key| SHIFT.contains(key));
+        let lower = |key: &KeySym| match u8::try_from(*key).map(char::from) {
+            Ok(letter) if command && letter.is_ascii_uppercase() => KeySym::from(letter.to_ascii_lowercase()),
+            _ => *key,
+        };
+        let mut keys: Vec<_> = chord.iter().map(lower).collect();
+        if !shift && let Some(at) = keys.iter().position(|key| self.hands.is_shifted(*key)) {
+            keys.insert(at, SHIFT[0]);
+        }
+        keys
+    }
+
+    async fn type_text(&mut self, text: &str, delay: Duration) -> Done {
+        let keys = symbols(text);
+        let at_once = if delay.is_zero() { TYPED_AT_ONCE } else { 1 };
+        let mut next = Instant::now();
+        for part in keys.chunks(at_once) {
+            self.hands.write(part.to_vec()).await?;
+            next += delay;
+            self.until(next).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The key of each character.
+fn symbols(text: &str) -> Vec<KeySym> {
+    let mut keys = Vec::with_capacity(text.len());
+    let mut last = '\0';
+    for c in text.chars() {
+        match (last, c) {
+            // One end of a line, written with two characters.
+            ('\r', '\n') => {}
+            (_, '\n' | '\r') => keys.push(0xff0d),
+            (_, '\t') => keys.push(0xff09),
+            _ if u32::from(c) < 0x100 => keys.push(u32::from(c)),
+            _ => keys.push(0x0100_0000 | u32::from(c)),
+        }
+        last = c;
+    }
+    keys
+}
+
+/// Which way a curve bends, from -1 to 1: another for every way, the same for the same way.
+fn side(from: Point, to: Point) -> f64 {
+    let mixed = [from.x, from.y, to.x, to.y]
+        .into_iter()
+        .fold(2_166_136_261_u32, |hash, side| (hash ^ side).wrapping_mul(16_777_619));
+    f64::from(mixed >> 8 & 0xffff) / 32_767.5 - 1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_character_is_a_key_and_each_end_of_a_line_one_too() {
+        assert_eq!(symbols("aä€\t\r\nb\n\r"), [0x61, 0xe4, 0x0100_20ac, 0xff09, 0xff0d, 0x62, 0xff0d, 0xff0d]);
+        assert_eq!(symbols("😀"), [0x0101_f600]);
+    }
+
+    #[test]
+    fn ways_bend_to_both_sides() {
+        let sides: Vec<_> = (0..64).map(|x| side(Point { x, y: 0 }, Point { x: 300, y: 200 + x })).collect();
+        assert!(sides.iter().all(|side| (-1.0..=1.0).contains(side)));
+        assert!(sides.iter().any(|side| *side < -0.2) && sides.iter().any(|side| *side > 0.2));
+    }
+}

@@ -1,0 +1,111 @@
+//! Signs of life of what is on the display: the browser says when it has taken everything that was sent before.
+//!
+//! A window manager may ping a window, and the window's program answers when it comes to it. There is no window manager here, so we
+//! are the ones who ask.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use x11rb::connection::Connection as _;
+use x11rb::protocol::Event;
+use x11rb::protocol::xproto::{
+    AtomEnum, ChangeWindowAttributesAux, ClientMessageEvent, ConnectionExt as _, EventMask, InputFocus, MapState,
+    Window,
+};
+
+use crate::display::DisplayError;
+use crate::x11::X11;
+
+/// How long a program may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one look at the connection waits: another thread may have taken our answer off it.
+const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+/// Tells the answers apart.
+static NUMBER: AtomicU32 = AtomicU32::new(1);
+
+/// The windows a person would see, the lowest first. Menus and tips are not among them.
+fn windows(x11: &X11) -> Result<Vec<Window>, DisplayError> {
+    let tree = x11.connection.query_tree(x11.root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
+    let asked: Vec<_> = tree
+        .children
+        .into_iter()
+        .map(|window| x11.connection.get_window_attributes(window).map(|cookie| (window, cookie)))
+        .collect::<Result<_, _>>()
+        .map_err(DisplayError::x)?;
+    let mut seen = Vec::new();
+    for (window, cookie) in asked {
+        // A window may vanish between two questions.
+        let Ok(attributes) = cookie.reply() else { continue };
+        if !attributes.override_redirect && attributes.map_state == MapState::VIEWABLE {
+            seen.push(window);
+        }
+    }
+    Ok(seen)
+}
+
+/// Gives the keyboard to the uppermost window, which a window manager would do.
+pub(super) fn focus(x11: &X11) -> Result<(), DisplayError> {
+    let focus = x11.connection.get_input_focus().map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?.focus;
+    let windows = windows(x11)?;
+    let Some(top) = windows.last().copied() else { return Ok(()) };
+    // What is none of these windows and not the ground either lies within one of them, or is a menu that took the keyboard.
+    let lost = focus <= 1 || focus == x11.root || windows.contains(&focus);
+    if focus == top || !lost {
+        return Ok(());
+    }
+    x11.connection.set_input_focus(InputFocus::PARENT, top, 0_u32).map_err(DisplayError::x)?.ignore_error();
+    Ok(())
+}
+
+/// Returns once the browser has taken every event sent before. At once where nothing on the display answers such questions.
+pub(super) fn settle(x11: &X11) -> Result<(), DisplayError> {
+    let (protocols, ping) = x11.ping;
+    let mut asked = None;
+    for window in windows(x11)?.into_iter().rev() {
+        let understood = x11
+            .connection
+            .get_property(false, window, protocols, AtomEnum::ATOM, 0, 32)
+            .map_err(DisplayError::x)?
+            .reply();
+        if understood.is_ok_and(|list| list.value32().is_some_and(|mut atoms| atoms.any(|atom| atom == ping))) {
+            asked = Some(window);
+            break;
+        }
+    }
+    let Some(window) = asked else { return Ok(()) };
+    let listen = |mask| -> Result<(), DisplayError> {
+        let mask = ChangeWindowAttributesAux::new().event_mask(mask);
+        x11.connection.change_window_attributes(x11.root, &mask).map_err(DisplayError::x).map(drop)
+    };
+    listen(EventMask::SUBSTRUCTURE_NOTIFY)?;
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let message = ClientMessageEvent::new(32, window, protocols, [ping, number, window, 0, 0]);
+    x11.connection.send_event(false, window, EventMask::NO_EVENT, message).map_err(DisplayError::x)?;
+    x11.connection.flush().map_err(DisplayError::x)?;
+    let answered = answered(x11, number);
+    listen(EventMask::NO_EVENT)?;
+    x11.connection.flush().map_err(DisplayError::x)?;
+    answered
+}
+
+fn answered(x11: &X11, number: u32) -> Result<(), DisplayError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        while let Some(event) = x11.connection.poll_for_event().map_err(DisplayError::x)? {
+            match event {
+                Event::ClientMessage(answer) if answer.window == x11.root && answer.data.as_data32()[1] == number => {
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        if Instant::now() >= deadline {
+            return Err(DisplayError::Hung(PATIENCE));
+        }
+        let mut waiting = [PollFd::new(x11.connection.stream(), PollFlags::IN)];
+        // Interrupted is as good as nothing there: the loop looks again.
+        let _ = poll(&mut waiting, Some(&GLANCE));
+    }
+}

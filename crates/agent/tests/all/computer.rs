@@ -1,0 +1,471 @@
+//! Mouse, keyboard and clipboard: what a page sees of them, with a display and without one alike.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use casement_agent::client::{AgentClient, ClientError};
+use casement_agent::protocol::computer::{Action, Button, ClickKind, Perform, Point};
+use casement_agent::protocol::{ErrorCode, State, Status};
+use futures_util::{StreamExt, stream};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::cdp::Cdp;
+use crate::sandbox::{Sandbox, config};
+
+const LONG: Duration = Duration::from_secs(60);
+const CTRL: u32 = 0xffe3;
+const SHIFT: u32 = 0xffe1;
+const RETURN: u32 = 0xff0d;
+/// Every kind of text there is: accents put together, right to left, beyond the first plane, joined pictures.
+const ALL_KINDS: &str = "aZ~ äöüß€ 漢字 😀 e\u{301} \u{202e}x\u{202c} עברית नमस्ते 👩\u{200d}💻 \u{10ffff}";
+/// Notes what happens to it.
+const RECORDER: &str = r"
+    document.body.style.margin = 0;
+    document.body.innerHTML = '<textarea id=area style=\'position:absolute;left:10px;top:10px;width:300px;height:150px\'></textarea>'
+        + '<input id=line style=\'position:absolute;left:400px;top:10px;width:200px\'>'
+        + '<div id=rich contenteditable style=\'position:absolute;left:400px;top:60px;width:200px;height:100px;white-space:pre\'></div>'
+        + '<div style=\'height:9000px\'></div>';
+    window.log = [];
+    const mouse = e => [e.type, e.clientX, e.clientY, e.button, e.buttons, e.detail, e.isTrusted,
+        [e.ctrlKey, e.shiftKey, e.altKey, e.metaKey].map(Number).join('')].join();
+    for (const type of ['mousemove', 'mousedown', 'mouseup', 'click', 'dblclick', 'contextmenu', 'auxclick'])
+        addEventListener(type, e => { log.push(mouse(e)); if (e.type !== 'mousedown') e.preventDefault(); }, true);
+    for (const type of ['keydown', 'keyup'])
+        addEventListener(type, e => log.push([e.type, e.key, e.code, e.keyCode, e.location, e.isTrusted,
+            [e.ctrlKey, e.shiftKey, e.altKey, e.metaKey].map(Number).join('')].join()), true);
+    addEventListener('wheel', e => log.push([e.type, e.deltaX, e.deltaY, e.deltaMode, e.isTrusted].join()), true);
+    true";
+
+struct Stage {
+    sandbox: Sandbox,
+    client: AgentClient,
+    cdp: Cdp,
+    page: String,
+    status: Status,
+    /// What the window has above its page.
+    frame: u32,
+}
+
+#[derive(Deserialize)]
+struct Nothing {}
+
+impl Stage {
+    async fn set(headless: bool, stealth: bool) -> Self {
+        let mut config = config(headless);
+        config.stealth = stealth;
+        config.start_url = Some("http://localhost/empty".to_owned());
+        let sandbox = Sandbox::start(&config);
+        let status = sandbox.ready("computer").await;
+        assert_eq!(status.state, State::Ready);
+        let mut cdp = Cdp::dial(&sandbox, &status).await;
+        let target = cdp.pages().await.remove(0);
+        let page = cdp.attach(&target).await;
+        cdp.until(&page, "location.pathname + document.readyState", &json!("/emptycomplete")).await;
+        cdp.evaluate(&page, RECORDER).await;
+        cdp.until(
+            &page,
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))",
+            &json!(1),
+        )
+        .await;
+        let frame = if headless { json!(0) } else { cdp.evaluate(&page, "outerHeight - innerHeight").await };
+        let frame = u32::try_from(frame.as_u64().unwrap()).unwrap();
+        let client = sandbox.client().await;
+        Self { sandbox, client, cdp, page, status, frame }
+    }
+
+    fn at(&self, x: u32, y: u32) -> Point {
+        Point { x, y: y + self.frame }
+    }
+
+    async fn act(&self, actions: Vec<Action>) {
+        self.client.command("/v1/computer/perform", &Perform { actions }, LONG).await.unwrap();
+    }
+
+    async fn click(&self, x: u32, y: u32) {
+        let at = self.at(x, y);
+        self.act(vec![Action::Click { at, button: Button::Left, kind: ClickKind::Click, times: 1, hold: Vec::new() }])
+            .await;
+    }
+
+    async fn press(&self, chord: &[u32]) {
+        self.act(vec![Action::Press { chords: vec![chord.to_vec()], duration_ms: 0, hold: Vec::new() }]).await;
+    }
+
+    async fn forget(&mut self) {
+        self.cdp.evaluate(&self.page, "log.length = 0").await;
+    }
+
+    /// What was noted, once something that begins with `last` is the last of it.
+    async fn noted(&mut self, last: &str) -> Vec<String> {
+        let ended = format!("log.length > 0 && log.at(-1).startsWith({})", json!(last));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let seen = self.cdp.evaluate(&self.page, "log.join('|')").await;
+            if self.cdp.evaluate(&self.page, &ended).await == json!(true) {
+                let all = self.cdp.evaluate(&self.page, "log.splice(0).join('|')").await;
+                return all.as_str().unwrap().split('|').map(str::to_owned).collect();
+            }
+            assert!(Instant::now() < deadline, "no {last} in {seen}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn mouse(&self) -> Point {
+        self.client.call("/v1/computer/mouse", &(), LONG).await.unwrap()
+    }
+
+    async fn write_clipboard(&self, text: &str) {
+        let content = stream::iter([Ok(Bytes::from(text.to_owned()))]);
+        let _: Nothing = self.client.upload("/v1/computer/clipboard/write", &(), content, LONG).await.unwrap();
+    }
+
+    async fn read_clipboard(&self) -> String {
+        let mut download = self.client.download("/v1/computer/clipboard/read", &(), LONG).await.unwrap();
+        let mut text = Vec::new();
+        while let Some(part) = download.next().await {
+            text.extend_from_slice(&part.unwrap());
+        }
+        String::from_utf8(text).unwrap()
+    }
+}
+
+async fn everywhere<F: AsyncFn(Stage)>(scene: F) {
+    for (headless, stealth) in [(true, false), (true, true), (false, false)] {
+        println!("headless {headless}, stealth {stealth}");
+        scene(Stage::set(headless, stealth).await).await;
+    }
+}
+
+fn click(at: Point, button: Button, kind: ClickKind, times: u32, hold: &[u32]) -> Action {
+    Action::Click { at, button, kind, times, hold: hold.to_vec() }
+}
+
+#[tokio::test]
+async fn a_page_sees_a_trusted_mouse() {
+    everywhere(async |mut stage: Stage| {
+        let at = stage.at(350, 300);
+        stage.act(vec![Action::Move { to: at, smooth: false, duration_ms: None, hold: Vec::new() }]).await;
+        assert_eq!(stage.noted("mousemove,350,300").await, ["mousemove,350,300,0,0,0,true,0000"]);
+        assert_eq!(stage.mouse().await, at);
+        for (button, number, bit, last) in [
+            (Button::Left, 0, 1, "click"),
+            (Button::Middle, 1, 4, "auxclick"),
+            (Button::Right, 2, 2, "auxclick"),
+            (Button::Back, 3, 8, "mouseup"),
+            (Button::Forward, 4, 16, "mouseup"),
+        ] {
+            stage.act(vec![click(at, button, ClickKind::Click, 1, &[])]).await;
+            let seen = stage.noted(last).await;
+            let down = format!("mousedown,350,300,{number},{bit},1,true,0000");
+            let up = format!("mouseup,350,300,{number},0,1,true,0000");
+            assert!(seen.contains(&down) && seen.contains(&up), "{button:?}: {seen:?}");
+            // A press with another button is no second click, and the next one must not be one either.
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            stage.forget().await;
+        }
+        stage.act(vec![click(at, Button::Left, ClickKind::Click, 2, &[SHIFT, CTRL])]).await;
+        let seen = stage.noted("keyup,Shift").await;
+        assert!(seen.contains(&"dblclick,350,300,0,0,2,true,1100".to_owned()), "{seen:?}");
+        assert!(seen[0].starts_with("keydown,Shift,ShiftLeft,16,1,true"), "{seen:?}");
+
+        // What goes down stays down until it goes up.
+        stage.act(vec![click(at, Button::Left, ClickKind::Down, 1, &[])]).await;
+        let to = stage.at(360, 310);
+        stage.act(vec![Action::Move { to, smooth: false, duration_ms: None, hold: Vec::new() }]).await;
+        let seen = stage.noted("mousemove,360,310").await;
+        assert_eq!(seen.last().unwrap(), "mousemove,360,310,0,1,0,true,0000");
+        stage.act(vec![click(to, Button::Left, ClickKind::Up, 1, &[])]).await;
+        stage.noted("click,360,310,0,0").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ways_and_drags_pass_their_places_and_the_wheel_turns_the_right_way() {
+    everywhere(async |mut stage: Stage| {
+        let (from, to) = (stage.at(20, 250), stage.at(700, 500));
+        stage.act(vec![Action::Move { to: from, smooth: false, duration_ms: None, hold: Vec::new() }]).await;
+        stage.noted("mousemove,20,250").await;
+        let began = Instant::now();
+        stage.act(vec![Action::Move { to, smooth: true, duration_ms: Some(300), hold: Vec::new() }]).await;
+        assert!(began.elapsed() >= Duration::from_millis(300));
+        let seen = stage.noted("mousemove,700,500").await;
+        assert!(seen.len() >= 5, "a way of {} places", seen.len());
+
+        let path = vec![stage.at(100, 300), stage.at(200, 300), stage.at(200, 400)];
+        let drag = |smooth, duration_ms| Action::Drag {
+            path: path.clone(),
+            button: Button::Left,
+            delay_ms: 20,
+            step_delay_ms: 20,
+            steps_per_segment: 4,
+            smooth,
+            duration_ms,
+            hold: vec![SHIFT],
+        };
+        stage.act(vec![drag(false, None)]).await;
+        let seen = stage.noted("keyup,Shift").await;
+        for place in
+            ["mousedown,100,300,0,1", "mousemove,125,300,0,1", "mousemove,200,300,0,1", "mousemove,200,400,0,1"]
+        {
+            assert!(seen.iter().any(|event| event.starts_with(place)), "{place}: {seen:?}");
+        }
+        assert!(seen.iter().any(|event| event.starts_with("mouseup,200,400,0,0,1,true,0100")), "{seen:?}");
+        stage.act(vec![drag(true, Some(200))]).await;
+        let seen = stage.noted("keyup,Shift").await;
+        assert!(seen.iter().any(|event| event.starts_with("mouseup,200,400,0,0,")), "{seen:?}");
+
+        let at = stage.at(350, 300);
+        let scroll = |right, down| Action::Scroll { at, right, down, hold: Vec::new() };
+        stage.act(vec![scroll(0, 3)]).await;
+        stage.cdp.until(&stage.page, "log.filter(e => e.startsWith('wheel')).length", &json!(3)).await;
+        let seen = stage.noted("wheel").await;
+        println!("wheel: {:?}", seen.last());
+        assert!(seen.last().unwrap().starts_with("wheel,0,120,0,true"), "{seen:?}");
+        stage.cdp.until(&stage.page, "scrollY > 200", &json!(true)).await;
+        stage.act(vec![scroll(0, -3), scroll(-2, 0)]).await;
+        stage.cdp.until(&stage.page, "log.filter(e => e.startsWith('wheel,-120,0')).length", &json!(2)).await;
+        let seen = stage.noted("wheel").await;
+        assert!(seen.iter().filter(|event| event.starts_with("wheel,0,-120,0,true")).count() == 3, "{seen:?}");
+        stage.cdp.until(&stage.page, "scrollY", &json!(0)).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_sees_trusted_keys_with_their_modifiers() {
+    everywhere(async |mut stage: Stage| {
+        stage.click(100, 100).await;
+        stage.noted("click").await;
+        stage.press(&[u32::from('a')]).await;
+        assert_eq!(stage.noted("keyup").await, ["keydown,a,KeyA,65,0,true,0000", "keyup,a,KeyA,65,0,true,0000"]);
+        stage.press(&[u32::from('A')]).await;
+        let seen = stage.noted("keyup,Shift").await;
+        assert_eq!(seen[1], "keydown,A,KeyA,65,0,true,0100", "{seen:?}");
+        stage.press(&[u32::from('?')]).await;
+        let seen = stage.noted("keyup,Shift").await;
+        assert_eq!(seen[1], "keydown,?,Slash,191,0,true,0100", "{seen:?}");
+        for (key, shown) in [
+            (0xff51, "ArrowLeft,ArrowLeft,37,0"),
+            (0xff08, "Backspace,Backspace,8,0"),
+            (0xffff, "Delete,Delete,46,0"),
+            (0xff55, "PageUp,PageUp,33,0"),
+            (0xffc9, "F12,F12,123,0"),
+            (0xff8d, "Enter,NumpadEnter,13,3"),
+        ] {
+            // The function key would open the browser's own tools.
+            stage.cdp.evaluate(&stage.page, "onkeydown = e => { if (e.key.length > 1) e.preventDefault(); }; 1").await;
+            stage.press(&[key]).await;
+            assert_eq!(stage.noted("keyup").await[0], format!("keydown,{shown},true,0000"));
+        }
+        stage.cdp.evaluate(&stage.page, "onkeydown = null; area.value = 'one two'; area.focus(); 1").await;
+        // As it stands in menus.
+        stage.press(&[CTRL, u32::from('A')]).await;
+        let seen = stage.noted("keyup,Control").await;
+        assert_eq!(seen[..2], ["keydown,Control,ControlLeft,17,1,true,1000", "keydown,a,KeyA,65,0,true,1000"]);
+        stage.cdp.until(&stage.page, "area.selectionEnd - area.selectionStart", &json!(7)).await;
+        // One chord after the other.
+        let chords = vec![vec![CTRL, u32::from('x')], vec![RETURN], vec![CTRL, u32::from('v')]];
+        stage.act(vec![Action::Press { chords, duration_ms: 0, hold: Vec::new() }]).await;
+        stage.cdp.until(&stage.page, "area.value", &json!("\none two")).await;
+        stage.forget().await;
+        // All at once for a time.
+        let began = Instant::now();
+        let chords = vec![vec![u32::from('q')], vec![u32::from('w')]];
+        stage.act(vec![Action::Press { chords, duration_ms: 120, hold: vec![SHIFT] }]).await;
+        assert!(began.elapsed() >= Duration::from_millis(120));
+        let seen = stage.noted("keyup,Shift").await;
+        let at = |text: &str| seen.iter().position(|event| event.starts_with(text)).unwrap();
+        assert!(at("keydown,W") < at("keyup,Q"), "{seen:?}");
+        // A key that is put down stays down.
+        stage.act(vec![Action::Key { key: SHIFT, down: true }]).await;
+        stage.noted("keydown,Shift").await;
+        stage.act(vec![Action::Key { key: SHIFT, down: false }]).await;
+        stage.noted("keyup,Shift").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_text_is_typed_exactly() {
+    everywhere(async |mut stage: Stage| {
+        for (field, value, x, y) in
+            [("area", "area.value", 100, 100), ("line", "line.value", 450, 20), ("rich", "rich.innerText", 450, 100)]
+        {
+            stage.click(x, y).await;
+            stage.cdp.until(&stage.page, "document.activeElement.id", &json!(field)).await;
+            let text = ALL_KINDS.to_owned();
+            stage.act(vec![Action::Type { text, delay_ms: 0 }]).await;
+            stage.cdp.until(&stage.page, value, &json!(ALL_KINDS)).await;
+        }
+        stage.cdp.evaluate(&stage.page, "area.value = ''; line.value = ''; area.focus(); 1").await;
+        // Line ends and tabs are keys: a tab goes on to the next field.
+        stage.act(vec![Action::Type { text: "one\ntwo\r\nthree\tfour".to_owned(), delay_ms: 0 }]).await;
+        stage.cdp.until(&stage.page, "[area.value, line.value].join('|')", &json!("one\ntwo\nthree|four")).await;
+        let began = Instant::now();
+        stage.act(vec![Action::Type { text: "slow".to_owned(), delay_ms: 50 }]).await;
+        assert!(began.elapsed() >= Duration::from_millis(200));
+        stage.cdp.until(&stage.page, "line.value", &json!("fourslow")).await;
+
+        stage.forget().await;
+        stage.act(vec![Action::Type { text: "aZ".to_owned(), delay_ms: 0 }]).await;
+        let seen = stage.noted("keyup").await;
+        assert!(seen.contains(&"keydown,a,KeyA,65,0,true,0000".to_owned()), "{seen:?}");
+        assert!(seen.contains(&"keydown,Z,KeyZ,90,0,true,0100".to_owned()), "{seen:?}");
+
+        stage.cdp.evaluate(&stage.page, "area.value = ''; area.focus(); 1").await;
+        let many: String = (0..2_000).map(|n| char::from_u32(0x4e00 + (n * 7) % 700).unwrap()).collect();
+        let text = format!("{many}{}", "The quick brown fox. ".repeat(300));
+        let began = Instant::now();
+        stage.act(vec![Action::Type { text: text.clone(), delay_ms: 0 }]).await;
+        println!("{} characters typed in {:?}", text.chars().count(), began.elapsed());
+        stage.cdp.until(&stage.page, "area.value", &json!(text)).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
+    everywhere(async |mut stage: Stage| {
+        assert_eq!(stage.read_clipboard().await, "");
+        for text in [ALL_KINDS, "", "\r\n\n\r\t end \0 after nothing", &"x".repeat(1 << 20), &"😀".repeat(1 << 18)] {
+            stage.write_clipboard(text).await;
+            assert!(stage.read_clipboard().await == text, "a text of {} bytes", text.len());
+        }
+        let mut times: Vec<_> = Vec::new();
+        for _ in 0..20 {
+            let began = Instant::now();
+            stage.write_clipboard("short").await;
+            assert_eq!(stage.read_clipboard().await, "short");
+            times.push(began.elapsed());
+        }
+        times.sort_unstable();
+        println!("clipboard there and back: {:?}", times[10]);
+
+        // To a page by the paste key, and back by the copy key.
+        stage.write_clipboard(ALL_KINDS).await;
+        stage.click(100, 100).await;
+        stage.cdp.until(&stage.page, "document.activeElement.id", &json!("area")).await;
+        stage.press(&[CTRL, u32::from('v')]).await;
+        stage.cdp.until(&stage.page, "area.value", &json!(ALL_KINDS)).await;
+        stage.cdp.evaluate(&stage.page, "area.value = 'copied ✓'; area.select(); 1").await;
+        stage.press(&[CTRL, u32::from('c')]).await;
+        stage.noted("keyup,Control").await;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while stage.read_clipboard().await != "copied ✓" {
+            assert!(Instant::now() < deadline, "the copy does not come");
+        }
+        // And by the page's own hand.
+        let allow =
+            json!({ "origin": "http://localhost", "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"] });
+        stage.cdp.call(None, "Browser.grantPermissions", allow).await;
+        stage.write_clipboard("from outside: ä").await;
+        assert_eq!(stage.cdp.evaluate(&stage.page, "navigator.clipboard.readText()").await, json!("from outside: ä"));
+        stage.cdp.evaluate(&stage.page, "navigator.clipboard.writeText('from the page: 漢')").await;
+        assert_eq!(stage.read_clipboard().await, "from the page: 漢");
+        // The page that does this is none of the client's, and asks for nothing.
+        assert_eq!(stage.cdp.pages().await.len(), 1);
+        assert!(stage.sandbox.seen.lock().unwrap().iter().all(|address| !address.contains("clipboard")));
+        // It may be closed by a client who sees everything.
+        let all = stage.cdp.call(None, "Target.getTargets", json!({})).await;
+        let hidden =
+            all["targetInfos"].as_array().unwrap().iter().find(|info| info["type"] == "other").unwrap().clone();
+        stage.cdp.call(None, "Target.closeTarget", json!({ "targetId": hidden["targetId"] })).await;
+        assert_eq!(stage.read_clipboard().await, "from the page: 漢");
+    })
+    .await;
+}
+
+fn refused(result: Result<(), ClientError>) -> (ErrorCode, Option<String>) {
+    match result {
+        Err(ClientError::Refused(body)) => (body.code, body.field),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_takes_no_input_is_told_of_and_the_agent_lives() {
+    let mut stage = Stage::set(true, false).await;
+    stage
+        .cdp
+        .call(Some(&stage.page), "Runtime.evaluate", json!({ "expression": "setTimeout(() => { for (;;); })" }))
+        .await;
+    let at = stage.at(5, 5);
+    let actions = vec![Action::Sleep { duration_ms: 1 }, click(at, Button::Left, ClickKind::Click, 1, &[])];
+    let done = stage.client.command("/v1/computer/perform", &Perform { actions }, LONG).await;
+    assert_eq!(refused(done), (ErrorCode::BrowserHung, Some("actions[1]".to_owned())));
+    // The clipboard is another page.
+    stage.write_clipboard("alive").await;
+    assert_eq!(stage.read_clipboard().await, "alive");
+    assert_eq!(stage.client.status().await.unwrap().state, State::Ready);
+    assert_eq!(stage.status.state, State::Ready);
+}
+
+#[tokio::test]
+async fn who_goes_in_the_middle_lets_go_and_calls_come_one_after_the_other() {
+    everywhere(async |mut stage: Stage| {
+        let path = vec![stage.at(100, 300), stage.at(700, 500)];
+        let drag = Action::Drag {
+            path,
+            button: Button::Left,
+            delay_ms: 0,
+            step_delay_ms: 1000,
+            steps_per_segment: 30,
+            smooth: false,
+            duration_ms: None,
+            hold: vec![SHIFT],
+        };
+        let perform = Perform { actions: vec![drag] };
+        let going = stage.client.command("/v1/computer/perform", &perform, LONG);
+        // The client gives up; its connection with it.
+        assert!(tokio::time::timeout(Duration::from_millis(300), going).await.is_err());
+        let seen = stage.noted("keyup,Shift").await;
+        assert!(seen.iter().any(|event| event.starts_with("mousedown,100,300")), "{seen:?}");
+        assert!(seen.iter().any(|event| event.starts_with("mouseup,120,307,0,0")), "{seen:?}");
+
+        // Two who type at once do not mix.
+        stage.cdp.evaluate(&stage.page, "area.value = ''; area.focus(); 1").await;
+        let typing = |text: &str| Perform { actions: vec![Action::Type { text: text.repeat(40), delay_ms: 2 }] };
+        let other = stage.sandbox.client().await;
+        let (first, second) = (typing("a"), typing("b"));
+        let done = tokio::join!(
+            stage.client.command("/v1/computer/perform", &first, LONG),
+            other.command("/v1/computer/perform", &second, LONG),
+        );
+        done.0.unwrap();
+        done.1.unwrap();
+        let value = "[...area.value].filter((c, i, all) => i === 0 || all[i - 1] !== c).join('') + area.value.length";
+        stage.cdp.until(&stage.page, &format!("/^(ab|ba)80$/.test({value})"), &json!(true)).await;
+
+        // No more than so many wait.
+        let sleep = Perform { actions: vec![Action::Sleep { duration_ms: 2_000 }] };
+        let calls = (0..20).map(|_| async {
+            let client = stage.sandbox.client().await;
+            tokio::time::timeout(Duration::from_secs(1), client.command("/v1/computer/perform", &sleep, LONG)).await
+        });
+        let limited =
+            futures_util::future::join_all(calls).await.into_iter().flatten().map(refused).collect::<Vec<_>>();
+        assert_eq!(limited, vec![(ErrorCode::LimitReached, None); 3]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn on_a_display_the_browsers_own_fields_take_text_and_the_cursor_hides() {
+    let mut stage = Stage::set(false, false).await;
+    stage.press(&[CTRL, u32::from('l')]).await;
+    stage.act(vec![Action::Type { text: "http://page.test/\n".to_owned(), delay_ms: 0 }]).await;
+    stage.cdp.until(&stage.page, "document.title", &json!("coloured")).await;
+    let at = Point { x: 50, y: 650 };
+    for hidden in [true, true, false, false, true] {
+        let to = Action::Move { to: at, smooth: false, duration_ms: None, hold: Vec::new() };
+        stage.act(vec![to, Action::Cursor { hidden }]).await;
+        // Pictures are without the cursor in any case.
+        let picture = crate::headless::decode(&stage.client.screenshot(None).await.unwrap());
+        for x in 40..70 {
+            assert_eq!(picture.at(x, 655), [0, 0, 255], "{x}");
+        }
+    }
+}
