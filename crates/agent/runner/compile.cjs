@@ -1,0 +1,99 @@
+'use strict';
+// A caller's TypeScript or JavaScript as a function, and errors in the lines and columns that the caller wrote.
+
+const vm = require('node:vm');
+const util = require('node:util');
+const { SourceMap } = require('node:module');
+const { transformSync } = require('@swc/core');
+
+const NAME = 'script.ts';
+const HEAD = '(async (page, context, browser) => {\n';
+const TAIL = '\n})';
+
+const OPTIONS = {
+  filename: NAME,
+  swcrc: false,
+  configFile: false,
+  isModule: true,
+  sourceMaps: true,
+  jsc: { parser: { syntax: 'typescript', decorators: true }, target: 'es2024', transform: {} },
+};
+
+// What reaches state of the process that cannot be looked at afterwards, makes code, or runs it later. A guess by the word suffices: a
+// script that is found wrongly is only given a process of its own.
+const FAR = new RegExp('\\b(' + [
+  'process', 'require', 'import', 'module', 'fetch', 'WebSocket', 'EventSource', 'BroadcastChannel', 'MessageChannel', 'PerformanceObserver',
+  'localStorage', 'sessionStorage', 'eval', 'Function', 'constructor', 'FinalizationRegistry', 'WeakRef', 'WebAssembly', 'globalThis', 'global',
+].join('|') + ')\\b');
+
+/** The script as a function. Throws a SyntaxError whose message says where. */
+function compile(code) {
+  let made;
+  try {
+    made = transformSync(HEAD + code + TAIL, OPTIONS);
+  } catch (error) {
+    throw new SyntaxError(syntaxError(String(error?.message ?? error), code));
+  }
+  const map = new SourceMap(JSON.parse(made.map));
+  let run;
+  try {
+    const text = made.code.trim().replace(/;$/, '');
+    run = new vm.Script(text, { filename: NAME, importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER }).runInThisContext();
+  } catch (error) {
+    throw new SyntaxError(mapped(`${error.name}: ${error.message}\n${place(error.stack)}`, map));
+  }
+  if (typeof run !== 'function') throw new SyntaxError("SyntaxError: Unexpected token '}'");
+  return { run, map, needsProcess: FAR.test(code) };
+}
+
+/** V8 puts the place of a syntax error on the first line of the stack. */
+function place(stack) {
+  const found = /^script\.ts:(\d+)/.exec(stack ?? '');
+  const column = /^( *)\^/m.exec(stack ?? '');
+  return found ? `    at ${NAME}:${found[1]}:${(column?.[1].length ?? 0) + 1}` : '';
+}
+
+/** The first complaint of the transformer with its place, and without the frame around the code. */
+function syntaxError(text, code) {
+  const lines = text.replace(/\u001b\[[0-9;]*m/g, '').split('\n');
+  const message = lines.find((line) => /^\s*[x×]\s/.test(line))?.replace(/^\s*[x×]\s+/, '') ?? lines[0].trim();
+  const marked = lines.findIndex((line) => /^\s*[:·]\s*.*[\^┬─|]/.test(line));
+  const last = code.split('\n').length;
+  for (let index = marked - 1; marked > 0 && index >= 0; index -= 1) {
+    const found = /^\s*(\d+)\s[|│]\s?(.*)$/.exec(lines[index]);
+    if (!found) continue;
+    const bar = lines[index].indexOf(lines[index].includes('│') ? '│' : '|');
+    const column = Math.max(lines[marked].slice(bar + 2).search(/[\^┬─|]/), 0) + 1;
+    const line = Number(found[1]) - 1;
+    if (line > last) return `SyntaxError: ${message}\n    at ${NAME}:${last}:${code.split('\n').at(-1).length + 1}`;
+    return `SyntaxError: ${message}\n    at ${NAME}:${line}:${column}`;
+  }
+  return `SyntaxError: ${message}`;
+}
+
+/** The text with every place in the made code as the place in the caller's. */
+function mapped(text, map) {
+  const placed = text.replace(/(?:file:\/\/)?script\.ts:(\d+):(\d+)/g, (whole, line, column) => {
+    const entry = map.findEntry(Number(line) - 1, Number(column) - 1);
+    if (entry?.originalLine === undefined) return whole;
+    return `${NAME}:${Math.max(entry.originalLine, 1)}:${entry.originalColumn + 1}`;
+  });
+  return placed;
+}
+
+/** What was thrown, for people: message and stack, without the frames that are ours or Node's. */
+function explain(thrown) {
+  try {
+    if (!util.types.isNativeError(thrown)) return 'thrown: ' + util.inspect(thrown, { depth: 2 }).slice(0, 10_000);
+    const stack = String(thrown.stack ?? '');
+    const head = `${thrown.name}: ${thrown.message}`.replace(/\u001b\[[0-9;]*m/g, '');
+    const frames = stack.split('\n').filter((line) => /^ {4}at .*script\.ts:\d+:\d+/.test(line));
+    const named = frames.map((line) => line.replace(/\bat (?:async )?\(?(?=script\.ts)/, 'at '));
+    const cause = thrown.cause === undefined ? [] : ['  caused by: ' + util.inspect(thrown.cause, { depth: 1 }).slice(0, 2000)];
+    return [head, ...named, ...cause].join('\n').slice(0, 100_000);
+  } catch {
+    return 'an error that cannot be shown';
+  }
+}
+
+module.exports = { compile, explain, mapped };

@@ -1,0 +1,36 @@
+'use strict';
+// What a script returns, as JSON, or why it cannot be.
+
+const { stringify } = JSON;
+const MOST_BYTES = 10 << 20;
+
+/** The value as JSON; undefined stays undefined. Throws a TypeError that says what JSON cannot hold, and where. */
+function inJson(value) {
+  if (value === undefined) return undefined;
+  let text;
+  try {
+    text = stringify(value, check);
+  } catch (error) {
+    if (error instanceof Unfit) throw new TypeError(error.message);
+    const first = String(error?.message ?? error).split('\n')[0];
+    throw new TypeError(`the returned value is not JSON: ${first}`);
+  }
+  // An object may say itself that it is nothing.
+  if (text === undefined) return undefined;
+  const bytes = Buffer.byteLength(text);
+  if (bytes > MOST_BYTES) throw new RangeError(`the returned value has ${bytes} bytes as JSON; at most ${MOST_BYTES} are allowed`);
+  return text;
+}
+
+class Unfit extends Error {}
+
+function check(key, value) {
+  const kind = typeof value;
+  if (kind === 'bigint' || kind === 'function' || kind === 'symbol') {
+    const where = key === '' ? 'the returned value' : `"${String(key).slice(0, 100)}" in the returned value`;
+    throw new Unfit(`${where} is a ${kind}, which JSON cannot hold`);
+  }
+  return value;
+}
+
+module.exports = { inJson };
