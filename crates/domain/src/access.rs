@@ -85,10 +85,16 @@ impl Access {
             (Some(own), _) => own,
             (None, Some(wanted)) => wanted,
             (None, None) => {
-                let project = self.projects.default_of(caller.organization).await?;
+                let project = match &caller.home {
+                    Some(home) => home.clone(),
+                    None => self.projects.default_of(caller.organization).await?,
+                };
                 return Ok(Scope { project, unscoped: true });
             }
         };
+        if let Some(home) = caller.home.as_ref().filter(|home| home.id == id) {
+            return Ok(Scope { project: home.clone(), unscoped: false });
+        }
         let project = self.projects.find(caller.organization, id).await?.ok_or(AccessError::ProjectNotFound(id))?;
         Ok(Scope { project, unscoped: false })
     }

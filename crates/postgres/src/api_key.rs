@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use casement_domain::api_key::{ApiKey, ApiKeyRepository, KeyWithHash, SecretHash};
 use casement_domain::page::{Listed, Page};
+use casement_domain::project::Project;
 use casement_domain::{ApiKeyId, OrganizationId, ProjectId, StoreError, UserId};
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -12,6 +13,7 @@ use uuid::Uuid;
 use crate::convert::{label, ulid, uuid};
 use crate::database::{Database, window};
 use crate::error::BadRow;
+use crate::project::ProjectRow;
 use crate::schema::{api_keys, projects};
 
 #[derive(Debug, Queryable, Selectable, Insertable)]
@@ -92,11 +94,19 @@ impl ApiKeyRepository for PgApiKeys {
 
     async fn find(&self, id: ApiKeyId) -> Result<Option<KeyWithHash>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let row = api_keys::table.left_join(projects::table).filter(api_keys::id.eq(uuid(id.ulid())));
-            let row = row.select((ApiKeyRow::as_select(), projects::deleted_at.nullable()));
-            let row: Option<(ApiKeyRow, Option<OffsetDateTime>)> = row.get_result(connection).await.optional()?;
-            let Some((row, deleted)) = row else { return Ok(None) };
-            Ok(Some(KeyWithHash { key: row.try_into()?, project_deleted: deleted.is_some() }))
+            // In diesel's own terms: a statement with text of ours in it would be prepared anew each time.
+            let own = projects::id.nullable().eq(api_keys::project_id);
+            let default = projects::is_default.and(projects::deleted_at.is_null());
+            let home = own.or(api_keys::project_id.is_null().and(default));
+            let home = projects::table.on(projects::organization_id.eq(api_keys::organization_id).and(home));
+            let row = api_keys::table.left_join(home).filter(api_keys::id.eq(uuid(id.ulid())));
+            let deleted = projects::deleted_at.nullable();
+            let row = row.select((ApiKeyRow::as_select(), Option::<ProjectRow>::as_select(), deleted));
+            let row: Option<(ApiKeyRow, Option<ProjectRow>, Option<OffsetDateTime>)> =
+                row.get_result(connection).await.optional()?;
+            let Some((key, home, deleted)) = row else { return Ok(None) };
+            let home = home.filter(|_| deleted.is_none()).map(Project::try_from).transpose()?;
+            Ok(Some(KeyWithHash { key: key.try_into()?, project_deleted: deleted.is_some(), home }))
         };
         self.database.call("api_key.find", work).await
     }

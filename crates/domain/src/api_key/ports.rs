@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 use super::ApiKey;
 use crate::ids::{ApiKeyId, OrganizationId};
 use crate::page::{Listed, Page};
+use crate::project::Project;
 use crate::store_error::StoreError;
 
 /// A key as found for authentication.
@@ -15,6 +16,9 @@ pub struct KeyWithHash {
     pub key: ApiKey,
     /// Whether the project it opens is deleted, so that it opens nothing.
     pub project_deleted: bool,
+    /// The project that a request with it is about unless it names another: the one that the key opens, else its
+    /// organization's default. Read together with the key, since nearly every request needs it; `None` if it was not.
+    pub home: Option<Project>,
 }
 
 /// Where keys are kept.

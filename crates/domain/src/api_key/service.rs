@@ -10,10 +10,11 @@ use crate::field::{Fields, InvalidInput, within};
 use crate::ids::{ApiKeyId, OrganizationId, ProjectId, UserId};
 use crate::name::LabelName;
 use crate::page::{Listed, Page};
+use crate::project::Project;
 use crate::store_error::StoreError;
 
 /// Who calls, once the key was believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// With which key.
     pub key: ApiKeyId,
@@ -23,6 +24,8 @@ pub struct Caller {
     pub organization: OrganizationId,
     /// Which project alone it opens; `None`: all.
     pub project: Option<ProjectId>,
+    /// See [`KeyWithHash::home`](super::KeyWithHash::home).
+    pub home: Option<Project>,
 }
 
 /// The credential does not open anything.
@@ -113,7 +116,7 @@ impl ApiKeys {
             return Err(AuthenticateError::Refused);
         }
         let ApiKey { id, created_by, organization, project, .. } = found.key;
-        Ok(Caller { key: id, user: created_by, organization, project })
+        Ok(Caller { key: id, user: created_by, organization, project, home: found.home })
     }
 
     /// A key that is not stored yet.

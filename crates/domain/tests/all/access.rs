@@ -21,7 +21,7 @@ fn gone() -> ProjectId {
 
 fn caller(project: Option<ProjectId>) -> Caller {
     let (key, user) = (ApiKeyId::from_ulid(nth(1)), UserId::from_ulid(nth(2)));
-    Caller { key, user, organization: organization_id(), project }
+    Caller { key, user, organization: organization_id(), project, home: None }
 }
 
 /// The organization has its default project and one other.
@@ -78,6 +78,22 @@ async fn the_project_follows_from_key_and_header() {
         };
         assert_eq!(seen, expected, "key of {key:?}, header {header:?}");
     }
+}
+
+#[tokio::test]
+async fn a_project_that_was_read_with_the_key_is_not_read_again() {
+    let header = project_id().to_string();
+    for (own, header, unscoped) in
+        [(None, None, true), (None, Some(header.as_str()), false), (Some(project_id()), None, false)]
+    {
+        let caller = Caller { home: Some(project()), ..caller(own) };
+        let access = Access::new(Arc::new(MockProjectRepository::new()));
+        let scope = access.resolve(&caller, header).await.expect("nothing is read");
+        assert_eq!(scope, Scope { project: project(), unscoped });
+    }
+    let elsewhere = Caller { home: Some(project()), ..caller(None) };
+    let scope = access().resolve(&elsewhere, Some(&other().to_string())).await.expect("it is read");
+    assert_eq!(scope.project_id(), other());
 }
 
 #[test]

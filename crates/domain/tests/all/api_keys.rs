@@ -7,7 +7,7 @@ use casement_domain::api_key::{
     MockApiKeyRepository, RevokeKeyError, masked,
 };
 use casement_domain::field::FieldCode;
-use casement_domain::testing::{CountingIds, FixedClock, NOON, organization_id, project_id};
+use casement_domain::testing::{CountingIds, FixedClock, NOON, organization_id, project, project_id};
 use casement_domain::{ApiKeyId, UserId};
 use pretty_assertions::assert_eq;
 use time::Duration;
@@ -30,7 +30,7 @@ fn draft() -> CreatedKey {
 
 /// A store that has the drafted key, after `change`.
 fn with(change: impl FnOnce(&mut KeyWithHash)) -> ApiKeys {
-    let mut kept = KeyWithHash { key: draft().key, project_deleted: false };
+    let mut kept = KeyWithHash { key: draft().key, project_deleted: false, home: Some(project()) };
     change(&mut kept);
     let mut repository = MockApiKeyRepository::new();
     repository.expect_find().returning(move |id| Ok((id == kept.key.id).then(|| kept.clone())));
@@ -43,7 +43,13 @@ async fn the_text_of_a_key_opens_what_the_key_is_for() {
     let caller = with(|_| {}).authenticate(&secret.key_text(key.id)).await.expect("believed");
     assert_eq!(
         caller,
-        Caller { key: key.id, user: owner(), organization: organization_id(), project: Some(project_id()) }
+        Caller {
+            key: key.id,
+            user: owner(),
+            organization: organization_id(),
+            project: Some(project_id()),
+            home: Some(project())
+        }
     );
 }
 

@@ -51,6 +51,7 @@ async fn keys_are_listed_newest_first_and_deleted_once() -> TestResult {
     let found = world.keys.find(key_id(2)).await?.ok_or("it is kept")?;
     assert_eq!(found.key.deleted_at, Some(seconds(9)));
     assert!(!found.project_deleted);
+    assert_eq!(found.home, Some(testing::project()), "it opens all projects, so the default is its home");
     Ok(())
 }
 
@@ -60,8 +61,11 @@ async fn a_key_of_a_deleted_project_says_so() -> TestResult {
     let mut of_project = key(2)?;
     of_project.project = Some(testing::project_id());
     world.keys.insert(&of_project).await?;
+    let found = world.keys.find(key_id(2)).await?.ok_or("it is kept")?;
+    assert_eq!((found.project_deleted, found.home), (false, Some(testing::project())));
     world.db.execute("UPDATE projects SET deleted_at = now()").await?;
-    assert!(world.keys.find(key_id(2)).await?.is_some_and(|found| found.project_deleted));
+    let found = world.keys.find(key_id(2)).await?.ok_or("it is kept")?;
+    assert_eq!((found.project_deleted, found.home), (true, None));
     Ok(())
 }
 
