@@ -13,6 +13,7 @@ use casement_domain::browser::{BrowserEngine, BrowserRepository};
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolDeps, PoolFiller, PoolRepository, Pools, WaitingLine};
 use casement_domain::project::{ProjectRepository, Projects};
+use casement_domain::fs::Files;
 use casement_domain::replay::Replays;
 use casement_domain::session::{Activity, EndSessionError, SessionDeps, SessionEvent, SessionRepository, Sessions};
 use casement_domain::{Clock, NodeId};
@@ -214,6 +215,7 @@ impl Running {
             pools,
             audit: AuditLogs::new(repositories.audit.clone()),
             trail: Arc::new(trail),
+            files: Files::new(Arc::new(engine.clone()), sessions.activity().clone()),
             replays: Replays::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
             tokens: SessionTokens::new(&data_dir.token_key()?),
             dial: Arc::new(EngineDial(engine.clone())),

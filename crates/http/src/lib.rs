@@ -12,6 +12,7 @@ mod computer;
 mod connections;
 mod error;
 mod fresh;
+mod fs;
 mod host;
 mod json;
 pub mod live_view;

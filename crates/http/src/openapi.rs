@@ -8,7 +8,7 @@ use utoipa::{
     },
 };
 
-use crate::{audit, computer, operational, pool, project, replay, session};
+use crate::{audit, computer, fs, operational, pool, project, replay, session};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -20,6 +20,21 @@ use crate::{audit, computer, operational, pool, project, replay, session};
         session::update_browser,
         session::delete_browser,
         computer::capture_screenshot,
+        fs::list_files,
+        fs::file_info,
+        fs::read_file,
+        fs::download_dir_zip,
+        fs::write_file,
+        fs::upload_files,
+        fs::upload_zip,
+        fs::set_file_permissions,
+        fs::create_directory,
+        fs::delete_directory,
+        fs::delete_file,
+        fs::move_path,
+        fs::start_fs_watch,
+        fs::stream_fs_events,
+        fs::stop_fs_watch,
         replay::start_replay,
         replay::list_replays,
         replay::stop_replay,

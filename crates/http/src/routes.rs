@@ -12,7 +12,7 @@ use actix_web::{
 use crate::{
     audit, computer,
     error::{ApiError, Code},
-    operational, pool, project, replay, session, vm,
+    fs, operational, pool, project, replay, session, vm,
 };
 
 /// A path with its methods; other methods are answered here.
@@ -104,6 +104,7 @@ pub(crate) fn all(config: &mut ServiceConfig) {
         .on(Method::DELETE, session::delete_browser)
         .done(config);
     path("/browsers/{id}/computer/screenshot").on(Method::POST, computer::capture_screenshot).done(config);
+    files(config);
     inside(config, "replays", |path| path.on(Method::GET, replay::list_replays).on(Method::POST, replay::start_replay));
     inside(config, "replays/{replay_id}", |path| path.on(Method::GET, replay::download_replay));
     inside(config, "replays/{replay_id}/stop", |path| path.on(Method::POST, replay::stop_replay));
@@ -150,6 +151,25 @@ fn organization(config: &mut ServiceConfig) {
         .on(Method::GET, project::get_project_deprecated)
         .on(Method::DELETE, project::delete_project_deprecated)
         .done(config);
+}
+
+/// Files of a session.
+fn files(config: &mut ServiceConfig) {
+    inside(config, "fs/list_files", |path| path.on(Method::GET, fs::list_files));
+    inside(config, "fs/file_info", |path| path.on(Method::GET, fs::file_info));
+    inside(config, "fs/read_file", |path| path.only_get(fs::read_file));
+    inside(config, "fs/download_dir_zip", |path| path.only_get(fs::download_dir_zip));
+    inside(config, "fs/write_file", |path| path.on(Method::PUT, fs::write_file));
+    inside(config, "fs/upload", |path| path.on(Method::POST, fs::upload_files));
+    inside(config, "fs/upload_zip", |path| path.on(Method::POST, fs::upload_zip));
+    inside(config, "fs/set_file_permissions", |path| path.on(Method::PUT, fs::set_file_permissions));
+    inside(config, "fs/create_directory", |path| path.on(Method::PUT, fs::create_directory));
+    inside(config, "fs/delete_directory", |path| path.on(Method::PUT, fs::delete_directory));
+    inside(config, "fs/delete_file", |path| path.on(Method::PUT, fs::delete_file));
+    inside(config, "fs/move", |path| path.on(Method::PUT, fs::move_path));
+    inside(config, "fs/watch", |path| path.on(Method::POST, fs::start_fs_watch));
+    inside(config, "fs/watch/{watch_id}/events", |path| path.only_get(fs::stream_fs_events));
+    inside(config, "fs/watch/{watch_id}", |path| path.on(Method::DELETE, fs::stop_fs_watch));
 }
 
 /// Into a session, with its token.

@@ -10,6 +10,7 @@ use casement_domain::{
     audit::{AuditLogs, AuditTrail},
     pool::{Leases, Pools},
     project::Projects,
+    fs::Files,
     replay::Replays,
     session::Sessions,
 };
@@ -64,6 +65,8 @@ pub struct Services {
     pub audit: AuditLogs,
     /// What is called, to be written.
     pub trail: Arc<dyn AuditTrail>,
+    /// Files of sessions.
+    pub files: Files,
     /// Recordings.
     pub replays: Replays,
     /// Tokens in the URLs of sessions.

@@ -18,6 +18,7 @@ use casement_domain::{
     page::{Listed, Page},
     pool::{Leases, MockPoolRepository, MockTurns, MockWaitingLine, PoolDeps, Pools},
     project::{MockProjectRepository, Project, Projects},
+    fs::{Files, MockFileMachine},
     replay::{MockReplayMachine, Replays},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
     testing::{CountingIds, FixedClock, NOON, node_id, organization_id, project, project_id},
@@ -49,6 +50,7 @@ pub(super) struct Ports {
     pub(super) line: MockWaitingLine,
     pub(super) turns: MockTurns,
     pub(super) wake: MockPoolWake,
+    pub(super) files: MockFileMachine,
     pub(super) replays: MockReplayMachine,
     pub(super) keys: Option<MockApiKeyRepository>,
     /// How long the store of keys takes.
@@ -283,6 +285,7 @@ impl TestApi {
             leases: Leases::new(deps, sessions.clone()),
             audit: AuditLogs::new(Arc::new(ports.audit)),
             trail: Arc::new(ports.trail),
+            files: Files::new(Arc::new(ports.files), sessions.activity().clone()),
             replays: Replays::new(Arc::new(ports.replays), sessions.activity().clone(), ids.clone()),
             tokens: tokens.clone(),
             dial: ports.dial.unwrap_or_else(|| Arc::new(NoWay)),

@@ -1,5 +1,6 @@
 //! What is done inside a session's machine, asked of its agent: one module per area.
 
+mod fs;
 mod live_view;
 mod replay;
 

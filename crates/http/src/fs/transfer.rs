@@ -1,0 +1,331 @@
+//! Looking at files, and bytes in both directions.
+
+use actix_web::{
+    HttpResponse,
+    http::header::{self, HeaderValue},
+    web::Bytes,
+};
+use casement_domain::{
+    fs::{AbsolutePath, Files, Upload, WriteFile},
+    inside::InsideError,
+};
+use futures_util::{Stream, StreamExt as _, stream};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use utoipa::ToSchema;
+
+use super::record::{AnyBytes, FileInfo};
+use crate::{
+    answer::{self, Answer},
+    caller::Inside,
+    error::ErrorBody,
+    multipart::Form,
+    stream as streamed,
+};
+
+/// The most bytes of one upload.
+const LONGEST_UPLOAD: u64 = 1 << 30;
+/// Pieces of an upload that wait for the session.
+const UNDER_WAY: usize = 4;
+const DEST_PATHS: &str = "files[][dest_path]";
+const FILES: &str = "files[][file]";
+
+/// Lists what stands in a directory, sorted by the bytes of the names.
+#[utoipa::path(
+    get, path = "/browsers/{id}/fs/list_files", tag = "Files",
+    params(("id" = String, Path), ("path" = String, Query, description = "Absolute")),
+    responses(
+        (status = 200, body = [FileInfo]),
+        (status = 400, description = "The path breaks a rule, or is not a directory", body = ErrorBody),
+        (status = 403, description = "The session's user may not read it", body = ErrorBody),
+        (status = 404, description = "There is no such session or path", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn list_files(inside: Inside) -> Answer {
+    let path = inside.query()?.raw("path")?.map(str::to_owned);
+    let listed = inside.services().files.list(&inside.session, path).await?;
+    let guard = listed.guard;
+    let body = array(listed.path, listed.entries.map(move |batch| held(&guard, batch)).boxed());
+    let mut response = HttpResponse::Ok();
+    response.content_type("application/json");
+    Ok(streamed::answer(response, inside, body))
+}
+
+/// Batches of entries as one JSON array.
+fn array(
+    path: AbsolutePath,
+    entries: casement_domain::fs::Entries,
+) -> impl Stream<Item = Result<Bytes, InsideError>> + 'static {
+    let mut first = true;
+    let items = entries.map(move |batch| {
+        let mut text = Vec::new();
+        for entry in batch? {
+            text.push(if std::mem::take(&mut first) { b'[' } else { b',' });
+            let at = path.child(&entry.name);
+            // Our own types always have a JSON form.
+            text.extend(serde_json::to_vec(&FileInfo::new(entry, at)).unwrap_or_default());
+        }
+        Ok((Bytes::from(text), first))
+    });
+    // Whether there was any is known at the end only.
+    stream::unfold((Some(items.boxed_local()), true), |(items, empty)| async move {
+        let mut items = items?;
+        match items.next().await {
+            Some(Ok((text, empty))) => Some((Ok(text), (Some(items), empty))),
+            Some(Err(error)) => Some((Err(error), (None, empty))),
+            None => Some((Ok(Bytes::from_static(if empty { b"[]" } else { b"]" })), (None, empty))),
+        }
+    })
+}
+
+/// Tells what is at a path.
+#[utoipa::path(
+    get, path = "/browsers/{id}/fs/file_info", tag = "Files",
+    params(("id" = String, Path), ("path" = String, Query, description = "Absolute")),
+    responses(
+        (status = 200, body = FileInfo),
+        (status = 400, description = "The path breaks a rule", body = ErrorBody),
+        (status = 403, description = "The session's user may not see it", body = ErrorBody),
+        (status = 404, description = "There is no such session or path", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn file_info(inside: Inside) -> Answer {
+    let path = inside.query()?.raw("path")?.map(str::to_owned);
+    let (path, entry) = inside.services().files.info(&inside.session, path).await?;
+    Ok(HttpResponse::Ok().json(FileInfo::new(entry, path.to_string())))
+}
+
+/// Reads a file.
+#[utoipa::path(
+    get, path = "/browsers/{id}/fs/read_file", tag = "Files",
+    params(("id" = String, Path), ("path" = String, Query, description = "Absolute")),
+    responses(
+        (status = 200, body = inline(AnyBytes), content_type = "application/octet-stream"),
+        (status = 400, description = "The path breaks a rule, or is a directory", body = ErrorBody),
+        (status = 403, description = "The session's user may not read it, or it is no regular file", body = ErrorBody),
+        (status = 404, description = "There is no such session or path", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn read_file(inside: Inside) -> Answer {
+    let path = inside.query()?.raw("path")?.map(str::to_owned);
+    let file = inside.services().files.read(&inside.session, path).await?;
+    let name = file.path.name().unwrap_or("file").to_owned();
+    Ok(download(inside, "application/octet-stream", &name, file.bytes, file.guard))
+}
+
+/// Downloads a directory as a ZIP archive, which is made while it is sent.
+#[utoipa::path(
+    get, path = "/browsers/{id}/fs/download_dir_zip", tag = "Files",
+    params(("id" = String, Path), ("path" = String, Query, description = "Absolute")),
+    responses(
+        (status = 200, body = inline(AnyBytes), content_type = "application/zip"),
+        (status = 400, description = "The path breaks a rule, or is not a directory", body = ErrorBody),
+        (status = 403, description = "The session's user may not read it", body = ErrorBody),
+        (status = 404, description = "There is no such session or path", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn download_dir_zip(inside: Inside) -> Answer {
+    let path = inside.query()?.raw("path")?.map(str::to_owned);
+    let archive = inside.services().files.archive(&inside.session, path).await?;
+    let name = format!("{}.zip", archive.path.name().unwrap_or("root"));
+    Ok(download(inside, "application/zip", &name, archive.bytes, archive.guard))
+}
+
+fn download<G: 'static>(
+    inside: Inside,
+    media_type: &'static str,
+    name: &str,
+    bytes: casement_domain::inside::ByteStream,
+    guard: G,
+) -> HttpResponse {
+    let mut response = HttpResponse::Ok();
+    response.content_type(media_type).insert_header((header::CONTENT_DISPOSITION, attachment(name)));
+    streamed::answer(response, inside, bytes.map(move |piece| held(&guard, piece)))
+}
+
+/// The value. What is named with it lives as long as the closure that says so.
+fn held<G, T>(_guard: &G, value: T) -> T {
+    value
+}
+
+/// To be saved under that name: once for everybody, in ASCII, and once as it is (RFC 6266).
+fn attachment(name: &str) -> HeaderValue {
+    let plain: String = name
+        .chars()
+        .map(|c| if (c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '%')) || c == ' ' { c } else { '_' })
+        .collect();
+    let mut exact = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&byte) {
+            exact.push(char::from(byte));
+        } else {
+            exact.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    let text = if plain == name {
+        format!("attachment; filename=\"{plain}\"")
+    } else {
+        format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{exact}")
+    };
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("attachment"))
+}
+
+/// Writes a file, in place of one that is there.
+#[utoipa::path(
+    put, path = "/browsers/{id}/fs/write_file", tag = "Files",
+    params(
+        ("id" = String, Path), ("path" = String, Query, description = "Absolute; its directory must be there"),
+        ("mode" = Option<String>, Query, description = "Octal digits; default: 644"),
+    ),
+    request_body(content = inline(AnyBytes), content_type = "application/octet-stream"),
+    responses(
+        (status = 204, description = "Written"),
+        (status = 400, description = "A field breaks a rule, or the path is a directory", body = ErrorBody),
+        (status = 403, description = "The session's user may not write there", body = ErrorBody),
+        (status = 404, description = "There is no such session or directory", body = ErrorBody),
+        (status = 413, description = "More than 1 GiB", body = ErrorBody),
+        (status = 429, description = "The session's disk is full", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn write_file(mut inside: Inside) -> Answer {
+    let query = inside.query()?;
+    let (path, mode) = (query.raw("path")?.map(str::to_owned), query.raw("mode")?.map(str::to_owned));
+    let content = inside.body(LONGEST_UPLOAD)?;
+    inside.services().files.write(&inside.session, WriteFile { path, mode }, content).await?;
+    Ok(answer::nothing())
+}
+
+/// Files and where they go: the n-th path belongs to the n-th file. All paths come before the files.
+#[derive(ToSchema)]
+#[schema(as = UploadFiles)]
+#[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
+pub(crate) struct FilesForm {
+    /// 1 to 100.
+    files: Vec<FileForm>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
+struct FileForm {
+    /// Absolute; directories are made.
+    dest_path: String,
+    #[schema(value_type = String, format = Binary)]
+    file: Vec<u8>,
+}
+
+/// Uploads several files: all of them or none.
+#[utoipa::path(
+    post, path = "/browsers/{id}/fs/upload", tag = "Files", params(("id" = String, Path)),
+    request_body(content = FilesForm, content_type = "multipart/form-data"),
+    responses(
+        (status = 204, description = "Uploaded"),
+        (status = 400, description = "A field breaks a rule, or the form cannot be read", body = ErrorBody),
+        (status = 403, description = "The session's user may not write there", body = ErrorBody),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = 413, description = "More than 1 GiB", body = ErrorBody),
+        (status = 429, description = "The session's disk is full", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn upload_files(mut inside: Inside) -> Answer {
+    let payload = inside.take_payload()?;
+    let form = Form::read(&inside.request, payload, LONGEST_UPLOAD, &[FILES]).await?;
+    let paths = Files::upload_paths(form.texts(DEST_PATHS))?;
+    inside.services().files.upload(&inside.session, uploads(form, paths)).await?;
+    Ok(answer::nothing())
+}
+
+/// The files of a form, each after its path.
+fn uploads(form: Form, paths: Vec<AbsolutePath>) -> casement_domain::fs::Uploads {
+    let (sender, receiver) = mpsc::channel(UNDER_WAY);
+    tokio::spawn(async move {
+        if let Err(error) = pass_on(form, paths, &sender).await {
+            // Nobody to tell it to: the upload is over.
+            drop(sender.send(Err(error)).await);
+        }
+    });
+    ReceiverStream::new(receiver).boxed()
+}
+
+async fn pass_on(
+    mut form: Form,
+    paths: Vec<AbsolutePath>,
+    sender: &mpsc::Sender<Result<Upload, InsideError>>,
+) -> Result<(), InsideError> {
+    let gone = |_| InsideError::Broken("the upload is over".to_owned());
+    let unequal = || InsideError::Broken(format!("there must be as many {FILES} as {DEST_PATHS}"));
+    for path in paths {
+        let mut file = form.next_file().await?.ok_or_else(unequal)?;
+        sender.send(Ok(Upload::File(path))).await.map_err(gone)?;
+        while let Some(piece) = file.next().await.transpose()? {
+            sender.send(Ok(Upload::Data(piece))).await.map_err(gone)?;
+        }
+    }
+    if form.next_file().await?.is_some() { Err(unequal()) } else { Ok(()) }
+}
+
+/// An archive and where it is unpacked. The path comes before the archive.
+#[derive(ToSchema)]
+#[schema(as = UploadZip)]
+#[expect(dead_code, reason = "it stands in the description only; the form is read as it comes")]
+pub(crate) struct ZipForm {
+    /// Absolute; the directory is made.
+    dest_path: String,
+    #[schema(value_type = String, format = Binary)]
+    zip_file: Vec<u8>,
+}
+
+/// Uploads a ZIP archive and unpacks it: all of it or nothing. What is there already is replaced.
+#[utoipa::path(
+    post, path = "/browsers/{id}/fs/upload_zip", tag = "Files", params(("id" = String, Path)),
+    request_body(content = ZipForm, content_type = "multipart/form-data"),
+    responses(
+        (status = 204, description = "Unpacked"),
+        (status = 400, description = "A field breaks a rule, or the archive holds what is not safe", body = ErrorBody),
+        (status = 403, description = "The session's user may not write there", body = ErrorBody),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = 413, description = "More than 1 GiB", body = ErrorBody),
+        (status = 429, description = "The session's disk has no room for it", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn upload_zip(mut inside: Inside) -> Answer {
+    let payload = inside.take_payload()?;
+    let mut form = Form::read(&inside.request, payload, LONGEST_UPLOAD, &["zip_file"]).await?;
+    let path = Files::unpack_path(form.text("dest_path")?.map(str::to_owned), form.has_file())?;
+    let Some(archive) = form.next_file().await? else {
+        return Err(InsideError::Broken("the form has no zip_file".to_owned()).into());
+    };
+    // The rest of the form is read with it: only then is it whole.
+    let rest = stream::once(async move {
+        match form.next_file().await {
+            Ok(None) => Ok(Bytes::new()),
+            Ok(Some(_)) => Err(InsideError::Broken("the form's part zip_file is given twice".to_owned())),
+            Err(error) => Err(error),
+        }
+    });
+    let archive = archive.chain(rest).filter(|piece| std::future::ready(!matches!(piece, Ok(p) if p.is_empty())));
+    inside.services().files.unpack(&inside.session, path, archive.boxed()).await?;
+    Ok(answer::nothing())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::attachment;
+
+    #[test]
+    fn no_name_of_a_file_gets_out_of_its_header() {
+        let text = |name: &str| attachment(name).to_str().expect("ASCII").to_owned();
+        assert_eq!(text("a b.zip"), "attachment; filename=\"a b.zip\"");
+        assert_eq!(
+            text("a\"\r\nX: y\u{202e}ü%41.zip"),
+            "attachment; filename=\"a___X: y__%41.zip\"; filename*=UTF-8''a%22%0D%0AX%3A%20y%E2%80%AE%C3%BC%2541.zip"
+                .replace("__%41", "___41"),
+        );
+    }
+}
