@@ -13,9 +13,12 @@
 pub mod access;
 pub mod api_key;
 pub mod audit;
+pub mod blob;
 pub mod browser;
 pub mod clock;
 pub mod computer;
+pub mod curl;
+pub mod extension;
 pub mod field;
 pub mod fs;
 pub mod ids;
@@ -26,9 +29,11 @@ pub mod node;
 pub mod organization;
 pub mod page;
 pub mod pool;
+pub mod process;
 pub mod project;
 pub mod replay;
 pub mod session;
+pub mod session_log;
 pub mod store_error;
 pub mod telemetry;
 #[cfg(any(test, feature = "mocks"))]
@@ -36,7 +41,7 @@ pub mod testing;
 
 pub use clock::{Clock, Entropy, IdSource};
 pub use ids::{
-    ApiKeyId, AuditRecordId, BadId, BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ReplayId, SessionId,
-    TicketId, UserId,
+    ApiKeyId, AuditRecordId, BadId, BrowserId, ExtensionId, NodeId, OrganizationId, PoolId, ProcessId, ProjectId, ReplayId,
+    SessionId, TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};

@@ -1,0 +1,233 @@
+//! What callers ask for, before and after it was checked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::CurlRequest;
+use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+const MAX_URL: usize = 16 << 10;
+const MAX_HEADERS: usize = 100;
+const MAX_HEADERS_BYTES: usize = 64 << 10;
+const TIMEOUT_MS: i64 = 30_000;
+const MAX_TIMEOUT_MS: u32 = 300_000;
+/// Headers of the connection, which is the browser's own.
+const OF_THE_CONNECTION: [&str; 12] = [
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// A request as it came in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CurlInput {
+    /// Required; `http` or `https`.
+    pub url: Option<String>,
+    /// Default: `GET`.
+    pub method: Option<String>,
+    /// Default: none but the browser's own.
+    pub headers: Option<BTreeMap<String, String>>,
+    /// Default: none.
+    pub body: Option<String>,
+    /// 1 to 300000; default: 30000.
+    pub timeout_ms: Option<i64>,
+    /// How long the caller itself waits.
+    pub patience: Option<Duration>,
+}
+
+/// A request that is passed on as it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawInput {
+    /// Required; `http` or `https`.
+    pub url: Option<String>,
+    /// Added to the address's own query.
+    pub query: Vec<(String, String)>,
+    /// A token.
+    pub method: String,
+    /// What is meant for others than the target is left out.
+    pub headers: Vec<(String, String)>,
+    /// Empty: none.
+    pub body: Bytes,
+    /// How long the caller itself waits.
+    pub patience: Option<Duration>,
+}
+
+impl CurlInput {
+    /// # Errors
+    /// Every field that breaks a rule.
+    pub fn parse(self) -> Result<CurlRequest, InvalidInput> {
+        let mut fields = Fields::new();
+        let url = fields.take_required("url", self.url, |text| address(&text, &[]));
+        let method = fields.take("method", method(self.method));
+        let headers = fields.take("headers", headers(self.headers.unwrap_or_default()));
+        let timeout = fields.take("timeout_ms", within(self.timeout_ms.unwrap_or(TIMEOUT_MS), 1, MAX_TIMEOUT_MS));
+        fields.finish()?;
+        let (Some(url), Some(method), Some(headers), Some(timeout)) = (url, method, headers, timeout) else {
+            unreachable!("refused fields are errors")
+        };
+        let within = patient(Duration::from_millis(timeout.into()), self.patience);
+        Ok(CurlRequest { url, method, headers, body: self.body.map(Bytes::from), within })
+    }
+}
+
+impl RawInput {
+    /// # Errors
+    /// An address that is none.
+    pub fn parse(self) -> Result<CurlRequest, InvalidInput> {
+        let mut fields = Fields::new();
+        let url = fields.take_required("url", self.url, |text| address(&text, &self.query));
+        fields.finish()?;
+        let url = url.unwrap_or_else(|| unreachable!("a refused field is an error"));
+        let passed = |name: &str, value: &str| {
+            let name = name.to_ascii_lowercase();
+            let ours = ["authorization", "x-request-id"].contains(&name.as_str())
+                || name.starts_with("x-kernel-")
+                || name.starts_with("x-stainless-");
+            let library = name == "user-agent" && ["Kernel/", "AsyncKernel/"].iter().any(|own| value.starts_with(own));
+            !ours && !library && !OF_THE_CONNECTION.contains(&name.as_str())
+        };
+        let headers = self.headers.into_iter().filter(|(name, value)| passed(name, value)).collect();
+        let within = patient(Duration::from_millis(MAX_TIMEOUT_MS.into()), self.patience);
+        let body = Some(self.body).filter(|body| !body.is_empty());
+        Ok(CurlRequest { url, method: self.method, headers, body, within })
+    }
+}
+
+fn patient(limit: Duration, patience: Option<Duration>) -> Duration {
+    patience.map_or(limit, |patience| patience.min(limit))
+}
+
+fn address(text: &str, query: &[(String, String)]) -> Result<String, Bad> {
+    if text.len() > MAX_URL {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_URL} bytes")));
+    }
+    let bad = || Bad::new(FieldCode::InvalidFormat, "must be an absolute URL");
+    let mut url = url::Url::parse(text).map_err(|_| bad())?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(Bad::new(FieldCode::NotAllowed, "must be http or https"));
+    }
+    if !query.is_empty() {
+        url.query_pairs_mut().extend_pairs(query);
+    }
+    Ok(url.into())
+}
+
+fn method(method: Option<String>) -> Result<String, Bad> {
+    match method {
+        None => Ok("GET".to_owned()),
+        Some(method) if METHODS.contains(&method.as_str()) => Ok(method),
+        Some(_) => Err(Bad::new(FieldCode::NotAllowed, format!("must be one of {}", METHODS.join(", ")))),
+    }
+}
+
+fn headers(headers: BTreeMap<String, String>) -> Result<Vec<(String, String)>, Bad> {
+    if headers.len() > MAX_HEADERS {
+        return Err(Bad::new(FieldCode::TooMany, format!("must have at most {MAX_HEADERS} members")));
+    }
+    if headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_HEADERS_BYTES {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_HEADERS_BYTES} bytes together")));
+    }
+    for (name, value) in &headers {
+        if name.is_empty()
+            || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+        {
+            return Err(Bad::new(FieldCode::InvalidFormat, "a name must be a token of HTTP"));
+        }
+        if OF_THE_CONNECTION.contains(&name.to_ascii_lowercase().as_str()) {
+            return Err(Bad::new(FieldCode::Blocked, "is the browser's own to set").of(name));
+        }
+        if value.bytes().any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f) {
+            return Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters").of(name));
+        }
+    }
+    Ok(headers.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codes(input: CurlInput) -> Vec<(String, FieldCode)> {
+        let refused = input.parse().expect_err("a refusal");
+        refused.fields().iter().map(|error| (error.field.clone(), error.code)).collect()
+    }
+
+    fn to(url: &str) -> CurlInput {
+        CurlInput { url: Some(url.to_owned()), ..CurlInput::default() }
+    }
+
+    #[test]
+    fn only_the_web_is_asked() {
+        for url in
+            ["file:///etc/passwd", "chrome://settings", "data:text/html,x", "javascript:1", "ws://a/", "about:blank"]
+        {
+            assert_eq!(codes(to(url)), [("url".to_owned(), FieldCode::NotAllowed)], "{url}");
+        }
+        for url in ["", "a", "//a/b", "http://", "http:// /", "http://a b/"] {
+            assert_eq!(codes(to(url)), [("url".to_owned(), FieldCode::InvalidFormat)], "{url}");
+        }
+        let request = to("HTTPS://Example.com").parse().expect("a request");
+        assert_eq!((request.url.as_str(), request.method.as_str()), ("https://example.com/", "GET"));
+        assert_eq!(request.within, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn headers_cannot_smuggle_nor_speak_for_the_connection() {
+        for (name, value, code) in [
+            ("x y", "1", FieldCode::InvalidFormat),
+            ("x\r\ny", "1", FieldCode::InvalidFormat),
+            ("", "1", FieldCode::InvalidFormat),
+            ("x", "1\r\ny: 2", FieldCode::InvalidFormat),
+            ("Host", "a", FieldCode::Blocked),
+            ("transfer-encoding", "chunked", FieldCode::Blocked),
+        ] {
+            let headers = Some([(name.to_owned(), value.to_owned())].into());
+            let refused = codes(CurlInput { headers, ..to("http://a/") });
+            assert_eq!(refused.first().map(|(_, code)| *code), Some(code), "{name:?}: {value:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_passed_on_leaves_out_what_is_meant_for_us() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let input = RawInput {
+            url: Some("http://a/b?c=d".to_owned()),
+            query: vec![pair("e", "f g")],
+            method: "PROPFIND".to_owned(),
+            headers: vec![
+                pair("host", "us"),
+                pair("authorization", "Bearer key"),
+                pair("x-kernel-project-id", "p"),
+                pair("x-stainless-lang", "python"),
+                pair("user-agent", "Kernel/Python 0.80.0"),
+                pair("content-length", "3"),
+                pair("x-mine", "1"),
+                pair("content-type", "text/plain"),
+            ],
+            body: Bytes::from_static(b"abc"),
+            patience: Some(Duration::from_secs(58)),
+        };
+        let request = input.parse().expect("a request");
+        assert_eq!(request.url, "http://a/b?c=d&e=f+g");
+        assert_eq!(request.headers, [pair("x-mine", "1"), pair("content-type", "text/plain")]);
+        assert_eq!((request.method.as_str(), request.within.as_secs()), ("PROPFIND", 58));
+        let own = RawInput {
+            headers: vec![pair("user-agent", "mine")],
+            url: Some("http://a".to_owned()),
+            ..RawInput::default()
+        };
+        assert_eq!(own.parse().expect("a request").headers.len(), 1);
+    }
+}

@@ -1,0 +1,44 @@
+//! What can be asked through a session's browser.
+
+use std::sync::Arc;
+
+use super::{CurlAnswer, CurlInput, CurlMachine, CurlRequest, RawInput};
+use crate::inside::{InsideError, enter};
+use crate::session::{Activity, Session};
+
+/// The use cases of requests.
+#[derive(Clone)]
+pub struct Curl {
+    machine: Arc<dyn CurlMachine>,
+    activity: Activity,
+}
+
+impl Curl {
+    /// Requests through what `machine` runs.
+    #[must_use]
+    pub fn new(machine: Arc<dyn CurlMachine>, activity: Activity) -> Self {
+        Self { machine, activity }
+    }
+
+    /// Sends a request. As long as its answer is read the session is in use.
+    ///
+    /// # Errors
+    /// See [`CurlInput::parse`] and [`CurlMachine::send`].
+    pub async fn send(&self, session: &Session, input: CurlInput) -> Result<CurlAnswer, InsideError> {
+        self.request(session, input.parse()?).await
+    }
+
+    /// Passes a request on.
+    ///
+    /// # Errors
+    /// See [`RawInput::parse`] and [`CurlMachine::send`].
+    pub async fn pass(&self, session: &Session, input: RawInput) -> Result<CurlAnswer, InsideError> {
+        self.request(session, input.parse()?).await
+    }
+
+    async fn request(&self, session: &Session, request: CurlRequest) -> Result<CurlAnswer, InsideError> {
+        let entered = enter(session, &self.activity)?;
+        let CurlAnswer { status, headers, body } = self.machine.send(entered.browser, request).await?;
+        Ok(CurlAnswer { status, headers, body: entered.during(body) })
+    }
+}

@@ -1,0 +1,15 @@
+//! Programs that a caller runs inside a session's machine.
+
+mod input;
+mod model;
+mod ports;
+mod service;
+
+pub use input::{ExecInput, KillInput, ProgramInput, ResizeInput, SpawnInput, StdinInput};
+pub use model::{
+    Exec, Executed, Output, OutputStream, ProcessState, ProcessStatus, Program, Signal, Spawn, Spawned, TerminalSize,
+};
+#[cfg(feature = "mocks")]
+pub use ports::MockProcessMachine;
+pub use ports::{OutputEvents, ProcessMachine};
+pub use service::Processes;

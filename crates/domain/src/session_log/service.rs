@@ -1,0 +1,33 @@
+//! What can be done with logs.
+
+use std::sync::Arc;
+
+use super::{FollowInput, LogLines, LogMachine};
+use crate::inside::{InsideError, enter};
+use crate::session::{Activity, Session};
+
+/// The use cases of a session's logs.
+#[derive(Clone)]
+pub struct SessionLogs {
+    machine: Arc<dyn LogMachine>,
+    activity: Activity,
+}
+
+impl SessionLogs {
+    /// Logs of what `machine` runs.
+    #[must_use]
+    pub fn new(machine: Arc<dyn LogMachine>, activity: Activity) -> Self {
+        Self { machine, activity }
+    }
+
+    /// The lines of a log. As long as somebody listens the session is in use.
+    ///
+    /// # Errors
+    /// See [`FollowInput::parse`] and [`LogMachine::follow`].
+    pub async fn follow(&self, session: &Session, input: FollowInput) -> Result<LogLines, InsideError> {
+        let log = input.parse()?;
+        let entered = enter(session, &self.activity)?;
+        let lines = self.machine.follow(entered.browser, log).await?;
+        Ok(entered.during(lines))
+    }
+}
