@@ -14,7 +14,9 @@ use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolDeps, PoolFiller, PoolRepository, Pools, WaitingLine};
 use casement_domain::project::{ProjectRepository, Projects};
 use casement_domain::fs::Files;
+use casement_domain::computer::Computers;
 use casement_domain::replay::Replays;
+use casement_domain::script::Scripts;
 use casement_domain::session::{Activity, EndSessionError, SessionDeps, SessionEvent, SessionRepository, Sessions};
 use casement_domain::{Clock, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
@@ -23,7 +25,7 @@ use casement_postgres::{
     Notifications, PgApiKeys, PgAudit, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects, PgSessions, PgWaitingLine,
     node_channel,
 };
-use casement_webdriver::{Engine, EngineConfig};
+use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -216,7 +218,9 @@ impl Running {
             audit: AuditLogs::new(repositories.audit.clone()),
             trail: Arc::new(trail),
             files: Files::new(Arc::new(engine.clone()), sessions.activity().clone()),
+            computers: Computers::new(Arc::new(engine.clone()), sessions.activity().clone()),
             replays: Replays::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
+            scripts: Scripts::new(Arc::new(engine.clone()), sessions.activity().clone()),
             tokens: SessionTokens::new(&data_dir.token_key()?),
             dial: Arc::new(EngineDial(engine.clone())),
             connections,
@@ -360,6 +364,14 @@ fn ways_out(settings: &ServeSettings) -> Arc<WaysOut> {
 async fn engine(settings: &ServeSettings, data_dir: &DataDir, ways_out: Arc<WaysOut>) -> anyhow::Result<Engine> {
     let mut config = EngineConfig::discover(data_dir.path().to_owned())?;
     config.memory_bytes = settings.session_memory << 20;
+    config.disk_bytes = settings.session_disk << 20;
+    if let Some(folder) = &settings.script_runner {
+        let found = check_script_runner(folder).map_err(|error| anyhow::anyhow!("--script-runner: {error}"))?;
+        config.script_runner = Some(found);
+    }
+    if config.script_runner.is_none() {
+        warn!("no script runner: sessions run no scripts; casement doctor says what to do");
+    }
     Engine::new(config, ways_out).await.context("browsers cannot be run here; see casement doctor")
 }
 

@@ -8,7 +8,7 @@ use utoipa::{
     },
 };
 
-use crate::{audit, computer, fs, operational, pool, project, replay, session};
+use crate::{audit, computer, extension, fs, operational, pool, project, replay, script, session};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -20,6 +20,17 @@ use crate::{audit, computer, fs, operational, pool, project, replay, session};
         session::update_browser,
         session::delete_browser,
         computer::capture_screenshot,
+        computer::write_clipboard,
+        computer::read_clipboard,
+        computer::click_mouse,
+        computer::move_mouse,
+        computer::drag_mouse,
+        computer::scroll,
+        computer::press_key,
+        computer::type_text,
+        computer::get_mouse_position,
+        computer::set_cursor,
+        computer::batch,
         fs::list_files,
         fs::file_info,
         fs::read_file,
@@ -39,6 +50,14 @@ use crate::{audit, computer, fs, operational, pool, project, replay, session};
         replay::list_replays,
         replay::stop_replay,
         replay::download_replay,
+        script::execute_script,
+        extension::load_extensions,
+        extension::upload_extension,
+        extension::list_extensions,
+        extension::download_extension,
+        extension::get_extension,
+        extension::delete_extension,
+        extension::extension_from_web_store,
         pool::create_pool,
         pool::list_pools,
         pool::get_pool,

@@ -12,7 +12,7 @@ use actix_web::{
 use crate::{
     audit, computer,
     error::{ApiError, Code},
-    fs, operational, pool, project, replay, session, vm,
+    extension, fs, operational, pool, project, replay, script, session, vm,
 };
 
 /// A path with its methods; other methods are answered here.
@@ -103,11 +103,23 @@ pub(crate) fn all(config: &mut ServiceConfig) {
         .on(Method::PATCH, session::update_browser)
         .on(Method::DELETE, session::delete_browser)
         .done(config);
-    path("/browsers/{id}/computer/screenshot").on(Method::POST, computer::capture_screenshot).done(config);
+    on_computer(config);
     files(config);
     inside(config, "replays", |path| path.on(Method::GET, replay::list_replays).on(Method::POST, replay::start_replay));
     inside(config, "replays/{replay_id}", |path| path.on(Method::GET, replay::download_replay));
     inside(config, "replays/{replay_id}/stop", |path| path.on(Method::POST, replay::stop_replay));
+    inside(config, "playwright/execute", |path| path.on(Method::POST, script::execute_script));
+    inside(config, "extensions", |path| path.on(Method::POST, extension::load_extensions));
+    path("/extensions")
+        .on(Method::GET, extension::list_extensions)
+        .on(Method::POST, extension::upload_extension)
+        .done(config);
+    path("/extensions/from_chrome_store").on(Method::GET, extension::extension_from_web_store).done(config);
+    path("/extensions/{id_or_name}")
+        .on(Method::GET, extension::download_extension)
+        .on(Method::DELETE, extension::delete_extension)
+        .done(config);
+    path("/extensions/{id_or_name}/metadata").on(Method::GET, extension::get_extension).done(config);
     path("/browser_pools").on(Method::GET, pool::list_pools).on(Method::POST, pool::create_pool).done(config);
     path("/browser_pools/{id_or_name}")
         .on(Method::GET, pool::get_pool)
@@ -172,9 +184,24 @@ fn files(config: &mut ServiceConfig) {
     inside(config, "fs/watch/{watch_id}", |path| path.on(Method::DELETE, fs::stop_fs_watch));
 }
 
+/// Screen, mouse, keyboard and clipboard of a session.
+fn on_computer(config: &mut ServiceConfig) {
+    inside(config, "computer/screenshot", |path| path.on(Method::POST, computer::capture_screenshot));
+    inside(config, "computer/clipboard/write", |path| path.on(Method::POST, computer::write_clipboard));
+    inside(config, "computer/clipboard/read", |path| path.on(Method::POST, computer::read_clipboard));
+    inside(config, "computer/click_mouse", |path| path.on(Method::POST, computer::click_mouse));
+    inside(config, "computer/move_mouse", |path| path.on(Method::POST, computer::move_mouse));
+    inside(config, "computer/drag_mouse", |path| path.on(Method::POST, computer::drag_mouse));
+    inside(config, "computer/scroll", |path| path.on(Method::POST, computer::scroll));
+    inside(config, "computer/press_key", |path| path.on(Method::POST, computer::press_key));
+    inside(config, "computer/type", |path| path.on(Method::POST, computer::type_text));
+    inside(config, "computer/get_mouse_position", |path| path.on(Method::POST, computer::get_mouse_position));
+    inside(config, "computer/cursor", |path| path.on(Method::POST, computer::set_cursor));
+    inside(config, "computer/batch", |path| path.on(Method::POST, computer::batch));
+}
+
 /// Into a session, with its token.
 fn direct(config: &mut ServiceConfig) {
-    path("/vm/{session_id}/computer/screenshot").on(Method::POST, computer::direct_screenshot).done(config);
     path("/vm/{session_id}/cdp").only_get(vm::cdp).done(config);
     path("/vm/{session_id}/webdriver").only_get(vm::bidi).done(config);
     path("/vm/{session_id}/webdriver/session/{webdriver_id}").only_get(vm::bidi_of_session).done(config);

@@ -8,10 +8,13 @@ use casement_domain::{
     access::Access,
     api_key::ApiKeys,
     audit::{AuditLogs, AuditTrail},
+    computer::Computers,
+    extension::Extensions,
+    fs::Files,
     pool::{Leases, Pools},
     project::Projects,
-    fs::Files,
     replay::Replays,
+    script::Scripts,
     session::Sessions,
 };
 use ipnet::IpNet;
@@ -67,8 +70,14 @@ pub struct Services {
     pub trail: Arc<dyn AuditTrail>,
     /// Files of sessions.
     pub files: Files,
+    /// Mouse, keyboard and clipboard.
+    pub computers: Computers,
+    /// Extensions.
+    pub extensions: Extensions,
     /// Recordings.
     pub replays: Replays,
+    /// Scripts.
+    pub scripts: Scripts,
     /// Tokens in the URLs of sessions.
     pub tokens: SessionTokens,
     /// Ways into sessions.

@@ -17,6 +17,8 @@ use crate::protocol::computer::MAX_CLIPBOARD_BYTES;
 
 /// The page's address. Nothing leaves for it: every request of the page is answered here.
 const ORIGIN: &str = "https://clipboard.invalid";
+/// The browser connects to an address before it asks for it: nobody listens there.
+const NOWHERE: &str = "http://127.0.0.1:1";
 /// How long one step may take.
 const STEP: Duration = Duration::from_secs(10);
 /// Between two looks whether the page is there.
@@ -45,7 +47,8 @@ impl Clipboard {
     pub(super) async fn open(port: u16, path: &str) -> Result<Self, ClipboardError> {
         let connected = tokio::time::timeout(STEP, Cdp::connect(port, path)).await;
         let (cdp, notices) = connected.map_err(|_| CdpError::Timeout { method: "connect", after: STEP })??;
-        let context = call(&cdp, None, "Target.createBrowserContext", json!({ "disposeOnDetach": true })).await?;
+        let context = json!({ "disposeOnDetach": true, "proxyServer": NOWHERE });
+        let context = call(&cdp, None, "Target.createBrowserContext", context).await?;
         let context = text(&context["browserContextId"]);
         let target = json!({ "url": "about:blank", "browserContextId": context, "hidden": true, "background": true });
         let target = text(&call(&cdp, None, "Target.createTarget", target).await?["targetId"]);

@@ -153,8 +153,8 @@ async fn a_page_sees_a_trusted_mouse() {
             (Button::Left, 0, 1, "click"),
             (Button::Middle, 1, 4, "auxclick"),
             (Button::Right, 2, 2, "auxclick"),
-            (Button::Back, 3, 8, "mouseup"),
-            (Button::Forward, 4, 16, "mouseup"),
+            (Button::Back, 3, 8, "auxclick"),
+            (Button::Forward, 4, 16, "auxclick"),
         ] {
             stage.act(vec![click(at, button, ClickKind::Click, 1, &[])]).await;
             let seen = stage.noted(last).await;
@@ -220,15 +220,14 @@ async fn ways_and_drags_pass_their_places_and_the_wheel_turns_the_right_way() {
         let at = stage.at(350, 300);
         let scroll = |right, down| Action::Scroll { at, right, down, hold: Vec::new() };
         stage.act(vec![scroll(0, 3)]).await;
-        stage.cdp.until(&stage.page, "log.filter(e => e.startsWith('wheel')).length", &json!(3)).await;
-        let seen = stage.noted("wheel").await;
-        println!("wheel: {:?}", seen.last());
-        assert!(seen.last().unwrap().starts_with("wheel,0,120,0,true"), "{seen:?}");
+        // A page that is busy sees several steps as one.
+        let turned = "log.filter(e => /^wheel,.*,0,true$/.test(e)).map(e => e.split(',').slice(1, 3).map(Number))\
+            .reduce((a, b) => [a[0] + b[0], a[1] + b[1]], [0, 0]).join()";
+        stage.cdp.until(&stage.page, turned, &json!("0,360")).await;
+        stage.forget().await;
         stage.cdp.until(&stage.page, "scrollY > 200", &json!(true)).await;
         stage.act(vec![scroll(0, -3), scroll(-2, 0)]).await;
-        stage.cdp.until(&stage.page, "log.filter(e => e.startsWith('wheel,-120,0')).length", &json!(2)).await;
-        let seen = stage.noted("wheel").await;
-        assert!(seen.iter().filter(|event| event.starts_with("wheel,0,-120,0,true")).count() == 3, "{seen:?}");
+        stage.cdp.until(&stage.page, turned, &json!("-240,-360")).await;
         stage.cdp.until(&stage.page, "scrollY", &json!(0)).await;
     })
     .await;
@@ -367,7 +366,8 @@ async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
         assert_eq!(stage.read_clipboard().await, "from the page: 漢");
         // The page that does this is none of the client's, and asks for nothing.
         assert_eq!(stage.cdp.pages().await.len(), 1);
-        assert!(stage.sandbox.seen.lock().unwrap().iter().all(|address| !address.contains("clipboard")));
+        let asked = stage.sandbox.seen.lock().unwrap().clone();
+        assert!(!asked.iter().any(|address| address.contains("clipboard")), "{asked:?}");
         // It may be closed by a client who sees everything.
         let all = stage.cdp.call(None, "Target.getTargets", json!({})).await;
         let hidden =

@@ -8,13 +8,13 @@ mod service;
 
 pub use input::{
     BatchItem, ClickWish, CursorWish, DragWish, MAX_CLIPBOARD, MoveWish, PressWish, ScrollWish, SleepWish, TypeWish,
-    Wish,
+    Wish, parse_batch, parse_clipboard,
 };
 pub use keys::{Chord, KeySym};
 pub use model::{
     Action, Button, Click, ClickKind, Drag, DragMotion, Move, Point, Press, SMOOTH, Scroll, TypeText, Way,
 };
-pub use ports::Computer;
 #[cfg(feature = "mocks")]
 pub use ports::MockComputer;
+pub use ports::{BrokeOff, Computer};
 pub use service::Computers;

@@ -8,6 +8,21 @@ use super::{Action, Point};
 use crate::ids::BrowserId;
 use crate::inside::InsideError;
 
+/// Hands did not do all of it.
+#[derive(Debug)]
+pub struct BrokeOff {
+    /// The action that failed, counted from 0; `None` when none was begun.
+    pub at: Option<usize>,
+    /// Why.
+    pub error: InsideError,
+}
+
+impl From<InsideError> for BrokeOff {
+    fn from(error: InsideError) -> Self {
+        Self { at: None, error }
+    }
+}
+
 /// The hands and eyes inside a session's machine. What is done for two callers at once is done one after the other.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
@@ -16,9 +31,8 @@ pub trait Computer: Send + Sync {
     /// the caller goes.
     ///
     /// # Errors
-    /// [`InsideError::Failed`] with the number of the action, counted from 0, where one of several failed;
-    /// [`InsideError::Limit`] when too many callers wait.
-    async fn perform(&self, browser: BrowserId, actions: Vec<Action>, longest: Duration) -> Result<(), InsideError>;
+    /// [`InsideError::Limit`] when too many callers wait; what else can fail, with the action that did.
+    async fn perform(&self, browser: BrowserId, actions: Vec<Action>, longest: Duration) -> Result<(), BrokeOff>;
 
     /// Where the mouse is.
     async fn mouse(&self, browser: BrowserId) -> Result<Point, InsideError>;

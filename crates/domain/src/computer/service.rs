@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::input::{parse_batch, parse_clipboard};
-use super::{Action, BatchItem, Computer, Point, Wish};
+use super::{Action, BatchItem, BrokeOff, Computer, Point, Wish};
 use crate::inside::{InsideError, enter};
 use crate::session::{Activity, Session};
 
@@ -32,22 +32,27 @@ impl Computers {
     /// # Errors
     /// See [`Wish::parse`] and [`Computer::perform`].
     pub async fn perform(&self, session: &Session, wish: Wish) -> Result<(), InsideError> {
-        self.all(session, vec![wish.parse(session.shape.viewport)?]).await
+        let action = wish.parse(session.shape.viewport)?;
+        self.all(session, vec![action]).await.map_err(|broke| broke.error)
     }
 
     /// Does several things in order, after all of them were checked, and stops at the first that fails.
     ///
     /// # Errors
-    /// Every field that breaks a rule; see [`Computer::perform`].
+    /// Every field that breaks a rule; [`InsideError::Failed`] with the number of the action that failed; see [`Computer::perform`].
     pub async fn batch(&self, session: &Session, items: Option<Vec<BatchItem>>) -> Result<(), InsideError> {
-        self.all(session, parse_batch(items, session.shape.viewport)?).await
+        let actions = parse_batch(items, session.shape.viewport)?;
+        self.all(session, actions).await.map_err(|broke| match broke.at {
+            Some(at) => InsideError::Failed(format!("actions[{at}]: {}", broke.error)),
+            None => broke.error,
+        })
     }
 
     /// Does what is known to be possible: what a viewer's own mouse and keyboard do.
     ///
     /// # Errors
     /// See [`Computer::perform`].
-    pub async fn all(&self, session: &Session, actions: Vec<Action>) -> Result<(), InsideError> {
+    pub async fn all(&self, session: &Session, actions: Vec<Action>) -> Result<(), BrokeOff> {
         let entered = enter(session, &self.activity)?;
         let longest = actions.iter().map(longest).fold(WORK, Duration::saturating_add);
         self.computer.perform(entered.browser, actions, longest).await

@@ -1,8 +1,15 @@
 //! What is done inside a session's machine, asked of its agent: one module per area.
 
+mod computer;
+mod curl;
+mod extension;
 mod fs;
+mod lines;
 mod live_view;
+mod process;
 mod replay;
+mod script;
+mod session_log;
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

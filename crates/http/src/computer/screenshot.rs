@@ -1,16 +1,10 @@
-//! `…/computer`: what is done with the display of a session.
+//! `…/computer/screenshot`: a picture of what a session shows.
 
-use casement_domain::{browser::Region, session::Session};
+use casement_domain::browser::Region;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::{
-    answer::Answer,
-    caller::{Authorized, Driver, session_id},
-    error::ErrorBody,
-    picture,
-    state::Services,
-};
+use crate::{answer::Answer, caller::Inside, error::ErrorBody, picture};
 
 /// What to show.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -36,7 +30,7 @@ struct Png(Vec<u8>);
 
 /// Takes a picture of a session's display.
 #[utoipa::path(
-    post, path = "/browsers/{id}/computer/screenshot", tag = "Browsers",
+    post, path = "/browsers/{id}/computer/screenshot", tag = "Computer",
     request_body = Screenshot,
     params(("id" = String, Path)),
     responses(
@@ -46,24 +40,11 @@ struct Png(Vec<u8>);
         (status = "5XX", description = "The browser does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn capture_screenshot(mut caller: Authorized) -> Answer {
-    let text = caller.path("id")?;
-    let wanted = caller.json::<Screenshot>().await?;
-    let id = session_id(&text)?.to_string();
-    let session = caller.services().sessions.get(caller.scope(), &id, false).await?;
-    take_picture(caller.services(), &session, wanted).await
-}
-
-/// The same, directly.
-pub(crate) async fn direct_screenshot(Driver(mut holder): Driver) -> Answer {
-    let wanted = holder.json::<Screenshot>().await?;
-    take_picture(holder.services(), &holder.session, wanted).await
-}
-
-async fn take_picture(services: &Services, session: &Session, wanted: Screenshot) -> Answer {
+pub(crate) async fn capture_screenshot(mut inside: Inside) -> Answer {
+    let wanted = inside.json::<Screenshot>().await?;
     let region =
         |display| wanted.region.map(|part| Region::parse(display, part.x, part.y, part.width, part.height)).transpose();
     let place = picture::place().await?;
-    let png = services.sessions.screenshot(session, region).await?;
+    let png = inside.services().sessions.screenshot(&inside.session, region).await?;
     Ok(place.answer("image/png", png))
 }

@@ -1,0 +1,197 @@
+//! What callers send to have mouse and keyboard used.
+
+use casement_domain::computer::{
+    BatchItem, ClickWish, CursorWish, DragWish, MoveWish, PressWish, ScrollWish, SleepWish, TypeWish, Wish,
+};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// A click. `x` and `y` are required, in pixels of the display from its upper left corner.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct ClickMouse {
+    x: Option<i64>,
+    y: Option<i64>,
+    /// `left`, `middle`, `right`, `back` or `forward`. Default: `left`.
+    button: Option<String>,
+    /// `click`, `down` or `up`. What goes down stays down until it goes up. Default: `click`.
+    click_type: Option<String>,
+    /// 1 to 10. Default: 1.
+    num_clicks: Option<i64>,
+    /// Keys held meanwhile, at most 8.
+    hold_keys: Option<Vec<String>>,
+}
+
+/// A move. `x` and `y` are required.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct MoveMouse {
+    x: Option<i64>,
+    y: Option<i64>,
+    /// Along a curve as a hand draws it. Default: false.
+    smooth: Option<bool>,
+    /// 0 to 30000, only with `smooth`. Default: from the distance.
+    duration_ms: Option<i64>,
+    /// Keys held meanwhile, at most 8.
+    hold_keys: Option<Vec<String>>,
+}
+
+/// A drag.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct DragMouse {
+    /// 2 to 1000 points of `x` and `y`. Required.
+    path: Option<Vec<Vec<i64>>>,
+    /// `left`, `middle` or `right`. Default: `left`.
+    button: Option<String>,
+    /// Milliseconds between the press and the first move, 0 to 10000. Default: 0.
+    delay: Option<i64>,
+    /// Milliseconds after each step, 0 to 10000. Default: 50.
+    step_delay_ms: Option<i64>,
+    /// From point to point, 1 to 1000. Default: 10.
+    steps_per_segment: Option<i64>,
+    /// Along curves; the steps above are ignored then. Default: false.
+    smooth: Option<bool>,
+    /// Of the whole drag, 0 to 30000, only with `smooth`. Default: from the distance.
+    duration_ms: Option<i64>,
+    /// Keys held meanwhile, at most 8.
+    hold_keys: Option<Vec<String>>,
+}
+
+/// A turn of the wheel. `x` and `y` are required.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct Scroll {
+    x: Option<i64>,
+    y: Option<i64>,
+    /// Steps of the wheel to the right, -1000 to 1000. Default: 0.
+    delta_x: Option<i64>,
+    /// Steps of the wheel down, -1000 to 1000. Default: 0.
+    delta_y: Option<i64>,
+    /// Keys held meanwhile, at most 8.
+    hold_keys: Option<Vec<String>>,
+}
+
+/// Keys to press.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct PressKey {
+    /// 1 to 32 X11 key symbols or chords of them: `Return`, `Ctrl+t`. Required.
+    keys: Option<Vec<String>>,
+    /// Milliseconds for which all of them are held together, 0 to 30000; 0: each is tapped. Default: 0.
+    duration: Option<i64>,
+    /// Keys held meanwhile, at most 8.
+    hold_keys: Option<Vec<String>>,
+}
+
+/// Text to type.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct TypeText {
+    /// At most 64 KiB in UTF-8. A line end is the key Return, a tab the key Tab. Required.
+    text: Option<String>,
+    /// Milliseconds after each key, 0 to 5000. Default: 0.
+    delay: Option<i64>,
+}
+
+/// The mouse cursor.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct SetCursor {
+    /// Required.
+    hidden: Option<bool>,
+}
+
+/// A pause.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct Sleep {
+    /// 0 to 30000. Required.
+    duration_ms: Option<i64>,
+}
+
+/// Actions, done in order.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct Batch {
+    /// 1 to 100. Required.
+    actions: Option<Vec<BatchAction>>,
+}
+
+/// One action: its type, and the member of that name.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct BatchAction {
+    /// `click_mouse`, `move_mouse`, `type_text`, `press_key`, `scroll`, `drag_mouse`, `set_cursor` or `sleep`. Required.
+    r#type: Option<String>,
+    click_mouse: Option<ClickMouse>,
+    move_mouse: Option<MoveMouse>,
+    type_text: Option<TypeText>,
+    press_key: Option<PressKey>,
+    scroll: Option<Scroll>,
+    drag_mouse: Option<DragMouse>,
+    set_cursor: Option<SetCursor>,
+    sleep: Option<Sleep>,
+}
+
+impl From<ClickMouse> for Wish {
+    fn from(ClickMouse { x, y, button, click_type, num_clicks, hold_keys }: ClickMouse) -> Self {
+        Self::Click(ClickWish { x, y, button, click_type, num_clicks, hold_keys })
+    }
+}
+
+impl From<MoveMouse> for Wish {
+    fn from(MoveMouse { x, y, smooth, duration_ms, hold_keys }: MoveMouse) -> Self {
+        Self::Move(MoveWish { x, y, smooth, duration_ms, hold_keys })
+    }
+}
+
+impl From<DragMouse> for Wish {
+    fn from(drag: DragMouse) -> Self {
+        let DragMouse { path, button, delay, step_delay_ms, steps_per_segment, smooth, duration_ms, hold_keys } = drag;
+        let wish = DragWish { path, button, delay, step_delay_ms, steps_per_segment, smooth, duration_ms, hold_keys };
+        Self::Drag(wish)
+    }
+}
+
+impl From<Scroll> for Wish {
+    fn from(Scroll { x, y, delta_x, delta_y, hold_keys }: Scroll) -> Self {
+        Self::Scroll(ScrollWish { x, y, delta_x, delta_y, hold_keys })
+    }
+}
+
+impl From<PressKey> for Wish {
+    fn from(PressKey { keys, duration, hold_keys }: PressKey) -> Self {
+        Self::Press(PressWish { keys, duration, hold_keys })
+    }
+}
+
+impl From<TypeText> for Wish {
+    fn from(TypeText { text, delay }: TypeText) -> Self {
+        Self::Type(TypeWish { text, delay })
+    }
+}
+
+impl From<SetCursor> for Wish {
+    fn from(SetCursor { hidden }: SetCursor) -> Self {
+        Self::Cursor(CursorWish { hidden })
+    }
+}
+
+impl From<Sleep> for Wish {
+    fn from(Sleep { duration_ms }: Sleep) -> Self {
+        Self::Sleep(SleepWish { duration_ms })
+    }
+}
+
+impl From<BatchAction> for BatchItem {
+    fn from(action: BatchAction) -> Self {
+        let members = [
+            action.click_mouse.map(Wish::from),
+            action.move_mouse.map(Wish::from),
+            action.type_text.map(Wish::from),
+            action.press_key.map(Wish::from),
+            action.scroll.map(Wish::from),
+            action.drag_mouse.map(Wish::from),
+            action.set_cursor.map(Wish::from),
+            action.sleep.map(Wish::from),
+        ];
+        Self { kind: action.r#type, members: members.into_iter().flatten().collect() }
+    }
+}
+
+impl Batch {
+    pub(super) fn items(self) -> Option<Vec<BatchItem>> {
+        self.actions.map(|actions| actions.into_iter().map(BatchItem::from).collect())
+    }
+}
