@@ -8,6 +8,7 @@ mod clients;
 mod lint;
 mod openapi;
 mod packages;
+mod runner;
 mod step;
 mod test;
 mod up;

@@ -40,7 +40,7 @@ pub(crate) const RUN: &[Need] = &[
         "postgresql",
         Check::Any(&[Check::Below("/usr/lib/postgresql", "bin/postgres"), Check::Program("postgres")]),
     ),
-    need("Node", "nodejs", Check::Program("node")),
+    need("npm, which installs the script runner", "npm", Check::Program("npm")),
     need("setpriv, which drops root's rights", "util-linux", Check::Program("setpriv")),
     need("prlimit", "util-linux", Check::Program("prlimit")),
     need(
@@ -53,7 +53,6 @@ pub(crate) const RUN: &[Need] = &[
 /// What the tests need on top: the public clients come through pip and npm.
 pub(crate) const TEST: &[Need] = &[
     need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"])),
-    need("npm", "npm", Check::Program("npm")),
 ];
 
 const fn need(what: &'static str, package: &'static str, check: Check) -> Need {

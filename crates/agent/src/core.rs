@@ -16,6 +16,7 @@ use crate::process::Processes;
 use crate::protocol::{AgentConfig, PROTOCOL_VERSION, Stage, State, Status, Viewport};
 use crate::replay::Replays;
 use crate::restart::Restarts;
+use crate::script::Scripts;
 use crate::view::Views;
 
 /// The running browser and, where there is one, its display.
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) pictures: Semaphore,
     pub(crate) processes: Processes,
     pub(crate) replays: Replays,
+    pub(crate) scripts: Scripts,
     pub(crate) computer: Computer,
     pub(crate) views: Views,
     pub(crate) watches: Arc<Watches>,
@@ -76,6 +78,7 @@ impl Core {
             pictures: Semaphore::new(2),
             processes: Processes::default(),
             replays: Replays::default(),
+            scripts: Scripts::default(),
             computer: Computer::default(),
             views: Views::default(),
             watches: Arc::default(),

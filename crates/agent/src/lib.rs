@@ -26,6 +26,7 @@ mod replay;
 mod reply;
 mod restart;
 mod run;
+mod script;
 mod serve;
 mod session_log;
 mod view;

@@ -108,6 +108,9 @@ pub(crate) struct ServeSettings {
     /// How much memory one session may use, in MiB
     #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_MEMORY", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(256..=1_048_576))]
     pub(crate) session_memory: u64,
+    /// The folder of the script runner, with Node and Playwright [default: ../runner or ../lib/casement/runner beside the program]
+    #[arg(long, value_name = "DIR", env = "CASEMENT_SCRIPT_RUNNER")]
+    pub(crate) script_runner: Option<PathBuf>,
 }
 
 /// A network, or one address.

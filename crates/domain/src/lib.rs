@@ -32,6 +32,7 @@ pub mod pool;
 pub mod process;
 pub mod project;
 pub mod replay;
+pub mod script;
 pub mod session;
 pub mod session_log;
 pub mod store_error;

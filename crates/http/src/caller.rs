@@ -442,6 +442,10 @@ impl Inside {
         segment(&self.request, name)
     }
 
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.request.headers()
+    }
+
     /// # Errors
     /// `bad_request`.
     pub(crate) fn query(&self) -> Result<Query, ApiError> {

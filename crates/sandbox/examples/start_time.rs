@@ -22,6 +22,7 @@ fn spec(id: &str, egress_dir: PathBuf, told: OwnedFd) -> Spec {
         listeners: vec![told],
         egress_dir,
         read_only: Vec::new(),
+        read_only_at: Vec::new(),
         memory_bytes: 256 << 20,
         tmpfs_bytes: 16 << 20,
         max_processes: 100,

@@ -133,6 +133,9 @@ pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i
     // A mount of its own, so that the inside can neither rename nor replace what stands in it.
     args.tmpfs("0755", RUN_BYTES, "/run/casement");
     args.add([&"--ro-bind", &spec.egress_dir, &"/run/casement/egress"]);
+    for (outside, inside) in &spec.read_only_at {
+        args.add([&"--ro-bind", outside, inside]);
+    }
     for (path, descriptor) in data {
         args.add([&"--perms", &"0444", &"--ro-bind-data", &descriptor.to_string(), &path]);
     }

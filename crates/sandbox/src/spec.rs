@@ -33,6 +33,8 @@ pub struct Spec {
     pub egress_dir: PathBuf,
     /// Further paths of the host's system, bound read-only at the same place.
     pub read_only: Vec<PathBuf>,
+    /// Further paths of the host, bound read-only at another place inside: where they are, and where they are seen.
+    pub read_only_at: Vec<(PathBuf, PathBuf)>,
     /// The most memory in bytes, all processes and temporary files together, where the host can limit it.
     pub memory_bytes: u64,
     /// The most bytes in each of `/tmp`, `/dev/shm` and the home directory.
@@ -98,6 +100,10 @@ impl Spec {
         }
         if self.read_only.len() > MOST || !self.read_only.iter().all(|p| absolute(p)) {
             return refuse("read_only", "too many, or one is not an absolute path without ..");
+        }
+        let pairs = &self.read_only_at;
+        if pairs.len() > MOST || !pairs.iter().all(|(outside, inside)| absolute(outside) && absolute(inside)) {
+            return refuse("read_only_at", "too many, or one is not an absolute path without ..");
         }
         if self.memory_bytes == 0 || self.tmpfs_bytes == 0 || self.max_processes == 0 || self.max_open_files == 0 {
             return refuse("limits", "must be above 0");

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::fault::EngineSetupError;
+use crate::runner;
 
 /// Where a system may keep Chromium itself. What lies on `PATH` is mostly a script, which costs time at every start.
 const CHROMIUM: &[&str] = &[
@@ -29,6 +30,8 @@ pub struct EngineConfig {
     pub bwrap: PathBuf,
     /// `setpriv` of util-linux, needed as root only.
     pub setpriv: PathBuf,
+    /// The folder of the script runner, where there is one.
+    pub script_runner: Option<PathBuf>,
     /// As root: the first of the users of this machine that sandboxes run as. Nobody else may use them.
     pub uid_base: u32,
     /// As root: how many such users there are, and with that the most browsers at a time.
@@ -57,6 +60,7 @@ impl EngineConfig {
         )?;
         Ok(Self {
             data_dir,
+            script_runner: runner::beside(&program),
             program,
             chromium,
             chromedriver: find("chromedriver", &["chromedriver"], "chromium-driver")?,
@@ -81,6 +85,18 @@ impl EngineConfig {
         paths.sort_unstable();
         paths.dedup();
         paths
+    }
+
+    /// The script runner: where it is, and where a sandbox sees it. Looked at anew each time: without it a sandbox starts all the same.
+    pub(crate) fn script_runner(&self) -> Option<(PathBuf, PathBuf)> {
+        let place = self.script_runner.as_deref()?;
+        match runner::check(place) {
+            Ok(place) => Some((place, PathBuf::from(runner::INSIDE))),
+            Err(error) => {
+                tracing::warn!(error, "a session starts without scripts");
+                None
+            }
+        }
     }
 
     /// Where this Chromium looks for policies.

@@ -163,6 +163,7 @@ impl Engine {
             sockets: 2,
             listeners: Vec::new(),
             read_only: config.read_only(),
+            read_only_at: config.script_runner().into_iter().collect(),
             memory_bytes: config.memory_bytes,
             tmpfs_bytes: config.tmpfs_bytes,
             max_processes: config.max_processes,
@@ -179,6 +180,8 @@ impl Engine {
             chromium: config.chromium.clone(),
             chromedriver: config.chromedriver.clone(),
             xvfb: config.xvfb.clone(),
+            bwrap: config.bwrap.clone(),
+            script_runner: config.script_runner().map(|(_, inside)| inside),
             idle_end_seconds: u64::from(launch.abandoned_after_seconds),
             // Looking costs a little all the time: where the kernel limits the memory, and tells us when it is full, nobody does.
             memory_limit_bytes: (self.0.host.memory_limit() == MemoryLimit::None).then_some(config.memory_bytes),

@@ -10,6 +10,7 @@ pub mod extension;
 pub mod fs;
 pub mod process;
 pub mod replay;
+pub mod script;
 pub mod session_log;
 pub mod view;
 
@@ -81,6 +82,12 @@ pub struct AgentConfig {
     /// What films a session, as seen inside the sandbox.
     #[serde(default = "default_ffmpeg")]
     pub ffmpeg: PathBuf,
+    /// bubblewrap, as seen inside the sandbox: what a script starts ends with a sandbox of its own.
+    #[serde(default = "default_bwrap")]
+    pub bwrap: PathBuf,
+    /// The folder of the script runner, as seen inside the sandbox. None: scripts are not supported.
+    #[serde(default)]
+    pub script_runner: Option<PathBuf>,
     /// Chromium's profile directory inside the sandbox.
     #[serde(default = "default_profile")]
     pub profile: PathBuf,
@@ -129,6 +136,8 @@ impl AgentConfig {
             chromedriver: default_chromedriver(),
             xvfb: default_xvfb(),
             ffmpeg: default_ffmpeg(),
+            bwrap: default_bwrap(),
+            script_runner: None,
             profile: default_profile(),
             extensions: default_extensions(),
             held: false,
@@ -153,6 +162,10 @@ fn default_chromedriver() -> PathBuf {
 
 fn default_xvfb() -> PathBuf {
     PathBuf::from("/usr/bin/Xvfb")
+}
+
+fn default_bwrap() -> PathBuf {
+    PathBuf::from("/usr/bin/bwrap")
 }
 
 fn default_ffmpeg() -> PathBuf {

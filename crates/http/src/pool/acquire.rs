@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use actix_web::http::{StatusCode, header::HeaderMap};
+use actix_web::http::StatusCode;
 use casement_domain::{
     access::Scope,
     field::Fields,
@@ -18,12 +18,11 @@ use crate::{
     caller::Authorized,
     error::ApiError,
     fresh::Fresh,
+    patience::patience,
     session::{SessionBody, Telemetry, wish},
     state::Services,
 };
 
-/// The caller's own read timeout, in seconds.
-const READ_TIMEOUT: &str = "x-stainless-read-timeout";
 /// How long a caller that hung up at the very moment of its turn is still listened for.
 const LAST_WORD: Duration = Duration::from_secs(15);
 
@@ -61,7 +60,7 @@ pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
         start_url: body.start_url,
         tags: body.tags,
         telemetry,
-        patience: patience(caller.headers()),
+        patience: patience(caller.headers()).and_then(|patience| patience.try_into().ok()),
     };
     // Dropped with this handler, when the caller hangs up.
     let gone = CancellationToken::new();
@@ -70,13 +69,6 @@ pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
     let Some(fresh) = acquired.await? else { return Ok(answer::nothing()) };
     let body = caller.api().session(fresh.session().clone());
     Ok(fresh.deliver(answer::record(StatusCode::OK, &body)))
-}
-
-/// A caller that gives up first would call again and wait anew, so the answer comes a little earlier.
-fn patience(headers: &HeaderMap) -> Option<time::Duration> {
-    let seconds: f64 = headers.get(READ_TIMEOUT)?.to_str().ok()?.trim().parse().ok()?;
-    let sensible = seconds.is_finite() && (0.0..=86_400.0).contains(&seconds);
-    sensible.then(|| time::Duration::seconds_f64((seconds - 2.0).max(seconds / 2.0)))
 }
 
 /// Thousands may wait at a time, each with this future: what is large or soon over lies outside of it.
@@ -121,27 +113,4 @@ async fn wait(
     // A browser that did not answer at hand-over may have put it back in line.
     Box::pin(services.leases.abandon(ticket)).await?;
     Ok(Acquired::TimeUp)
-}
-
-#[cfg(test)]
-mod tests {
-    use actix_web::http::header::{HeaderName, HeaderValue};
-    use time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn the_wait_ends_before_the_caller_gives_up() {
-        let of = |text: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(HeaderName::from_static(READ_TIMEOUT), HeaderValue::from_static(text));
-            patience(&headers)
-        };
-        assert_eq!(of("60"), Some(Duration::seconds(58)));
-        assert_eq!(of("3"), Some(Duration::milliseconds(1500)));
-        assert_eq!(of("0.5"), Some(Duration::milliseconds(250)));
-        for nonsense in ["", "-1", "NaN", "inf", "soon", "1e300"] {
-            assert_eq!(of(nonsense), None, "{nonsense}");
-        }
-    }
 }

@@ -75,6 +75,7 @@ pub(crate) fn spec(place: &Path, id: &str, script: &str) -> Spec {
         listeners: Vec::new(),
         egress_dir: place.join(format!("egress-{id}")),
         read_only: Vec::new(),
+        read_only_at: Vec::new(),
         memory_bytes: 512 * MIB,
         tmpfs_bytes: 64 * MIB,
         max_processes: 100,

