@@ -39,6 +39,11 @@ impl Query {
         }
     }
 
+    /// All of them, in order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// A text that may be looked for in the database.
     ///
     /// # Errors

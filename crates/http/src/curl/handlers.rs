@@ -1,0 +1,125 @@
+//! The request and its answer as JSON.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use actix_web::HttpResponse;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use casement_domain::{
+    curl::{CurlAnswer, CurlInput},
+    field::{Bad, FieldCode, InvalidInput},
+    inside::{ByteStream, InsideError},
+};
+use futures_util::StreamExt as _;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use utoipa::ToSchema;
+
+use crate::{
+    answer::Answer,
+    caller::Inside,
+    error::{ApiError, Code, ErrorBody},
+    patience::patience,
+    picture,
+};
+
+/// The longest body that is answered.
+const LONGEST: usize = 10 * 1024 * 1024;
+/// A longer body than this needs one of a few places while it comes, and while it is read by the caller.
+const SMALL: usize = 1024 * 1024;
+static COMING: Semaphore = Semaphore::const_new(16);
+
+/// What to ask, and whom.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct CurlBrowser {
+    /// `http` or `https`.
+    url: Option<String>,
+    /// `GET`, `HEAD`, `POST`, `PUT`, `PATCH`, `DELETE` or `OPTIONS`. Default: `GET`.
+    method: Option<String>,
+    /// In place of the browser's own, or besides them.
+    headers: Option<BTreeMap<String, String>>,
+    body: Option<String>,
+    /// How the body of the answer is given: `utf8`, or `base64` for what is no text. Default: `utf8`.
+    response_encoding: Option<String>,
+    /// 1 to 300000. Default: 30000.
+    timeout_ms: Option<i64>,
+}
+
+/// What came back. A redirect is not followed, and has no body.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CurledAnswer)]
+pub(crate) struct CurlBody {
+    status: u16,
+    /// By names in lower case.
+    headers: BTreeMap<String, Vec<String>>,
+    /// At most 10 MiB.
+    body: String,
+    duration_ms: u64,
+}
+
+/// Sends one HTTP request through a session's browser: with its cookies, its proxy and its TLS.
+#[utoipa::path(
+    post, path = "/browsers/{id}/curl", tag = "Curl", request_body = CurlBrowser,
+    params(("id" = String, Path)),
+    responses(
+        (status = 200, description = "The target answered; `status` says how", body = CurlBody),
+        (status = 400, description = "A field breaks a rule", body = ErrorBody),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = 429, description = "8 requests of the session are under way", body = ErrorBody),
+        (status = "5XX", description = "The target did not answer, its time is over, or the session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn curl(mut inside: Inside) -> Answer {
+    let CurlBrowser { url, method, headers, body, response_encoding, timeout_ms } = inside.json().await?;
+    let base64 = match response_encoding.as_deref() {
+        None | Some("utf8") => false,
+        Some("base64") => true,
+        Some(_) => {
+            let bad = Bad::new(FieldCode::NotAllowed, "must be utf8 or base64");
+            return Err(InvalidInput::of("response_encoding", bad).into());
+        }
+    };
+    let patience = patience(inside.headers());
+    let limit = std::time::Duration::from_millis(timeout_ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(30_000));
+    let limit = patience.map_or(limit, |patience| patience.min(limit));
+    let began = Instant::now();
+    let input = CurlInput { url, method, headers, body, timeout_ms, patience };
+    let CurlAnswer { status, headers, body } = inside.services().curl.send(&inside.session, input).await?;
+    let late = |_| ApiError::from(InsideError::Timeout { seconds: u32::try_from(limit.as_secs()).unwrap_or(u32::MAX) });
+    let body = tokio::time::timeout(limit.saturating_sub(began.elapsed()), whole(body)).await.map_err(late)??;
+    let body = match base64 {
+        true => STANDARD.encode(body),
+        false => String::from_utf8(body).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()),
+    };
+    let mut by_name = BTreeMap::<String, Vec<String>>::new();
+    for (name, value) in headers {
+        by_name.entry(name.to_ascii_lowercase()).or_default().push(value);
+    }
+    let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let answer = CurlBody { status, headers: by_name, body, duration_ms };
+    let answer = serde_json::to_vec(&answer).map_err(ApiError::internal)?;
+    Ok(match answer.len() {
+        0..=SMALL => HttpResponse::Ok().content_type("application/json").body(answer),
+        _ => picture::place().await?.answer("application/json", answer),
+    })
+}
+
+async fn whole(mut parts: ByteStream) -> Result<Vec<u8>, ApiError> {
+    let mut body = Vec::new();
+    let mut place = None;
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|error| match error {
+            // The browser is well, so it was the target that broke off.
+            InsideError::Engine(_) => ApiError::new(Code::UpstreamError, "the answer broke off").caused_by(error),
+            other => other.into(),
+        })?;
+        if body.len() + part.len() > SMALL && place.is_none() {
+            place = COMING.acquire().await.ok();
+        }
+        if body.len() + part.len() > LONGEST {
+            let message = format!("the answer is longer than {LONGEST} bytes; curl/raw has no such limit");
+            return Err(ApiError::new(Code::UpstreamError, message));
+        }
+        body.extend_from_slice(&part);
+    }
+    Ok(body)
+}

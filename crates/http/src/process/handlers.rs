@@ -1,0 +1,329 @@
+//! Run, start, look at, talk to, end.
+
+use std::collections::BTreeMap;
+
+use actix_web::{HttpResponse, http::StatusCode};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use casement_domain::process::{
+    ExecInput, KillInput, Output, OutputStream, ProcessState, ProcessStatus, ProgramInput, ResizeInput, SpawnInput,
+    StdinInput,
+};
+use futures_util::StreamExt as _;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::executed;
+use crate::{
+    answer::{self, Answer, Moment},
+    caller::Inside,
+    error::ErrorBody,
+    patience::patience,
+    sse, stream,
+};
+
+/// What to run and wait for.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct ExecuteProcess {
+    /// With `args` the program; without, a line for `/bin/sh -c`.
+    command: Option<String>,
+    /// At most 1000.
+    args: Option<Vec<String>>,
+    /// An absolute path. Default: the home of the session's user.
+    cwd: Option<String>,
+    /// Added to the session's environment.
+    env: Option<BTreeMap<String, String>>,
+    /// A session has no root.
+    as_root: Option<bool>,
+    /// A session has one user, `casement`.
+    as_user: Option<String>,
+    /// 1 to 3600. Default: 60.
+    timeout_sec: Option<i64>,
+}
+
+/// How a program ended, and what it wrote: the first 10 MiB of each output.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ExecutedProcess {
+    /// 127 when there is no such program; 128 and the signal's number when a signal ended it.
+    exit_code: i32,
+    duration_ms: u64,
+    stdout_b64: String,
+    stderr_b64: String,
+    /// How many more bytes it wrote to standard output, if it did.
+    stdout_dropped_bytes: Option<u64>,
+    /// How many more bytes it wrote to standard error, if it did.
+    stderr_dropped_bytes: Option<u64>,
+}
+
+/// Runs a program inside a session and waits for its end. When its time is over, or when the caller hangs up, it is killed with all it
+/// has started.
+#[utoipa::path(
+    post, path = "/browsers/{id}/process/exec", tag = "Processes", request_body = ExecuteProcess,
+    params(("id" = String, Path)),
+    responses(
+        (status = 200, body = ExecutedProcess),
+        (status = 400, description = "A field breaks a rule, or asks for another user", body = ErrorBody),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = 429, description = "16 programs of the session are waited for", body = ErrorBody),
+        (status = "5XX", description = "Its time is over, or the session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn execute_process(mut inside: Inside) -> Answer {
+    let ExecuteProcess { command, args, cwd, env, as_root, as_user, timeout_sec } = inside.json().await?;
+    let program = ProgramInput { command, args, cwd, env, as_root, as_user };
+    let input = ExecInput { program, timeout_sec, patience: patience(inside.headers()) };
+    let executed = inside.services().processes.exec(&inside.session, input).await?;
+    let mut response = HttpResponse::Ok();
+    response.content_type("application/json");
+    Ok(stream::answer(response, inside, executed::json(executed)))
+}
+
+/// What to start.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct SpawnProcess {
+    /// With `args` the program; without, a line for `/bin/sh -c`.
+    command: Option<String>,
+    /// At most 1000.
+    args: Option<Vec<String>>,
+    /// An absolute path. Default: the home of the session's user.
+    cwd: Option<String>,
+    /// Added to the session's environment.
+    env: Option<BTreeMap<String, String>>,
+    /// A session has no root.
+    as_root: Option<bool>,
+    /// A session has one user, `casement`.
+    as_user: Option<String>,
+    /// After how many seconds it is killed, 1 to 3600. Default: never.
+    timeout_sec: Option<i64>,
+    /// With a terminal. Default: false.
+    allocate_tty: Option<bool>,
+    /// Width of the terminal, 1 to 1000. Default: 80.
+    cols: Option<i64>,
+    /// Height of the terminal, 1 to 1000. Default: 24.
+    rows: Option<i64>,
+}
+
+/// A program that was started.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SpawnedProcess {
+    process_id: String,
+    /// Its number inside the session.
+    pid: i32,
+    #[schema(value_type = String, format = DateTime)]
+    started_at: Moment,
+}
+
+/// Starts a program inside a session. The last MiB of its output is kept, and ten minutes after its end, too.
+#[utoipa::path(
+    post, path = "/browsers/{id}/process/spawn", tag = "Processes", request_body = SpawnProcess,
+    params(("id" = String, Path)),
+    responses(
+        (status = 201, body = SpawnedProcess),
+        (status = 400, description = "A field breaks a rule, or asks for another user", body = ErrorBody),
+        (status = 404, description = "There is no such session", body = ErrorBody),
+        (status = 429, description = "64 processes of the session run", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn spawn_process(mut inside: Inside) -> Answer {
+    let SpawnProcess { command, args, cwd, env, as_root, as_user, timeout_sec, allocate_tty, cols, rows } =
+        inside.json().await?;
+    let program = ProgramInput { command, args, cwd, env, as_root, as_user };
+    let input = SpawnInput { program, timeout_sec, allocate_tty, cols, rows };
+    let spawned = inside.services().processes.spawn(&inside.session, input).await?;
+    let location = format!("/browsers/{}/process/{}/status", inside.session.id, spawned.id);
+    let body =
+        SpawnedProcess { process_id: spawned.id.to_string(), pid: spawned.pid, started_at: Moment(spawned.started_at) };
+    Ok(answer::created(&location, &body))
+}
+
+/// Whether a program runs.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Running,
+    Exited,
+}
+
+/// How a program is.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProcessStatus)]
+pub(crate) struct StatusBody {
+    state: State,
+    /// Once it has ended; 128 and the signal's number when a signal ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    /// Since the last question or its start, in percent of one processor; with all it has started.
+    cpu_pct: f64,
+    /// Resident; with all it has started.
+    mem_bytes: u64,
+}
+
+/// Tells how a program is.
+#[utoipa::path(
+    get, path = "/browsers/{id}/process/{process_id}/status", tag = "Processes",
+    params(("id" = String, Path), ("process_id" = String, Path)),
+    responses(
+        (status = 200, body = StatusBody),
+        (status = 404, description = "There is no such session or process", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn get_process_status(inside: Inside) -> Answer {
+    let which = inside.path("process_id")?;
+    let ProcessStatus { state, cpu_pct, mem_bytes } =
+        inside.services().processes.status(&inside.session, &which).await?;
+    let (state, exit_code) = match state {
+        ProcessState::Running => (State::Running, None),
+        ProcessState::Exited(code) => (State::Exited, Some(code)),
+    };
+    Ok(answer::record(StatusCode::OK, &StatusBody { state, exit_code, cpu_pct, mem_bytes }))
+}
+
+/// What a program is to read.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct WriteProcessStdin {
+    /// At most 1 MiB, in base64.
+    data_b64: Option<String>,
+}
+
+/// How much a program took.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WrittenProcessStdin {
+    /// Less than was sent when it does not read.
+    written_bytes: u64,
+}
+
+/// Writes to the standard input of a program.
+#[utoipa::path(
+    post, path = "/browsers/{id}/process/{process_id}/stdin", tag = "Processes", request_body = WriteProcessStdin,
+    params(("id" = String, Path), ("process_id" = String, Path)),
+    responses(
+        (status = 200, body = WrittenProcessStdin),
+        (status = 400, description = "A field breaks a rule", body = ErrorBody),
+        (status = 404, description = "There is no such session or process", body = ErrorBody),
+        (status = 409, description = "It has ended, or reads nothing more", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn write_process_stdin(mut inside: Inside) -> Answer {
+    let which = inside.path("process_id")?;
+    let WriteProcessStdin { data_b64 } = inside.json().await?;
+    let input = StdinInput { data_b64 };
+    let written_bytes = inside.services().processes.write(&inside.session, &which, input).await?;
+    Ok(answer::record(StatusCode::OK, &WrittenProcessStdin { written_bytes }))
+}
+
+/// What a program is told.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct KillProcess {
+    /// `TERM`, `KILL`, `INT` or `HUP`.
+    signal: Option<String>,
+}
+
+/// What a program is to show itself in.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct ResizeProcess {
+    /// 1 to 1000.
+    cols: Option<i64>,
+    /// 1 to 1000.
+    rows: Option<i64>,
+}
+
+/// Done.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProcessDone)]
+pub(crate) struct Done {
+    ok: bool,
+}
+
+/// Sends a signal to a program and its group.
+#[utoipa::path(
+    post, path = "/browsers/{id}/process/{process_id}/kill", tag = "Processes", request_body = KillProcess,
+    params(("id" = String, Path), ("process_id" = String, Path)),
+    responses(
+        (status = 200, body = Done),
+        (status = 400, description = "There is no such signal", body = ErrorBody),
+        (status = 404, description = "There is no such session or process", body = ErrorBody),
+        (status = 409, description = "It has ended", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn kill_process(mut inside: Inside) -> Answer {
+    let which = inside.path("process_id")?;
+    let KillProcess { signal } = inside.json().await?;
+    inside.services().processes.kill(&inside.session, &which, KillInput { signal }).await?;
+    Ok(answer::record(StatusCode::OK, &Done { ok: true }))
+}
+
+/// Changes the size of a program's terminal.
+#[utoipa::path(
+    post, path = "/browsers/{id}/process/{process_id}/resize", tag = "Processes", request_body = ResizeProcess,
+    params(("id" = String, Path), ("process_id" = String, Path)),
+    responses(
+        (status = 200, body = Done),
+        (status = 400, description = "A field breaks a rule", body = ErrorBody),
+        (status = 404, description = "There is no such session or process", body = ErrorBody),
+        (status = 409, description = "It has ended, or has no terminal", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn resize_process(mut inside: Inside) -> Answer {
+    let which = inside.path("process_id")?;
+    let ResizeProcess { cols, rows } = inside.json().await?;
+    inside.services().processes.resize(&inside.session, &which, ResizeInput { cols, rows }).await?;
+    Ok(answer::record(StatusCode::OK, &Done { ok: true }))
+}
+
+/// Something a program did: it wrote, or, as the last event, it ended.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum ProcessEvent {
+    /// It wrote.
+    Data {
+        /// `stdout` or `stderr`.
+        stream: &'static str,
+        data_b64: String,
+        /// How many bytes before these were dropped, because the reader was too slow or came too late; left out for none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dropped_bytes: Option<u64>,
+    },
+    /// It ended.
+    Exit {
+        /// `exit`.
+        event: &'static str,
+        exit_code: i32,
+    },
+}
+
+impl From<Output> for ProcessEvent {
+    fn from(output: Output) -> Self {
+        match output {
+            Output::Data { stream, data, dropped } => Self::Data {
+                stream: match stream {
+                    OutputStream::Stdout => "stdout",
+                    OutputStream::Stderr => "stderr",
+                },
+                data_b64: STANDARD.encode(data),
+                dropped_bytes: (dropped > 0).then_some(dropped),
+            },
+            Output::Exit { exit_code } => Self::Exit { event: "exit", exit_code },
+        }
+    }
+}
+
+/// Streams what a program does: first the output that is kept, then as it comes, then its end.
+#[utoipa::path(
+    get, path = "/browsers/{id}/process/{process_id}/stdout/stream", tag = "Processes",
+    params(("id" = String, Path), ("process_id" = String, Path)),
+    responses(
+        (status = 200, body = ProcessEvent, content_type = "text/event-stream"),
+        (status = 404, description = "There is no such session or process", body = ErrorBody),
+        (status = 429, description = "64 read the output of the session's processes", body = ErrorBody),
+        (status = "5XX", description = "The session does not answer", body = ErrorBody),
+    )
+)]
+pub(crate) async fn stream_process_output(inside: Inside) -> Answer {
+    let which = inside.path("process_id")?;
+    let events = inside.services().processes.output(&inside.session, &which).await?;
+    Ok(sse::answer(inside, events.map(|event| event.map(ProcessEvent::from))))
+}
