@@ -39,6 +39,11 @@ const ARROWS: &[Arrow] = &[
         instead: "the agent runs inside a sandbox: let the server tell it over the protocol",
     },
     Arrow {
+        from: "casement-blobs",
+        to: &["casement-archive", "casement-domain"],
+        instead: "add a port in casement-domain instead",
+    },
+    Arrow {
         from: "casement-webdriver",
         to: &["casement-domain", "casement-sandbox", "casement-agent"],
         instead: "add a port in casement-domain instead",
@@ -47,6 +52,7 @@ const ARROWS: &[Arrow] = &[
         from: "casement",
         to: &[
             "casement-agent",
+            "casement-blobs",
             "casement-domain",
             "casement-egress",
             "casement-http",
@@ -89,6 +95,12 @@ const HOLDERS: &[Holder] = &[
         held_by: &["casement-webdriver"],
         in_tests: false,
         instead: "WebDriver lives in casement-webdriver: use the BrowserEngine port",
+    },
+    Holder {
+        packages: &["object_store"],
+        held_by: &["casement-blobs"],
+        in_tests: false,
+        instead: "stored bytes lie behind the BlobStore port",
     },
     Holder {
         packages: &["clap", "metrics-exporter-", "tracing-subscriber"],

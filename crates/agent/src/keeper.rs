@@ -19,7 +19,7 @@ use crate::protocol::{
 };
 use crate::reply::Refusal;
 use crate::restart::Ask;
-use crate::{forward, memory};
+use crate::{downloads, forward, memory};
 
 /// How often the memory is looked at.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(2);
@@ -204,6 +204,8 @@ async fn launch(
         .await
         .map_err(|e| unresponsive(&e))?;
     core.stage("attach");
+    let downloads = downloads::behavior(&config.profile);
+    browser.cdp.tell(None, "Browser.setDownloadBehavior", downloads).await.map_err(|e| unresponsive(&e))?;
     browser.first_answer(config.headless).await.map_err(|e| unresponsive(&e))?;
     if let Some(before) = before {
         browser.give_way(before).await.map_err(|e| unresponsive(&e))?;

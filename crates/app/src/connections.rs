@@ -13,4 +13,9 @@ impl Connections for LoggedConnections {
         info!(%session, reason = reason.as_str(), "a session has ended");
         self.0.close(session, reason);
     }
+
+    fn restarted(&self, session: SessionId) {
+        info!(%session, "the browser of a session is started anew");
+        self.0.restarted(session);
+    }
 }

@@ -40,6 +40,11 @@ impl WaysOut {
         Self { egress, runtime: Handle::current(), open: Mutex::default(), closed: Mutex::default() }
     }
 
+    /// The rules and limits of all of them, for what the server itself fetches.
+    pub(crate) fn egress(&self) -> Egress {
+        self.egress.clone()
+    }
+
     fn open(&self) -> MutexGuard<'_, HashMap<String, EgressHandle>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,6 +5,7 @@ mod data_dir;
 mod dial;
 mod doctor;
 mod egress;
+mod extensions;
 mod first_start;
 mod keys;
 mod loops;
@@ -18,6 +19,7 @@ mod store;
 mod system;
 mod trail;
 mod turns;
+mod web_store;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -58,7 +60,7 @@ fn main() -> ExitCode {
 
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Serve(settings) => serve::run(settings).await,
+        Command::Serve(settings) => serve::run(*settings).await,
         Command::Keys(command) => keys::run(command).await,
         Command::Doctor(data_dir) => doctor::run(data_dir).await,
         Command::Stop(settings) => stop::run(settings).await,

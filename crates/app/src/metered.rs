@@ -41,6 +41,10 @@ impl<E: BrowserEngine> BrowserEngine for Metered<E> {
         measured("set_viewport", self.0.set_viewport(id, viewport)).await
     }
 
+    async fn restart_with_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
+        measured("restart", self.0.restart_with_viewport(id, viewport)).await
+    }
+
     async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError> {
         measured("is_recording", self.0.is_recording(id)).await
     }

@@ -7,23 +7,27 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use casement_domain::access::Access;
-use casement_domain::api_key::ApiKeys;
+use casement_domain::api_key::{ApiKeys, KeyAdministration};
 use casement_domain::audit::{AuditLogs, AuditRepository};
 use casement_domain::browser::{BrowserEngine, BrowserRepository};
+use casement_domain::computer::Computers;
+use casement_domain::curl::Curl;
+use casement_domain::extension::ExtensionRepository;
+use casement_domain::fs::Files;
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolDeps, PoolFiller, PoolRepository, Pools, WaitingLine};
+use casement_domain::process::Processes;
 use casement_domain::project::{ProjectRepository, Projects};
-use casement_domain::fs::Files;
-use casement_domain::computer::Computers;
 use casement_domain::replay::Replays;
 use casement_domain::script::Scripts;
 use casement_domain::session::{Activity, EndSessionError, SessionDeps, SessionEvent, SessionRepository, Sessions};
+use casement_domain::session_log::SessionLogs;
 use casement_domain::{Clock, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_postgres::{
-    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects, PgSessions, PgWaitingLine,
-    node_channel,
+    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgExtensions, PgNodes, PgOrganizations, PgPools, PgProjects,
+    PgSessions, PgWaitingLine, node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -38,9 +42,11 @@ use crate::data_dir::DataDir;
 use crate::dial::{EngineDial, NodeHealth};
 use crate::doctor::raise_open_files;
 use crate::egress::WaysOut;
+use crate::extensions;
 use crate::first_start;
 use crate::loops::{
-    Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_audit, keep_spares,
+    Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_audit,
+    keep_spares,
 };
 use crate::metered::Metered;
 use crate::settings::ServeSettings;
@@ -49,6 +55,7 @@ use crate::store::Store;
 use crate::system::System;
 use crate::trail::{GroupedTrail, TrailWriter};
 use crate::turns::WaitingRoom;
+use crate::web_store::ChromeWebStore;
 
 const WORKERS: usize = 2;
 /// The buckets of every histogram; all of them hold seconds.
@@ -70,13 +77,16 @@ struct Repositories {
     pools: Arc<dyn PoolRepository>,
     line: Arc<dyn WaitingLine>,
     audit: Arc<dyn AuditRepository>,
+    extensions: Arc<dyn ExtensionRepository>,
     keys: ApiKeys,
+    key_rows: Arc<PgApiKeys>,
 }
 
 impl Repositories {
     fn new(store: &Store) -> Self {
         let database = || store.database.clone();
         let system = Arc::new(System);
+        let key_rows = Arc::new(PgApiKeys::new(database()));
         Self {
             organizations: Arc::new(PgOrganizations::new(database())),
             projects: Arc::new(PgProjects::new(database())),
@@ -86,7 +96,9 @@ impl Repositories {
             pools: Arc::new(PgPools::new(database())),
             line: Arc::new(PgWaitingLine::new(database())),
             audit: Arc::new(PgAudit::new(database())),
-            keys: ApiKeys::new(Arc::new(PgApiKeys::new(database())), system.clone(), system.clone(), system),
+            extensions: Arc::new(PgExtensions::new(database())),
+            keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
+            key_rows,
         }
     }
 }
@@ -166,6 +178,8 @@ impl Running {
 
         let ways_out = ways_out(settings);
         let engine = engine(settings, data_dir, ways_out.clone()).await?;
+        let blobs = extensions::blobs(data_dir.path())?;
+        let engine = engine.with_extensions(extensions::kept(repositories.extensions.clone(), blobs.clone()));
         let connections = ConnectionRegistry::new();
         let spares = Spares::new(settings.spares);
         let bell = PoolBell::default();
@@ -173,13 +187,15 @@ impl Running {
         let room = WaitingRoom::default();
         let system = Arc::new(System);
         let port: Arc<dyn BrowserEngine> = Arc::new(Metered(engine.clone()));
+        let logged = Arc::new(LoggedConnections(connections.clone()));
         let sessions = Sessions::new(SessionDeps {
             node,
             sessions: repositories.sessions.clone(),
             browsers: repositories.browsers.clone(),
             engine: port.clone(),
+            extensions: repositories.extensions.clone(),
             spares: Arc::new(spares.clone()),
-            connections: Arc::new(LoggedConnections(connections.clone())),
+            connections: logged.clone(),
             pools: Arc::new(bell.clone()),
             activity: Activity::new(system.clone()),
             clock: system.clone(),
@@ -192,6 +208,7 @@ impl Running {
             line: repositories.line.clone(),
             turns: Arc::new(room.clone()),
             engine: port.clone(),
+            extensions: repositories.extensions.clone(),
             wake: Arc::new(bell.clone()),
             clock: system.clone(),
             ids: system.clone(),
@@ -207,9 +224,18 @@ impl Running {
         first_start::default_pool(data_dir, organizations, &*repositories.projects, &pools).await?;
         let has_default_pool = first_start::has_default_pool(organizations, &*repositories.projects, &pools).await?;
 
+        let web_store = ChromeWebStore { egress: ways_out.egress(), url: settings.web_store_url.clone() };
+        let (rows, data) = (repositories.extensions.clone(), data_dir.path());
+        let extensions = extensions::use_cases(rows, blobs, data, &engine, &sessions, logged, web_store);
         let (trail, trail_writer) = GroupedTrail::start(repositories.audit.clone());
         let services = Services {
             api_keys: repositories.keys.clone(),
+            key_administration: KeyAdministration::new(
+                repositories.keys.clone(),
+                repositories.key_rows.clone(),
+                repositories.projects.clone(),
+                system.clone(),
+            ),
             access: Access::new(repositories.projects.clone()),
             projects: Projects::new(repositories.projects.clone(), system.clone(), system.clone()),
             sessions: sessions.clone(),
@@ -219,6 +245,11 @@ impl Running {
             trail: Arc::new(trail),
             files: Files::new(Arc::new(engine.clone()), sessions.activity().clone()),
             computers: Computers::new(Arc::new(engine.clone()), sessions.activity().clone()),
+            displays: Arc::new(engine.clone()),
+            extensions: extensions.clone(),
+            processes: Processes::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
+            session_logs: SessionLogs::new(Arc::new(engine.clone()), sessions.activity().clone()),
+            curl: Curl::new(Arc::new(engine.clone()), sessions.activity().clone()),
             replays: Replays::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
             scripts: Scripts::new(Arc::new(engine.clone()), sessions.activity().clone()),
             tokens: SessionTokens::new(&data_dir.token_key()?),
@@ -268,6 +299,7 @@ impl Running {
         tokio::spawn(keep_spares(spares.clone(), port, slots, stop.child_token()));
         let kept = time::Duration::days(settings.audit_days.into());
         tokio::spawn(keep_audit(repositories.audit, kept, stop.child_token()));
+        tokio::spawn(extensions::sweep(extensions, stop.child_token()));
         tokio::spawn(upkeep(metrics, ways_out, spares.clone()));
         Ok(Self {
             server,

@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the server
-    Serve(ServeSettings),
+    Serve(Box<ServeSettings>),
     /// Create, list and revoke API keys
     #[command(subcommand)]
     Keys(KeysCommand),
@@ -105,12 +105,18 @@ pub(crate) struct ServeSettings {
     /// How many warm browsers of each common shape this node keeps for creates on demand
     #[arg(long, value_name = "N", env = "CASEMENT_SPARES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=64))]
     pub(crate) spares: u32,
+    /// Where the Chrome Web Store gives its extensions out; a mirror, for example
+    #[arg(long, value_name = "URL", env = "CASEMENT_WEB_STORE_URL", default_value = crate::web_store::STORE)]
+    pub(crate) web_store_url: Url,
     /// How much memory one session may use, in MiB
     #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_MEMORY", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(256..=1_048_576))]
     pub(crate) session_memory: u64,
     /// The folder of the script runner, with Node and Playwright [default: ../runner or ../lib/casement/runner beside the program]
     #[arg(long, value_name = "DIR", env = "CASEMENT_SCRIPT_RUNNER")]
     pub(crate) script_runner: Option<PathBuf>,
+    /// How many MiB of files one session may have, in memory: half of them in its home directory, half in /tmp
+    #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_DISK", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(128..=1_048_576))]
+    pub(crate) session_disk: u64,
 }
 
 /// A network, or one address.

@@ -42,7 +42,7 @@ pub mod testing;
 
 pub use clock::{Clock, Entropy, IdSource};
 pub use ids::{
-    ApiKeyId, AuditRecordId, BadId, BrowserId, ExtensionId, NodeId, OrganizationId, PoolId, ProcessId, ProjectId, ReplayId,
-    SessionId, TicketId, UserId,
+    ApiKeyId, AuditRecordId, BadId, BrowserId, ExtensionId, NodeId, OrganizationId, PoolId, ProcessId, ProjectId,
+    ReplayId, SessionId, TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};

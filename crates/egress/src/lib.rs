@@ -22,6 +22,7 @@
 mod address;
 mod answers;
 mod connection;
+mod fetch;
 mod headers;
 mod limits;
 mod resolver;
@@ -32,6 +33,7 @@ mod target;
 mod upstream;
 mod watched;
 
+pub use fetch::{FetchError, Fetched};
 pub use limits::Limits;
 pub use resolver::{LookupPlace, Resolver, SystemResolver};
 pub use rules::{Allow, BadAllow, Rules, Verdict};

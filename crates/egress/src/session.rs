@@ -45,13 +45,18 @@ impl Egress {
         Self { rules, resolver, limits }
     }
 
+    /// How requests leave this machine under these rules.
+    pub(crate) fn upstream(&self) -> Upstream {
+        Upstream::new(self.rules.clone(), Arc::clone(&self.resolver), self.limits.clone())
+    }
+
     /// Serves the way out of `session` (a name for the log) on `listener` until the handle is closed or dropped.
     ///
     /// Must be called within a tokio runtime, which the connections then belong to.
     pub fn serve(&self, session: String, listener: UnixListener) -> EgressHandle {
         let span = tracing::info_span!(parent: None, "egress", %session);
         let session = Arc::new(Session {
-            upstream: Upstream::new(self.rules.clone(), Arc::clone(&self.resolver), self.limits.clone()),
+            upstream: self.upstream(),
             limits: self.limits.clone(),
             counters: Arc::default(),
             tasks: TaskTracker::new(),

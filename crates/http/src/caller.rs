@@ -17,6 +17,7 @@ use crate::{
     body,
     error::{ApiError, Code},
     json,
+    multipart::Form,
     query::{Query, decoded},
     relay::EndSignal,
     state::{Api, Services},
@@ -256,6 +257,17 @@ impl Authorized {
     /// See [`body::read`] and [`json::read`].
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
         json::read(&body::json(&self.call.request, &mut self.call.payload).await?)
+    }
+
+    /// The body as a form: its texts, and then its files as they come.
+    ///
+    /// # Errors
+    /// See [`Form::read`].
+    pub(crate) async fn form(&mut self, longest: u64, files: &[&str]) -> Result<Form, ApiError> {
+        let request = &self.call.request;
+        let nothing = Payload::from_request(request, &mut dev::Payload::None).now_or_never();
+        let nothing = nothing.and_then(Result::ok).ok_or_else(|| ApiError::internal("no body cannot be read"))?;
+        Form::read(request, std::mem::replace(&mut self.call.payload, nothing), longest, files).await
     }
 
     /// Does `work` to its end, whether or not the caller still listens: a change that is dropped midway leaves what

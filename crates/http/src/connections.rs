@@ -80,6 +80,19 @@ impl Connections for ConnectionRegistry {
             entry.end.end(close_reason(reason));
         }
     }
+
+    fn restarted(&self, session: SessionId) {
+        let mut inner = self.inner();
+        let draining = inner.draining;
+        if let Some(entry) = inner.open.get_mut(&session) {
+            let after = end_signal().0;
+            if draining {
+                after.end(CloseReason::Drain);
+            }
+            // Those who come from now on wait for another end.
+            std::mem::replace(&mut entry.end, after).end(CloseReason::BrowserRestarted);
+        }
+    }
 }
 
 /// What the peer of a connection is told. A session that no caller ever had has no peers; deleted is the safe word.
@@ -119,6 +132,20 @@ mod tests {
         registry.close(session_id(1), EndReason::Released);
         assert_eq!(ours.ended().now_or_never(), Some(CloseReason::Released));
         assert_eq!(others.ended().now_or_never(), None);
+    }
+
+    #[test]
+    fn a_restart_ends_the_connections_of_before_and_lets_new_ones_in() {
+        let registry = ConnectionRegistry::new();
+        let (before, kept) = registry.register(session_id(1));
+        registry.restarted(session_id(1));
+        let (after, _after) = registry.register(session_id(1));
+        assert_eq!(before.ended().now_or_never(), Some(CloseReason::BrowserRestarted));
+        assert_eq!(after.clone().ended().now_or_never(), None);
+        drop(kept);
+        assert_eq!(registry.open(), 1);
+        registry.close(session_id(1), EndReason::Deleted);
+        assert_eq!(after.ended().now_or_never(), Some(CloseReason::Deleted));
     }
 
     #[test]

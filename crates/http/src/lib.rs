@@ -5,12 +5,15 @@
 //! a handler reaches no data. A handler extracts, calls one use case, maps; errors become [`ApiError`] in `refusals`.
 
 mod answer;
+mod api_key;
 mod audit;
 mod body;
 mod caller;
 mod computer;
 mod connections;
+mod curl;
 mod error;
+mod extension;
 mod fresh;
 mod fs;
 mod host;
@@ -18,7 +21,6 @@ mod json;
 pub mod live_view;
 mod middleware;
 mod moment;
-#[cfg_attr(not(test), expect(dead_code, reason = "the operations that take forms come next"))]
 mod multipart;
 mod openapi;
 mod operational;
@@ -26,15 +28,17 @@ mod patience;
 mod picture;
 mod plain_errors;
 mod pool;
+mod process;
 mod project;
 mod query;
 mod refusals;
 pub mod relay;
 mod replay;
 mod routes;
-mod server;
 mod script;
+mod server;
 mod session;
+mod session_log;
 mod sse;
 mod state;
 mod stream;

@@ -8,7 +8,10 @@ use utoipa::{
     },
 };
 
-use crate::{audit, computer, extension, fs, operational, pool, project, replay, script, session};
+use crate::{
+    api_key, audit, computer, curl, extension, fs, operational, pool, process, project, replay, script, session,
+    session_log,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -51,6 +54,15 @@ use crate::{audit, computer, extension, fs, operational, pool, project, replay, 
         replay::stop_replay,
         replay::download_replay,
         script::execute_script,
+        process::execute_process,
+        process::spawn_process,
+        process::get_process_status,
+        process::write_process_stdin,
+        process::kill_process,
+        process::resize_process,
+        process::stream_process_output,
+        session_log::stream_logs,
+        curl::curl,
         extension::load_extensions,
         extension::upload_extension,
         extension::list_extensions,
@@ -66,6 +78,12 @@ use crate::{audit, computer, extension, fs, operational, pool, project, replay, 
         pool::acquire_browser,
         pool::flush_pool,
         pool::release_browser,
+        api_key::create_api_key,
+        api_key::list_api_keys,
+        api_key::get_api_key,
+        api_key::update_api_key,
+        api_key::delete_api_key,
+        api_key::rotate_api_key,
         project::create_project,
         project::list_projects,
         project::get_project,
@@ -110,7 +128,7 @@ impl Modify for OptionalBodies {
             for operation in operations.into_iter().flatten() {
                 let required = matches!(
                     operation.operation_id.as_deref(),
-                    Some("create_pool" | "release_browser" | "create_project")
+                    Some("create_pool" | "release_browser" | "create_project" | "create_api_key" | "update_api_key")
                 );
                 if let (false, Some(RefOr::T(body))) = (required, &mut operation.request_body) {
                     body.required = None;

@@ -3,7 +3,7 @@
 use casement_domain::{
     StoreError,
     access::{AccessError, ProjectArchived},
-    api_key::AuthenticateError,
+    api_key::{AuthenticateError, KeyError},
     audit::ReadAuditError,
     browser::EngineError,
     field::{Bad, FieldCode, InvalidInput},
@@ -48,6 +48,7 @@ impl From<EngineError> for ApiError {
                     .with_inner(fault, message)
             }
             EngineError::OutOfRange(why) => InvalidInput::of("viewport", Bad::new(FieldCode::OutOfRange, why)).into(),
+            EngineError::Extension(why) => InvalidInput::of("extensions", Bad::new(FieldCode::NotAllowed, why)).into(),
             EngineError::Timeout { .. } => Self::new(Code::Timeout, error.to_string()),
             EngineError::NoRoom(_) => {
                 Self::new(Code::Unavailable, "there is no room for another browser now").caused_by(error)
@@ -83,6 +84,17 @@ impl From<AuthenticateError> for ApiError {
         match error {
             AuthenticateError::Refused => Self::unauthorized(true),
             AuthenticateError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Invalid(invalid) => invalid.into(),
+            KeyError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            KeyError::Itself(_) => Self::new(Code::InvalidState, error.to_string()),
+            KeyError::Store(store) => store.into(),
         }
     }
 }

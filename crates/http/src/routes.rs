@@ -10,9 +10,9 @@ use actix_web::{
 };
 
 use crate::{
-    audit, computer,
+    api_key, audit, computer, curl,
     error::{ApiError, Code},
-    extension, fs, operational, pool, project, replay, script, session, vm,
+    extension, fs, operational, pool, process, project, replay, script, session, session_log, vm,
 };
 
 /// A path with its methods; other methods are answered here.
@@ -109,6 +109,7 @@ pub(crate) fn all(config: &mut ServiceConfig) {
     inside(config, "replays/{replay_id}", |path| path.on(Method::GET, replay::download_replay));
     inside(config, "replays/{replay_id}/stop", |path| path.on(Method::POST, replay::stop_replay));
     inside(config, "playwright/execute", |path| path.on(Method::POST, script::execute_script));
+    processes(config);
     inside(config, "extensions", |path| path.on(Method::POST, extension::load_extensions));
     path("/extensions")
         .on(Method::GET, extension::list_extensions)
@@ -141,6 +142,16 @@ pub(crate) fn all(config: &mut ServiceConfig) {
 
 /// What an organization's administrator sees.
 fn organization(config: &mut ServiceConfig) {
+    path("/org/api_keys")
+        .on(Method::GET, api_key::list_api_keys)
+        .on(Method::POST, api_key::create_api_key)
+        .done(config);
+    path("/org/api_keys/{id}")
+        .on(Method::GET, api_key::get_api_key)
+        .on(Method::PATCH, api_key::update_api_key)
+        .on(Method::DELETE, api_key::delete_api_key)
+        .done(config);
+    path("/org/api_keys/{id}/rotate").on(Method::POST, api_key::rotate_api_key).done(config);
     path("/org/limits")
         .on(Method::GET, project::get_organization_limits)
         .on(Method::PATCH, project::update_organization_limits)
@@ -198,6 +209,21 @@ fn on_computer(config: &mut ServiceConfig) {
     inside(config, "computer/get_mouse_position", |path| path.on(Method::POST, computer::get_mouse_position));
     inside(config, "computer/cursor", |path| path.on(Method::POST, computer::set_cursor));
     inside(config, "computer/batch", |path| path.on(Method::POST, computer::batch));
+}
+
+/// Programs, logs and requests of a session.
+fn processes(config: &mut ServiceConfig) {
+    inside(config, "process/exec", |path| path.on(Method::POST, process::execute_process));
+    inside(config, "process/spawn", |path| path.on(Method::POST, process::spawn_process));
+    inside(config, "process/{process_id}/status", |path| path.on(Method::GET, process::get_process_status));
+    inside(config, "process/{process_id}/stdin", |path| path.on(Method::POST, process::write_process_stdin));
+    inside(config, "process/{process_id}/kill", |path| path.on(Method::POST, process::kill_process));
+    inside(config, "process/{process_id}/resize", |path| path.on(Method::POST, process::resize_process));
+    inside(config, "process/{process_id}/stdout/stream", |path| path.only_get(process::stream_process_output));
+    inside(config, "logs/stream", |path| path.only_get(session_log::stream_logs));
+    inside(config, "curl", |path| path.on(Method::POST, curl::curl));
+    // Every method is the target's to answer, OPTIONS too.
+    config.service(web::resource("/vm/{session_id}/curl/raw").to(curl::raw));
 }
 
 /// Into a session, with its token.

@@ -6,16 +6,20 @@ use async_trait::async_trait;
 use casement_domain::{
     BrowserId, Clock, IdSource,
     access::Access,
-    api_key::ApiKeys,
+    api_key::{ApiKeys, KeyAdministration},
     audit::{AuditLogs, AuditTrail},
     computer::Computers,
+    curl::Curl,
     extension::Extensions,
     fs::Files,
+    live_view::LiveDisplay,
     pool::{Leases, Pools},
+    process::Processes,
     project::Projects,
     replay::Replays,
     script::Scripts,
     session::Sessions,
+    session_log::SessionLogs,
 };
 use ipnet::IpNet;
 use url::Url;
@@ -54,6 +58,8 @@ pub trait Health: Send + Sync {
 pub struct Services {
     /// Who calls.
     pub api_keys: ApiKeys,
+    /// Keys, as an administrator sees them.
+    pub key_administration: KeyAdministration,
     /// In which project.
     pub access: Access,
     /// Projects, and the limits.
@@ -74,8 +80,16 @@ pub struct Services {
     pub computers: Computers,
     /// Extensions.
     pub extensions: Extensions,
+    /// Programs inside sessions.
+    pub processes: Processes,
+    /// Logs of sessions.
+    pub session_logs: SessionLogs,
+    /// Requests through the browsers of sessions.
+    pub curl: Curl,
     /// Recordings.
     pub replays: Replays,
+    /// Shows the displays of sessions that have one.
+    pub displays: Arc<dyn LiveDisplay>,
     /// Scripts.
     pub scripts: Scripts,
     /// Tokens in the URLs of sessions.

@@ -1,20 +1,27 @@
 //! API keys; their secrets are never here, only hashes.
 
 use async_trait::async_trait;
-use casement_domain::api_key::{ApiKey, ApiKeyRepository, KeyWithHash, SecretHash};
+use casement_domain::api_key::{
+    ApiKey, ApiKeyDirectory, ApiKeyRepository, KeyEntry, KeyFilter, KeyOrder, KeyWithHash, SecretHash,
+};
+use casement_domain::name::LabelName;
+use casement_domain::organization::User;
 use casement_domain::page::{Listed, Page};
 use casement_domain::project::Project;
+use casement_domain::session::StatusFilter;
 use casement_domain::{ApiKeyId, OrganizationId, ProjectId, StoreError, UserId};
+use diesel::dsl::sql;
 use diesel::prelude::*;
+use diesel::sql_types::{Bool, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::convert::{label, ulid, uuid};
+use crate::convert::{contains, label, ulid, uuid};
 use crate::database::{Database, window};
 use crate::error::BadRow;
 use crate::project::ProjectRow;
-use crate::schema::{api_keys, projects};
+use crate::schema::{api_keys, projects, users};
 
 #[derive(Debug, Queryable, Selectable, Insertable)]
 #[diesel(table_name = api_keys, check_for_backend(diesel::pg::Pg))]
@@ -131,5 +138,140 @@ impl ApiKeyRepository for PgApiKeys {
             Ok(diesel::update(row).set(api_keys::deleted_at.eq(at)).execute(connection).await? == 1)
         };
         self.database.call("api_key.delete", work).await
+    }
+}
+
+/// A key, who made it, and the project that it opens.
+type EntryRow = (ApiKeyRow, Uuid, String, Option<String>, Option<String>);
+
+fn entry((key, maker, email, name, project_name): EntryRow) -> Result<KeyEntry, BadRow> {
+    let key = ApiKey::try_from(key)?;
+    let created_by = User { id: UserId::from_ulid(ulid(maker)), organization: key.organization, email, name };
+    Ok(KeyEntry { key, created_by, project_name })
+}
+
+/// What an [`EntryRow`] is read from, with the organization's keys as a boxed query of it.
+macro_rules! entries {
+    ($organization:expr) => {
+        api_keys::table
+            .inner_join(users::table.on(users::id.eq(api_keys::created_by)))
+            .left_join(projects::table)
+            .filter(api_keys::organization_id.eq(uuid($organization.ulid())))
+            .select((ApiKeyRow::as_select(), users::id, users::email, users::name, projects::name.nullable()))
+            .into_boxed()
+    };
+}
+
+#[async_trait]
+impl ApiKeyDirectory for PgApiKeys {
+    async fn find(&self, organization: OrganizationId, id: ApiKeyId) -> Result<Option<KeyEntry>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = entries!(organization).filter(api_keys::id.eq(uuid(id.ulid())));
+            let row: Option<EntryRow> = row.get_result(connection).await.optional()?;
+            Ok(row.map(entry).transpose()?)
+        };
+        self.database.call("api_key.entry", work).await
+    }
+
+    async fn list(
+        &self,
+        organization: OrganizationId,
+        filter: &KeyFilter,
+        page: Page,
+    ) -> Result<Listed<KeyEntry>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let (limit, offset) = window(page);
+            let mut rows = entries!(organization);
+            rows = match filter.status {
+                StatusFilter::Active => rows.filter(api_keys::deleted_at.is_null()),
+                StatusFilter::Deleted => rows.filter(api_keys::deleted_at.is_not_null()),
+                StatusFilter::All => rows,
+            };
+            if let Some(name) = &filter.name {
+                // The column keeps the order of its own collation; names are compared by another one.
+                rows = rows.filter(sql::<Bool>("api_keys.name COLLATE name_ci = ").bind::<Text, _>(name.clone()));
+            }
+            if let Some(query) = &filter.query {
+                let held = contains("api_keys.name", query)
+                    .or(contains("users.email", query))
+                    .or(contains("users.name", query))
+                    .or(contains("projects.name", query));
+                rows = match beginning(query) {
+                    Some((from, to)) => rows.filter(held.or(api_keys::id.between(from, to))),
+                    None => rows.filter(held),
+                };
+            }
+            rows = match (filter.order, filter.ascending) {
+                (KeyOrder::CreatedAt, true) => rows.order((api_keys::created_at.asc(), api_keys::id.asc())),
+                (KeyOrder::CreatedAt, false) => rows.order((api_keys::created_at.desc(), api_keys::id.desc())),
+                (KeyOrder::Name, true) => rows.order((api_keys::name.asc(), api_keys::id.asc())),
+                (KeyOrder::Name, false) => rows.order((api_keys::name.desc(), api_keys::id.desc())),
+                (KeyOrder::ExpiresAt, true) => rows.order((api_keys::expires_at.asc(), api_keys::id.asc())),
+                (KeyOrder::ExpiresAt, false) => rows.order((api_keys::expires_at.desc(), api_keys::id.desc())),
+            };
+            let rows: Vec<EntryRow> = rows.limit(limit).offset(offset).load(connection).await?;
+            Ok(page.cut(rows.into_iter().map(entry).collect::<Result<_, _>>()?))
+        };
+        self.database.call("api_key.entries", work).await
+    }
+
+    async fn rename(&self, organization: OrganizationId, id: ApiKeyId, name: &LabelName) -> Result<bool, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = api_keys::table.find(uuid(id.ulid())).filter(api_keys::deleted_at.is_null());
+            let row = row.filter(api_keys::organization_id.eq(uuid(organization.ulid())));
+            Ok(diesel::update(row).set(api_keys::name.eq(name.as_str())).execute(connection).await? == 1)
+        };
+        self.database.call("api_key.rename", work).await
+    }
+
+    async fn rotate(&self, id: ApiKeyId, expires_at: OffsetDateTime, next: &ApiKey) -> Result<bool, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = api_keys::table.find(uuid(id.ulid())).filter(api_keys::deleted_at.is_null()).for_update();
+            let end: Option<Option<OffsetDateTime>> =
+                row.select(api_keys::expires_at).get_result(connection).await.optional()?;
+            let Some(end) = end else { return Ok(false) };
+            let end = end.map_or(expires_at, |end| end.min(expires_at));
+            let row = api_keys::table.find(uuid(id.ulid()));
+            diesel::update(row).set(api_keys::expires_at.eq(end)).execute(connection).await?;
+            diesel::insert_into(api_keys::table).values(ApiKeyRow::from(next)).execute(connection).await?;
+            Ok(true)
+        };
+        self.database.transaction("api_key.rotate", work).await
+    }
+}
+
+/// The first and the last key whose identifier, or whose masked text, begins like this: a beginning of the text is a span of the
+/// order.
+fn beginning(text: &str) -> Option<(Uuid, Uuid)> {
+    let text = text.trim();
+    let text = text.strip_prefix("csk_").unwrap_or(text);
+    let id = text.split_once('_').map_or(text, |(id, _masked)| id);
+    if id.is_empty() || id.len() > 26 {
+        return None;
+    }
+    let filled = |with: &str| format!("{id}{}", with.repeat(26 - id.len())).parse::<ApiKeyId>().ok();
+    Some((uuid(filled("0")?.ulid()), uuid(filled("z")?.ulid())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::beginning;
+
+    #[test]
+    fn the_beginning_of_an_identifier_is_a_span_of_identifiers() {
+        for (text, span) in [
+            ("01k", Some(("01k00000000000000000000000", "01kzzzzzzzzzzzzzzzzzzzzzzz"))),
+            ("csk_01K", Some(("01k00000000000000000000000", "01kzzzzzzzzzzzzzzzzzzzzzzz"))),
+            (
+                "csk_01k00000000000000000000000_****abcd",
+                Some(("01k00000000000000000000000", "01k00000000000000000000000")),
+            ),
+            ("", None),
+            ("first key", None),
+            ("z", None),
+        ] {
+            let parsed = |text: &str| super::uuid(text.parse::<casement_domain::ApiKeyId>().expect("an id").ulid());
+            assert_eq!(beginning(text), span.map(|(from, to)| (parsed(from), parsed(to))), "{text}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use casement_domain::ExtensionId;
 use casement_domain::browser::{BrowserPolicy, Shape, StartUrl, Viewport};
 use casement_domain::name::{LabelName, SlugName};
 use casement_domain::organization::Caps;
@@ -102,6 +103,7 @@ pub(crate) struct ShapeParts {
     pub(crate) flags: (bool, bool, bool),
     pub(crate) viewport: (i32, i32, i32),
     pub(crate) policy: Option<Value>,
+    pub(crate) extensions: Vec<Uuid>,
 }
 
 impl ShapeParts {
@@ -111,6 +113,7 @@ impl ShapeParts {
             flags: (shape.headless, shape.stealth, shape.kiosk_mode),
             viewport: (int(width), int(height), int(refresh_rate)),
             policy: shape.policy.as_ref().map(|policy| Value::Object(policy.as_map().clone())),
+            extensions: shape.extensions.iter().map(|id| uuid(id.ulid())).collect(),
         }
     }
 
@@ -127,7 +130,8 @@ impl ShapeParts {
             height: number("viewport_height", height)?,
             refresh_rate: number("viewport_refresh_rate", refresh_rate)?,
         };
-        Ok(Shape { headless, stealth, kiosk_mode, viewport, policy })
+        let extensions = self.extensions.into_iter().map(|id| ExtensionId::from_ulid(ulid(id))).collect();
+        Ok(Shape { headless, stealth, kiosk_mode, viewport, policy, extensions })
     }
 }
 
@@ -151,6 +155,7 @@ macro_rules! shape_columns {
             viewport_height: i32,
             viewport_refresh_rate: i32,
             policy: Option<serde_json::Value>,
+            extension_ids: Vec<uuid::Uuid>,
         }
 
         impl From<&casement_domain::browser::Shape> for $name {
@@ -158,8 +163,17 @@ macro_rules! shape_columns {
                 let parts = $crate::convert::ShapeParts::of(shape);
                 let ((headless, stealth, kiosk_mode), (viewport_width, viewport_height, viewport_refresh_rate)) =
                     (parts.flags, parts.viewport);
-                let policy = parts.policy;
-                Self { headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy }
+                let (policy, extension_ids) = (parts.policy, parts.extensions);
+                Self {
+                    headless,
+                    stealth,
+                    kiosk_mode,
+                    viewport_width,
+                    viewport_height,
+                    viewport_refresh_rate,
+                    policy,
+                    extension_ids,
+                }
             }
         }
 
@@ -171,6 +185,7 @@ macro_rules! shape_columns {
                     flags: (row.headless, row.stealth, row.kiosk_mode),
                     viewport: (row.viewport_width, row.viewport_height, row.viewport_refresh_rate),
                     policy: row.policy,
+                    extensions: row.extension_ids,
                 };
                 parts.shape()
             }

@@ -22,7 +22,7 @@ use crate::convert::{contains, count, int, number, shape_columns, slug, start_ur
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
 use crate::schema::{browser_pools, browsers};
-use crate::{line, organization, project, usage};
+use crate::{extension, line, organization, project, usage};
 
 shape_columns!(PoolShape, browser_pools);
 
@@ -174,6 +174,9 @@ impl PoolRepository for PgPools {
                 let refused = LimitExceeded { limit: Limit::ProjectPools, value: max_pools, used, asked: 1 };
                 return Ok(PoolStored::LimitExceeded(refused));
             }
+            if !extension::hold(connection, &pool.config.shape.extensions).await? {
+                return Ok(PoolStored::ExtensionGone);
+            }
             let row = (PoolRow::from(pool), browser_pools::lease_fence.eq(0));
             diesel::insert_into(browser_pools::table).values(row).execute(connection).await?;
             Ok(PoolStored::Yes)
@@ -194,6 +197,9 @@ impl PoolRepository for PgPools {
                 if reserved != PoolStored::Yes {
                     return Ok(reserved);
                 }
+            }
+            if !extension::hold(connection, &next.config.shape.extensions).await? {
+                return Ok(PoolStored::ExtensionGone);
             }
             let row = browser_pools::table.find(uuid(current.id.ulid()));
             let row = row.filter(browser_pools::updated_at.eq(current.updated_at));

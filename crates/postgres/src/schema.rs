@@ -108,6 +108,7 @@ diesel::table! {
         lease_node_id -> Nullable<Uuid>,
         lease_until -> Nullable<Timestamptz>,
         lease_fence -> Int8,
+        extension_ids -> Array<Uuid>,
     }
 }
 
@@ -135,6 +136,7 @@ diesel::table! {
         created_at -> Timestamptz,
         last_active_at -> Timestamptz,
         ended_at -> Nullable<Timestamptz>,
+        extension_ids -> Array<Uuid>,
     }
 }
 
@@ -153,6 +155,7 @@ diesel::table! {
         state -> Text,
         session_id -> Nullable<Uuid>,
         created_at -> Timestamptz,
+        extension_ids -> Array<Uuid>,
     }
 }
 
@@ -172,6 +175,18 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    extensions (id) {
+        id -> Uuid,
+        project_id -> Uuid,
+        name -> Nullable<Text>,
+        size_bytes -> Int8,
+        checksum -> Text,
+        created_at -> Timestamptz,
+        last_used_at -> Nullable<Timestamptz>,
+    }
+}
+
 diesel::joinable!(api_keys -> projects (project_id));
 diesel::joinable!(projects -> organizations (organization_id));
 diesel::joinable!(sessions -> projects (project_id));
@@ -185,5 +200,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     browser_pools,
     sessions,
     browsers,
-    pool_waiters
+    pool_waiters,
+    extensions
 );

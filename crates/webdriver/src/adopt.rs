@@ -108,6 +108,9 @@ async fn ask(sandbox: &Sandbox) -> Result<(AgentClient, String), Refusal> {
     }
     match status.state {
         State::Ready => Ok((agent, status.browser_ws_path)),
+        State::Starting if note.held && status.chromium_argv.is_empty() => {
+            Err(Refusal::Never("its start was not completed".to_owned()))
+        }
         State::Starting => Err(Refusal::NotNow("it is still being started".to_owned())),
         other => Err(Refusal::Never(format!("it is {other:?}"))),
     }

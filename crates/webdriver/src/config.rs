@@ -36,10 +36,10 @@ pub struct EngineConfig {
     pub uid_base: u32,
     /// As root: how many such users there are, and with that the most browsers at a time.
     pub uid_count: u32,
-    /// The most memory of one browser in bytes, with everything in its sandbox.
+    /// The most memory of one browser in bytes, with everything in its sandbox but files.
     pub memory_bytes: u64,
-    /// The most bytes in each of a sandbox's temporary directories.
-    pub tmpfs_bytes: u64,
+    /// The most bytes of files of one browser's machine: half of them in its home directory, half in `/tmp`.
+    pub disk_bytes: u64,
     /// The most processes and threads of one browser.
     pub max_processes: u32,
     /// The most open files of one process.
@@ -71,7 +71,7 @@ impl EngineConfig {
             uid_base: 1_900_000_000,
             uid_count: 10_000,
             memory_bytes: 2 << 30,
-            tmpfs_bytes: 2 << 30,
+            disk_bytes: 2 << 30,
             max_processes: 1024,
             max_open_files: 8192,
         })

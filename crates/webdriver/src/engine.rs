@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use casement_agent::client::{self, ClientError};
 use casement_agent::protocol::{Channel, Status};
 use casement_domain::browser::{EngineError, EngineFault};
+use casement_domain::extension::ExtensionSource;
 use casement_domain::ids::BrowserId;
 use casement_sandbox::{Check, Host, HostConfig};
 use tokio::sync::RwLock;
@@ -30,6 +31,7 @@ pub(crate) struct Inner {
     pub(crate) root: PathBuf,
     pub(crate) egress: Arc<dyn EgressPort>,
     pub(crate) listeners: Listeners,
+    pub(crate) extensions: OnceLock<Arc<dyn ExtensionSource>>,
     /// Held while a sandbox is being made, and alone by a sweep.
     pub(crate) making: RwLock<()>,
     places: Mutex<HashMap<BrowserId, Place>>,
@@ -56,8 +58,16 @@ impl Engine {
             bwrap: config.bwrap.clone(),
             setpriv: config.setpriv.clone(),
         })?;
-        let (listeners, making, places) = Default::default();
-        Ok(Self(Arc::new(Inner { config, host, root, egress, listeners, making, places })))
+        let (listeners, extensions, making, places) = Default::default();
+        Ok(Self(Arc::new(Inner { config, host, root, egress, listeners, extensions, making, places })))
+    }
+
+    /// Gives it the place where browsers that are started with extensions get them.
+    #[must_use]
+    pub fn with_extensions(self, extensions: Arc<dyn ExtensionSource>) -> Self {
+        // Only the first counts; there is one place.
+        drop(self.0.extensions.set(extensions));
+        self
     }
 
     /// What this host gives and lacks for making sandboxes, for a person to read.
@@ -77,6 +87,7 @@ impl Engine {
     /// [`EngineError::NotRunning`]; [`EngineError::Failed`] if nothing listens inside; [`EngineError::Timeout`].
     pub async fn dial(&self, id: BrowserId, channel: Channel) -> Result<std::net::TcpStream, EngineError> {
         let running = self.running(id)?;
+        running.there()?;
         let path = running.sandbox.listener_path(DIAL_SOCKET);
         client::dial(path, channel).await.map_err(|error| match (channel, &error) {
             // It listens from its first to its last moment.
@@ -88,9 +99,11 @@ impl Engine {
     /// The path of the browser's debugging WebSocket: `/devtools/browser/<uuid>`.
     ///
     /// # Errors
-    /// [`EngineError::NotRunning`].
+    /// [`EngineError::NotRunning`]; [`EngineError::Failed`] while it is started anew.
     pub async fn cdp_path(&self, id: BrowserId) -> Result<String, EngineError> {
-        Ok(self.running(id)?.cdp_path.clone())
+        let running = self.running(id)?;
+        running.there()?;
+        Ok(running.cdp_path())
     }
 
     /// What the agent says of itself and its browser: command line, stages of the start.

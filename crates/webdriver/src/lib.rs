@@ -14,6 +14,7 @@ mod fault;
 mod inside;
 mod page;
 mod port;
+mod restart;
 mod runner;
 mod running;
 mod start;

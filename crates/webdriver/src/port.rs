@@ -42,6 +42,10 @@ impl BrowserEngine for Engine {
         })
     }
 
+    async fn restart_with_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
+        self.restart_larger(id, viewport).await
+    }
+
     async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError> {
         self.recording_runs(id).await
     }

@@ -1,5 +1,6 @@
 //! One browser that runs, and where each browser stands.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casement_agent::client::AgentClient;
@@ -22,8 +23,10 @@ pub(crate) struct Running {
     pub(crate) id: BrowserId,
     pub(crate) sandbox: Sandbox,
     pub(crate) agent: AgentClient,
-    /// `/devtools/browser/<uuid>`.
-    pub(crate) cdp_path: String,
+    cdp_path: Mutex<String>,
+    restarting: AtomicBool,
+    /// Held while something changes what the browser is started as.
+    pub(crate) changing: tokio::sync::Mutex<()>,
     watch: Mutex<Option<AbortHandle>>,
 }
 
@@ -36,10 +39,37 @@ impl Running {
         agent: AgentClient,
         cdp_path: String,
     ) -> Result<Self, EngineError> {
-        if !is_browser_path(&cdp_path) {
-            return Err(failed(EngineFault::AgentError, "the agent gave no usable path of the browser"));
+        let cdp_path = Mutex::new(usable(cdp_path)?);
+        let (restarting, changing, watch) = Default::default();
+        Ok(Self { id, sandbox, agent, cdp_path, restarting, changing, watch })
+    }
+
+    /// `/devtools/browser/<uuid>`.
+    pub(crate) fn cdp_path(&self) -> String {
+        self.cdp_path.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The browser that was started anew answers elsewhere.
+    ///
+    /// # Errors
+    /// If the path is none.
+    pub(crate) fn moved(&self, cdp_path: String) -> Result<(), EngineError> {
+        *self.cdp_path.lock().unwrap_or_else(PoisonError::into_inner) = usable(cdp_path)?;
+        Ok(())
+    }
+
+    /// Whether the browser is being started anew, and why nobody gets into it.
+    pub(crate) fn there(&self) -> Result<(), EngineError> {
+        if self.restarting.load(Ordering::Relaxed) {
+            return Err(failed(EngineFault::BrowserHung, "the browser is being started anew"));
         }
-        Ok(Self { id, sandbox, agent, cdp_path, watch: Mutex::default() })
+        Ok(())
+    }
+
+    /// Nobody gets into the browser for as long as the guard lives.
+    pub(crate) fn away(&self) -> Away<'_> {
+        self.restarting.store(true, Ordering::Relaxed);
+        Away(self)
     }
 
     /// Puts the task that watches it in its care.
@@ -60,10 +90,26 @@ impl Running {
     }
 }
 
+/// See [`Running::away`].
+pub(crate) struct Away<'a>(&'a Running);
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        self.0.restarting.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.unwatch();
     }
+}
+
+fn usable(path: String) -> Result<String, EngineError> {
+    if is_browser_path(&path) {
+        return Ok(path);
+    }
+    Err(failed(EngineFault::AgentError, "the agent gave no usable path of the browser"))
 }
 
 fn is_browser_path(path: &str) -> bool {

@@ -19,6 +19,8 @@ use crate::running::{AGENT_SOCKET, Place, Running, Starting};
 
 /// How long the agent has to bring the page to its first answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// And how much longer for each extension that it gets before.
+const PER_EXTENSION: Duration = Duration::from_secs(5);
 /// How much of what an agent says is kept: stages, and characters of what it wrote before it failed.
 const MOST_STAGES: usize = 16;
 const MOST_LOG: usize = 2000;
@@ -28,6 +30,9 @@ const MOST_LOG: usize = 2000;
 pub(crate) struct Note {
     /// The word that this browser's agent repeats.
     pub(crate) nonce: String,
+    /// Chromium is not started before its extensions are there. A server that ends meanwhile leaves nothing to take up.
+    #[serde(default)]
+    pub(crate) held: bool,
 }
 
 impl Note {
@@ -122,14 +127,16 @@ impl Engine {
             let started = self.0.host.start(self.spec(launch, &nonce)?).await;
             started.map_err(|error| not_started(id, &error))?
         };
-        Note { nonce: nonce.clone() }.write(&sandbox.dir).map_err(|error| nothing_made(id, &error))?;
+        let held = !launch.shape.extensions.is_empty();
+        Note { nonce: nonce.clone(), held }.write(&sandbox.dir).map_err(|error| nothing_made(id, &error))?;
         self.open_egress(id, &sandbox).map_err(|error| nothing_made(id, &error))?;
         let sandbox_took = began.elapsed();
+        let patience = PATIENCE + PER_EXTENSION * u32::try_from(launch.shape.extensions.len()).unwrap_or(0);
         let up = tokio::select! {
-            up = tokio::time::timeout(PATIENCE, come_up(id, &sandbox, &nonce)) => up,
+            up = tokio::time::timeout(patience, self.come_up(launch, &sandbox, &nonce)) => up,
             () = starting.unwanted.cancelled() => return Err(unwanted()),
         };
-        let (agent, status) = up.map_err(|_| EngineError::Timeout { seconds: PATIENCE.as_secs() as u32 })??;
+        let (agent, status) = up.map_err(|_| EngineError::Timeout { seconds: patience.as_secs() as u32 })??;
         let stages = stages(sandbox_took, began.elapsed(), &status);
         tracing::debug!(browser = %id, ?stages, "a browser is up");
         let running = Running::new(id, sandbox, agent, status.browser_ws_path)?;
@@ -165,7 +172,7 @@ impl Engine {
             read_only: config.read_only(),
             read_only_at: config.script_runner().into_iter().collect(),
             memory_bytes: config.memory_bytes,
-            tmpfs_bytes: config.tmpfs_bytes,
+            tmpfs_bytes: config.disk_bytes / 2,
             max_processes: config.max_processes,
             max_open_files: config.max_open_files,
         })
@@ -177,6 +184,7 @@ impl Engine {
         AgentConfig {
             stealth: shape.stealth,
             kiosk_mode: shape.kiosk_mode,
+            held: !shape.extensions.is_empty(),
             chromium: config.chromium.clone(),
             chromedriver: config.chromedriver.clone(),
             xvfb: config.xvfb.clone(),
@@ -184,36 +192,46 @@ impl Engine {
             script_runner: config.script_runner().map(|(_, inside)| inside),
             idle_end_seconds: u64::from(launch.abandoned_after_seconds),
             // Looking costs a little all the time: where the kernel limits the memory, and tells us when it is full, nobody does.
-            memory_limit_bytes: (self.0.host.memory_limit() == MemoryLimit::None).then_some(config.memory_bytes),
+            memory_limit_bytes: (self.0.host.memory_limit() == MemoryLimit::None)
+                .then_some(config.memory_bytes.saturating_add(config.disk_bytes)),
             ..AgentConfig::new(nonce, shape.headless, viewport)
         }
     }
+
+    async fn come_up(
+        &self,
+        launch: &Launch,
+        sandbox: &Sandbox,
+        nonce: &str,
+    ) -> Result<(AgentClient, Status), EngineError> {
+        let silent = |error: ClientError| not_heard(launch.id, sandbox, &error);
+        let agent = AgentClient::connect(sandbox.listener_path(AGENT_SOCKET)).await.map_err(silent)?;
+        self.bring_extensions(launch, &agent).await?;
+        let status = agent.ready().await.map_err(silent)?;
+        if status.nonce != nonce {
+            return Err(failed(EngineFault::AgentError, "the agent is not the one that was started"));
+        }
+        match status.state {
+            State::Ready => Ok((agent, status)),
+            State::Failed { code, message } => Err(not_up(code, message)),
+            State::Starting => Err(failed(EngineFault::BrowserHung, "the browser is still not up")),
+            State::Exited { .. } => Err(failed(EngineFault::BrowserCrashed, "the browser ended at once")),
+        }
+    }
+}
+
+/// An agent that does not say anything any more.
+fn not_heard(id: BrowserId, sandbox: &Sandbox, error: &ClientError) -> EngineError {
+    // What it wrote before it ended tells more than that it did.
+    let log: String = sandbox.log().unwrap_or_default().chars().take(MOST_LOG).collect();
+    tracing::error!(browser = %id, %error, log = ?log, "an agent did not come up");
+    let why = if sandbox.is_alive() { "did not answer" } else { "ended" };
+    failed(EngineFault::AgentError, format!("the agent {why} before the browser was up"))
 }
 
 /// The viewport in the agent's words.
 pub(crate) fn viewport(viewport: casement_domain::browser::Viewport) -> Viewport {
     Viewport { width: viewport.width, height: viewport.height, refresh_rate: viewport.refresh_rate }
-}
-
-async fn come_up(id: BrowserId, sandbox: &Sandbox, nonce: &str) -> Result<(AgentClient, Status), EngineError> {
-    let silent = |error: ClientError| {
-        // What it wrote before it ended tells more than that it did.
-        let log: String = sandbox.log().unwrap_or_default().chars().take(MOST_LOG).collect();
-        tracing::error!(browser = %id, %error, log = ?log, "an agent did not come up");
-        let why = if sandbox.is_alive() { "did not answer" } else { "ended" };
-        failed(EngineFault::AgentError, format!("the agent {why} before the browser was up"))
-    };
-    let agent = AgentClient::connect(sandbox.listener_path(AGENT_SOCKET)).await.map_err(silent)?;
-    let status = agent.ready().await.map_err(silent)?;
-    if status.nonce != nonce {
-        return Err(failed(EngineFault::AgentError, "the agent is not the one that was started"));
-    }
-    match status.state {
-        State::Ready => Ok((agent, status)),
-        State::Failed { code, message } => Err(not_up(code, message)),
-        State::Starting => Err(failed(EngineFault::BrowserHung, "the browser is still not up")),
-        State::Exited { .. } => Err(failed(EngineFault::BrowserCrashed, "the browser ended at once")),
-    }
 }
 
 /// How long each part took. The agent's own are counted from its beginning, and end at the mark that names them.

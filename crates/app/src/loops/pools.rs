@@ -62,6 +62,7 @@ fn word(error: &EngineError) -> &'static str {
         EngineError::Timeout { .. } => "timeout",
         EngineError::NoRoom(_) => "no_room",
         EngineError::OutOfRange(_) => "out_of_range",
+        EngineError::Extension(_) => "extension",
     }
 }
 

@@ -52,6 +52,10 @@ impl BrowserEngine for Pretended {
         self.needs(id)
     }
 
+    async fn restart_with_viewport(&self, id: BrowserId, _viewport: Viewport) -> Result<(), EngineError> {
+        self.needs(id)
+    }
+
     async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError> {
         self.needs(id).map(|()| false)
     }
@@ -85,6 +89,8 @@ pub(crate) struct Nobody;
 
 impl Connections for Nobody {
     fn close(&self, _session: SessionId, _reason: EndReason) {}
+
+    fn restarted(&self, _session: SessionId) {}
 }
 
 impl PoolWake for Nobody {

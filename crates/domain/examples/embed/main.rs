@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casement_domain::access::Scope;
+use casement_domain::extension::NoExtensions;
 use casement_domain::name::LabelName;
 use casement_domain::organization::Caps;
 use casement_domain::page::Page;
@@ -75,6 +76,7 @@ fn service(memory: &Arc<Memory>, engine: &Arc<Pretended>, ids: &Arc<Counting>) -
         sessions: memory.clone(),
         browsers: memory.clone(),
         engine: engine.clone(),
+        extensions: Arc::new(NoExtensions),
         spares: Arc::new(NoSpares),
         connections: Arc::new(Nobody),
         pools: Arc::new(Nobody),
@@ -89,6 +91,7 @@ fn service(memory: &Arc<Memory>, engine: &Arc<Pretended>, ids: &Arc<Counting>) -
         line: memory.clone(),
         turns: memory.clone(),
         engine: engine.clone(),
+        extensions: Arc::new(NoExtensions),
         wake: Arc::new(Nobody),
         clock,
         ids: ids.clone(),

@@ -4,7 +4,7 @@ use time::OffsetDateTime;
 
 use super::{BrowserPolicy, Viewport};
 use crate::field::{Bad, FieldCode};
-use crate::ids::{BrowserId, NodeId, PoolId, SessionId};
+use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, SessionId};
 
 /// What a browser is started as; two browsers of one shape can stand for one another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Shape {
     pub viewport: Viewport,
     /// Chrome policies.
     pub policy: Option<BrowserPolicy>,
+    /// Kept extensions, in the order they are loaded.
+    pub extensions: Vec<ExtensionId>,
 }
 
 /// An absolute URL that a session opens first; at most 8,192 characters.

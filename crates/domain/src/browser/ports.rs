@@ -73,6 +73,9 @@ pub enum EngineError {
     /// What was asked for lies outside of what this browser can do; nothing of it took effect, and never will.
     #[error("{0}")]
     OutOfRange(String),
+    /// Chromium does not take an extension that the browser was to have, or it is not kept any more.
+    #[error("{0}")]
+    Extension(String),
     /// It took too long.
     #[error("the browser took longer than {seconds} s")]
     Timeout {
@@ -96,7 +99,18 @@ pub trait BrowserEngine: Send + Sync {
     async fn hand_out(&self, id: BrowserId, to: HandOut) -> Result<(), EngineError>;
 
     /// Gives the display another size.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfRange`] if the display cannot become so large while Chromium runs.
     async fn set_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError>;
+
+    /// Starts display and Chromium anew, as large as is wanted, with the same profile and the same pages. What is open into the
+    /// browser ends.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfRange`] if this node has no room for so large a display; nothing was touched then. After any other
+    /// failure the browser may be gone.
+    async fn restart_with_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError>;
 
     /// Whether a recording of the display runs.
     async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError>;

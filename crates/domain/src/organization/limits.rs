@@ -44,6 +44,8 @@ pub enum Limit {
     OrganizationPooled,
     /// How many pools a project may have.
     ProjectPools,
+    /// How many extensions a project may have.
+    ProjectExtensions,
 }
 
 impl fmt::Display for Limit {
@@ -54,6 +56,7 @@ impl fmt::Display for Limit {
             Self::OrganizationSessions => "max_concurrent_sessions of the organization",
             Self::OrganizationPooled => "max_pooled_sessions of the organization",
             Self::ProjectPools => "the number of pools in a project",
+            Self::ProjectExtensions => "the number of extensions in a project",
         })
     }
 }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::PoolConfig;
 use crate::browser::{BrowserPolicy, StartUrl, Viewport};
+use crate::extension::{ExtensionRef, references};
 use crate::field::{Bad, FieldCode, Fields, within};
 use crate::name::SlugName;
 use crate::session::{NotSupported, ViewportInput, shape, timeout_seconds};
@@ -40,8 +41,8 @@ pub struct PoolInput {
     pub profile: bool,
     /// Whether a proxy was asked for.
     pub proxy: bool,
-    /// Whether extensions were asked for.
-    pub extensions: bool,
+    /// Extensions of the project, in the order they are loaded; empty clears.
+    pub extensions: Option<Vec<ExtensionRef>>,
 }
 
 /// Changes of a pool as asked for; what is `None` stays.
@@ -57,11 +58,7 @@ use crate::session::Refusal;
 
 impl PoolInput {
     fn supported(&self, capture: bool) -> Result<(), NotSupported> {
-        crate::session::supported(
-            None,
-            capture,
-            [("profile", self.profile), ("proxy_id", self.proxy), ("extensions", self.extensions), ("gpu", false)],
-        )
+        crate::session::supported(None, capture, [("profile", self.profile), ("proxy_id", self.proxy), ("gpu", false)])
     }
 
     fn common(&self, fields: &mut Fields) -> (Option<SlugName>, bool) {
@@ -70,6 +67,7 @@ impl PoolInput {
         if self.refresh_on_profile_update == Some(true) && !self.profile {
             fields.refuse("refresh_on_profile_update", Bad::new(FieldCode::MutuallyExclusive, "needs a profile"));
         }
+        references(self.extensions.as_deref().unwrap_or_default(), fields);
         let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
         (name, capture.is_some())
     }

@@ -22,6 +22,8 @@ pub enum PoolStored {
     NameTaken,
     /// It would go over a limit. Nothing was stored.
     LimitExceeded(LimitExceeded),
+    /// An extension that it names is not kept any more. Nothing was stored.
+    ExtensionGone,
     /// The pool, or its project, is gone. Nothing was stored.
     Gone,
 }

@@ -9,8 +9,9 @@ use super::{
 use crate::access::{ProjectArchived, Scope};
 use crate::browser::BrowserEngine;
 use crate::clock::{Clock, IdSource};
-use crate::field::InvalidInput;
-use crate::ids::{NodeId, PoolId};
+use crate::extension::{ExtensionRef, ExtensionRepository, resolve};
+use crate::field::{Bad, FieldCode, InvalidInput};
+use crate::ids::{ExtensionId, NodeId, PoolId};
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
@@ -34,6 +35,8 @@ pub struct PoolDeps {
     pub turns: Arc<dyn Turns>,
     /// What runs browsers.
     pub engine: Arc<dyn BrowserEngine>,
+    /// Where extensions are kept.
+    pub extensions: Arc<dyn ExtensionRepository>,
     /// Who fills pools.
     pub wake: Arc<dyn PoolWake>,
     /// Time.
@@ -130,7 +133,9 @@ impl Pools {
     /// See [`CreatePoolError`].
     pub async fn create(&self, scope: &Scope, input: PoolInput) -> Result<(Pool, PoolCounts), CreatePoolError> {
         scope.writable()?;
-        let (name, config) = input.parse()?;
+        let asked = input.extensions.clone().unwrap_or_default();
+        let (name, mut config) = input.parse()?;
+        config.shape.extensions = self.extensions(scope, &asked).await?;
         let now = self.deps.clock.now();
         let pool = Pool {
             id: PoolId::mint(self.deps.ids.as_ref()),
@@ -147,12 +152,20 @@ impl Pools {
         Ok((pool, PoolCounts::default()))
     }
 
+    async fn extensions(&self, scope: &Scope, asked: &[ExtensionRef]) -> Result<Vec<ExtensionId>, CreatePoolError> {
+        resolve(&*self.deps.extensions, scope.project_id(), asked).await
+    }
+
     fn stored(&self, stored: PoolStored, pool: &Pool) -> Result<(), CreatePoolError> {
         match (stored, &pool.name) {
             (PoolStored::Yes, _) => Ok(()),
             (PoolStored::NameTaken, Some(name)) => Err(CreatePoolError::NameTaken(name.clone())),
             (PoolStored::NameTaken, None) => unreachable!("a pool without a name takes none"),
             (PoolStored::LimitExceeded(limit), _) => Err(limit.into()),
+            (PoolStored::ExtensionGone, _) => {
+                let bad = Bad::new(FieldCode::ReferenceNotFound, "an extension was deleted meanwhile");
+                Err(InvalidInput::of("extensions", bad).into())
+            }
             (PoolStored::Gone, _) => Err(CreatePoolError::ProjectGone),
         }
     }
@@ -199,7 +212,10 @@ impl Pools {
         loop {
             let found = self.find(scope, which).await.map_err(CreatePoolError::from)?;
             let current = found.ok_or_else(|| UpdatePoolError::NotFound(which.to_owned()))?;
-            let (name, config) = update.input.clone().parse_onto(&current.config).map_err(CreatePoolError::from)?;
+            let (name, mut config) = update.input.clone().parse_onto(&current.config).map_err(CreatePoolError::from)?;
+            if let Some(asked) = &update.input.extensions {
+                config.shape.extensions = self.extensions(scope, asked).await?;
+            }
             let now = self.deps.clock.now();
             let growth = Growth {
                 allowance: current.growth.allowance.min(config.size),

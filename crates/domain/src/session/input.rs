@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::browser::{BrowserPolicy, Shape, StartUrl, Viewport};
+use crate::extension::{ExtensionRef, references};
 use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
 use crate::name::LabelName;
 use crate::telemetry;
@@ -102,8 +103,8 @@ pub struct CreateSession {
     pub profile: bool,
     /// Whether a proxy was asked for.
     pub proxy: bool,
-    /// Whether extensions were asked for.
-    pub extensions: bool,
+    /// Extensions of the project, in the order they are loaded.
+    pub extensions: Vec<ExtensionRef>,
     /// Whether an invocation was named.
     pub invocation: bool,
 }
@@ -111,8 +112,10 @@ pub struct CreateSession {
 /// A session as asked for, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionWish {
-    /// What browser it needs.
+    /// What browser it needs, its extensions aside.
     pub shape: Shape,
+    /// They are looked up when the session is made.
+    pub extensions: Vec<ExtensionRef>,
     /// See [`Session`](super::Session).
     pub name: Option<LabelName>,
     /// See [`Session`](super::Session).
@@ -157,6 +160,7 @@ pub fn shape(
         kiosk_mode: kiosk_mode.unwrap_or(false),
         viewport,
         policy: fields.take_optional("browser_policy", policy, BrowserPolicy::parse),
+        extensions: Vec::new(),
     }
 }
 
@@ -164,7 +168,7 @@ pub fn shape(
 pub(crate) fn supported(
     gpu: Option<bool>,
     telemetry_on: bool,
-    asked: [(&'static str, bool); 4],
+    asked: [(&'static str, bool); 3],
 ) -> Result<(), NotSupported> {
     if gpu == Some(true) {
         return Err(NotSupported { field: "gpu", why: "this installation has no GPU for sessions" });
@@ -193,21 +197,18 @@ impl CreateSession {
         let shape =
             shape(&mut fields, (self.headless, self.stealth, self.kiosk_mode), self.viewport, self.browser_policy);
         let start_url = fields.take_optional("start_url", self.start_url, |text| StartUrl::parse(&text));
+        references(&self.extensions, &mut fields);
         let tags = fields.take_optional("tags", self.tags, Tags::parse);
         let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
         fields.finish()?;
         supported(
             self.gpu,
             capture.is_some(),
-            [
-                ("profile", self.profile),
-                ("proxy_id", self.proxy),
-                ("extensions", self.extensions),
-                ("invocation_id", self.invocation),
-            ],
+            [("profile", self.profile), ("proxy_id", self.proxy), ("invocation_id", self.invocation)],
         )?;
         Ok(SessionWish {
             shape,
+            extensions: self.extensions,
             name,
             timeout_seconds: timeout.unwrap_or(60),
             start_url,
@@ -261,7 +262,7 @@ impl UpdateSession {
         supported(
             None,
             capture.is_some(),
-            [("profile", self.profile), ("proxy_id", self.proxy), ("extensions", false), ("invocation_id", false)],
+            [("profile", self.profile), ("proxy_id", self.proxy), ("invocation_id", false)],
         )?;
         Ok(SessionChanges { name, tags, viewport: viewport.map(|size| (size, self.force_viewport)) })
     }

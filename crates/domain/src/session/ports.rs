@@ -99,6 +99,9 @@ pub trait SessionRepository: Send + Sync {
 pub trait Connections: Send + Sync {
     /// Ends every connection into the session, telling its peer the reason, and refuses new ones.
     fn close(&self, session: SessionId, reason: EndReason);
+
+    /// Ends every connection into the session, because its browser is started anew. New ones may come.
+    fn restarted(&self, session: SessionId);
 }
 
 /// Wakes whoever keeps a pool full.

@@ -15,6 +15,7 @@ use crate::browser::{
     Viewport,
 };
 use crate::clock::{Clock, IdSource};
+use crate::extension::{ExtensionRepository, resolve};
 use crate::field::{Bad, InvalidInput};
 use crate::ids::{BrowserId, NodeId, SessionId};
 use crate::name::LabelName;
@@ -122,6 +123,8 @@ pub struct SessionDeps {
     pub browsers: Arc<dyn BrowserRepository>,
     /// What runs them.
     pub engine: Arc<dyn BrowserEngine>,
+    /// Where extensions are kept.
+    pub extensions: Arc<dyn ExtensionRepository>,
     /// The node's reserve.
     pub spares: Arc<dyn SpareBrowsers>,
     /// What is open into sessions.
@@ -169,7 +172,9 @@ impl Sessions {
     /// See [`CreateSessionError`]; then nothing is left of it.
     pub async fn create(&self, scope: &Scope, wish: CreateSession) -> Result<Session, CreateSessionError> {
         scope.writable()?;
-        let wish = wish.parse()?;
+        let mut wish = wish.parse()?;
+        wish.shape.extensions =
+            resolve::<CreateSessionError>(&*self.deps.extensions, scope.project_id(), &wish.extensions).await?;
         for _ in 0..SPARES_TRIED {
             let Some(browser) = self.deps.spares.take(&wish.shape) else { break };
             match self.create_on_spare(scope, &wish, browser).await {
@@ -347,7 +352,7 @@ impl Sessions {
         }
         // The size first: it is what can fail, and then nothing is changed.
         if let Some((viewport, _)) = size {
-            self.deps.engine.set_viewport(browser_of(&session)?, viewport).await.map_err(UseSessionError::from)?;
+            self.resize(&session, viewport).await?;
         }
         let changed = self.deps.sessions.change(session.id, &changes).await;
         if !matches!(changed, Ok(Some(Created::Yes))) && size.is_some() {
@@ -365,6 +370,20 @@ impl Sessions {
             self.deps.sessions.set_viewport(session.id, viewport).await.map_err(UseSessionError::from)?;
         }
         Ok(self.get(scope, &session.id.to_string(), false).await?)
+    }
+
+    /// Gives the session's display another size; if it cannot become so large while Chromium runs, both are started anew.
+    async fn resize(&self, session: &Session, viewport: Viewport) -> Result<(), UseSessionError> {
+        let browser = browser_of(session)?;
+        match self.deps.engine.set_viewport(browser, viewport).await {
+            Err(EngineError::OutOfRange(_)) if !session.shape.headless => {}
+            other => return Ok(other?),
+        }
+        self.deps.connections.restarted(session.id);
+        let restarted = self.deps.engine.restart_with_viewport(browser, viewport).await;
+        // Those that came in between ended with the old browser, and are told so.
+        self.deps.connections.restarted(session.id);
+        Ok(restarted?)
     }
 
     /// A PNG of the session's display or a part of it. `region` says which part, given the display's size.

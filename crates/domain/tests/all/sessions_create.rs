@@ -202,7 +202,6 @@ async fn what_this_installation_cannot_do_is_refused_and_never_ignored() {
         ("gpu", CreateSession { gpu: Some(true), ..wish() }),
         ("profile", CreateSession { profile: true, ..wish() }),
         ("proxy_id", CreateSession { proxy: true, ..wish() }),
-        ("extensions", CreateSession { extensions: true, ..wish() }),
         ("invocation_id", CreateSession { invocation: true, ..wish() }),
         ("telemetry", CreateSession { telemetry: Some(on), ..wish() }),
     ] {

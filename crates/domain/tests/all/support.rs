@@ -7,6 +7,7 @@ use casement_domain::access::Scope;
 use casement_domain::browser::{
     Browser, BrowserState, EngineError, EngineFault, MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers, Shape,
 };
+use casement_domain::extension::MockExtensionRepository;
 use casement_domain::pool::{
     Leases, MockPoolRepository, MockTurns, MockWaitingLine, Pool, PoolDeps, PoolFiller, Pools,
 };
@@ -25,6 +26,7 @@ pub(crate) struct World {
     pub(crate) sessions: MockSessionRepository,
     pub(crate) browsers: MockBrowserRepository,
     pub(crate) engine: MockBrowserEngine,
+    pub(crate) extensions: MockExtensionRepository,
     pub(crate) spares: MockSpareBrowsers,
     pub(crate) connections: MockConnections,
     pub(crate) wake: MockPoolWake,
@@ -51,11 +53,13 @@ impl World {
         let activity = Activity::new(clock.clone());
         let (session_rows, browsers) = (Arc::new(self.sessions), Arc::new(self.browsers));
         let (engine, wake) = (Arc::new(self.engine), Arc::new(self.wake));
+        let extensions = Arc::new(self.extensions);
         let sessions = Sessions::new(SessionDeps {
             node: node_id(),
             sessions: session_rows.clone(),
             browsers: browsers.clone(),
             engine: engine.clone(),
+            extensions: extensions.clone(),
             spares: Arc::new(self.spares),
             connections: Arc::new(self.connections),
             pools: wake.clone(),
@@ -70,6 +74,7 @@ impl World {
             line: Arc::new(self.line),
             turns: Arc::new(self.turns),
             engine,
+            extensions,
             wake,
             clock: clock.clone(),
             ids,

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{
     error::ApiError,
-    session::{Reference, Telemetry, ViewportInput, checked, extensions, policy, wish},
+    session::{Reference, Telemetry, ViewportInput, checked, policy, wish},
 };
 
 /// A pool to create, or what to change of one.
@@ -78,7 +78,6 @@ impl PoolInput {
             profile.check("profile", fields);
         }
         let profile = profile.is_some();
-        let extensions = extensions(self.extensions.as_ref(), fields);
         pool::PoolInput {
             size: self.size,
             fill_rate_per_minute: self.fill_rate_per_minute,
@@ -94,7 +93,7 @@ impl PoolInput {
             refresh_on_profile_update: self.refresh_on_profile_update,
             profile,
             proxy: self.proxy_id.is_some_and(|id| !id.is_empty()),
-            extensions,
+            extensions: self.extensions.map(|all| all.into_iter().map(Into::into).collect()),
         }
     }
 }

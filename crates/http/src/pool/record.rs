@@ -56,7 +56,7 @@ impl From<(Pool, PoolCounts)> for PoolBody {
             name: name.clone(),
             available_count: counts.available,
             acquired_count: counts.acquired,
-            extension_ids: Vec::new(),
+            extension_ids: config.shape.extensions.iter().map(ToString::to_string).collect(),
             browser_pool_config: Config {
                 name,
                 size: config.size,

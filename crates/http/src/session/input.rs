@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use casement_domain::{
+    extension::ExtensionRef,
     field::{Bad, FieldCode, Fields},
     session::{self, CreateSession, Refusal, UpdateSession},
     telemetry::{Category, Wish},
@@ -12,9 +13,6 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::{error::ApiError, json::nullable};
-
-/// How many extensions a browser may load.
-const MOST_EXTENSIONS: usize = 20;
 
 /// A session to create. Every field is optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -76,17 +74,10 @@ fn exactly_one(field: &str, id: Option<&String>, name: Option<&String>, fields: 
     fields.refuse(field, bad);
 }
 
-/// Whether extensions are asked for; what cannot be asked for is refused.
-pub(crate) fn extensions(asked: Option<&Vec<Reference>>, fields: &mut Fields) -> bool {
-    let Some(asked) = asked else { return false };
-    if asked.len() > MOST_EXTENSIONS {
-        fields.refuse("extensions", Bad::new(FieldCode::TooMany, format!("must have at most {MOST_EXTENSIONS}")));
-        return true;
+impl From<Reference> for ExtensionRef {
+    fn from(Reference { id, name }: Reference) -> Self {
+        Self { id, name }
     }
-    for (n, extension) in asked.iter().enumerate() {
-        extension.check(&format!("extensions[{n}]"), fields);
-    }
-    !asked.is_empty()
 }
 
 /// The wish, unless fields were refused on the way to it. Then the answer names those that `parse`, the domain's own
@@ -210,7 +201,6 @@ impl CreateBrowser {
         if let Some(profile) = &self.profile {
             exactly_one("profile", profile.id.as_ref(), profile.name.as_ref(), &mut fields);
         }
-        let extensions = extensions(self.extensions.as_ref(), &mut fields);
         let wish = CreateSession {
             headless: self.headless,
             stealth: self.stealth,
@@ -225,7 +215,7 @@ impl CreateBrowser {
             telemetry: wish(self.telemetry, &mut fields),
             profile: self.profile.is_some(),
             proxy: self.proxy_id.is_some(),
-            extensions,
+            extensions: self.extensions.unwrap_or_default().into_iter().map(Into::into).collect(),
             invocation: self.invocation_id.is_some(),
         };
         checked(wish, fields, CreateSession::parse)

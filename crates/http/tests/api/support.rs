@@ -11,18 +11,29 @@ use async_trait::async_trait;
 use casement_domain::{
     ApiKeyId, BrowserId, OrganizationId, ProjectId, SessionId, StoreError, UserId,
     access::Access,
-    api_key::{ApiKey, ApiKeyRepository, ApiKeys, KeySecret, KeyWithHash, MockApiKeyRepository},
+    api_key::{
+        ApiKey, ApiKeyRepository, ApiKeys, KeyAdministration, KeySecret, KeyWithHash, MockApiKeyDirectory,
+        MockApiKeyRepository,
+    },
     audit::{AuditEntry, AuditLogs, AuditTrail, MockAuditRepository},
+    blob::MockBlobStore,
     browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
     computer::{Computers, MockComputer},
+    curl::{Curl, MockCurlMachine},
+    extension::{
+        ExtensionDeps, Extensions, MockExtensionArchives, MockExtensionMachine, MockExtensionRepository, MockWebStore,
+    },
     fs::{Files, MockFileMachine},
+    live_view::MockLiveDisplay,
     name::LabelName,
     page::{Listed, Page},
     pool::{Leases, MockPoolRepository, MockTurns, MockWaitingLine, PoolDeps, Pools},
+    process::{MockProcessMachine, Processes},
     project::{MockProjectRepository, Project, Projects},
     replay::{MockReplayMachine, Replays},
     script::{MockScriptMachine, Scripts},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
+    session_log::{MockLogMachine, SessionLogs},
     testing::{CountingIds, FixedClock, NOON, node_id, organization_id, project, project_id},
 };
 use casement_http::{
@@ -59,7 +70,11 @@ pub(super) struct Ports {
     pub(super) web_store: MockWebStore,
     pub(super) files: MockFileMachine,
     pub(super) computer: MockComputer,
+    pub(super) processes: MockProcessMachine,
+    pub(super) session_logs: MockLogMachine,
+    pub(super) curl: MockCurlMachine,
     pub(super) replays: MockReplayMachine,
+    pub(super) displays: MockLiveDisplay,
     pub(super) scripts: MockScriptMachine,
     pub(super) keys: Option<MockApiKeyRepository>,
     /// How long the store of keys takes.
@@ -68,6 +83,7 @@ pub(super) struct Ports {
     pub(super) not_ready: Option<String>,
     pub(super) public_url: Option<String>,
     pub(super) dial: Option<Arc<dyn SessionDial>>,
+    pub(super) directory: MockApiKeyDirectory,
     pub(super) audit: MockAuditRepository,
     pub(super) trail: Trail,
     pub(super) trusted_proxies: Vec<&'static str>,
@@ -164,7 +180,7 @@ impl Key {
     }
 }
 
-fn keys() -> MockApiKeyRepository {
+pub(super) fn default_keys() -> MockApiKeyRepository {
     let mut keys = MockApiKeyRepository::new();
     keys.expect_find().returning(|id| {
         let known = [Key::Organization, Key::OtherProject, Key::Revoked];
@@ -283,13 +299,21 @@ impl TestApi {
         };
         let project_rows = Arc::new(ports.projects.unwrap_or_else(projects));
         let tokens = SessionTokens::new(&TOKEN_KEY);
+        let api_keys = ApiKeys::new(
+            Arc::new(Slowly { keys: ports.keys.unwrap_or_else(default_keys), takes: ports.keys_take }),
+            clock.clone(),
+            ids.clone(),
+            Arc::new(CountingIds::default()),
+        );
+        let directory = Arc::new(ports.directory);
         let services = Services {
-            api_keys: ApiKeys::new(
-                Arc::new(Slowly { keys: ports.keys.unwrap_or_else(keys), takes: ports.keys_take }),
+            key_administration: KeyAdministration::new(
+                api_keys.clone(),
+                directory,
+                project_rows.clone(),
                 clock.clone(),
-                ids.clone(),
-                Arc::new(CountingIds::default()),
             ),
+            api_keys,
             access: Access::new(project_rows.clone()),
             projects: Projects::new(project_rows, clock.clone(), Arc::new(CountingIds::default())),
             sessions: sessions.clone(),
@@ -311,6 +335,10 @@ impl TestApi {
                 ids: ids.clone(),
                 most: 500,
             }),
+            displays: Arc::new(ports.displays),
+            processes: Processes::new(Arc::new(ports.processes), sessions.activity().clone(), ids.clone()),
+            session_logs: SessionLogs::new(Arc::new(ports.session_logs), sessions.activity().clone()),
+            curl: Curl::new(Arc::new(ports.curl), sessions.activity().clone()),
             replays: Replays::new(Arc::new(ports.replays), sessions.activity().clone(), ids.clone()),
             scripts: Scripts::new(Arc::new(ports.scripts), sessions.activity().clone()),
             tokens: tokens.clone(),

@@ -1,0 +1,64 @@
+//! Extensions, put together: their rows, their bytes in the data directory, their way into browsers and from the store.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use casement_blobs::{Inspector, LocalBlobs};
+use casement_domain::extension::{ExtensionDeps, ExtensionRepository, ExtensionSource, Extensions, KeptExtensions};
+use casement_domain::session::{Connections, Sessions};
+use casement_webdriver::Engine;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::system::System;
+use crate::web_store::ChromeWebStore;
+
+/// Where their bytes lie, below the data directory.
+const BLOBS: &str = "blobs";
+/// How often bytes are looked for that belong to nothing.
+const SWEEP: Duration = Duration::from_secs(3600);
+
+/// The bytes of this node.
+pub(crate) fn blobs(data_dir: &Path) -> anyhow::Result<Arc<LocalBlobs>> {
+    Ok(Arc::new(LocalBlobs::open(&data_dir.join(BLOBS))?))
+}
+
+/// Where browsers that are started get them.
+pub(crate) fn kept(rows: Arc<dyn ExtensionRepository>, blobs: Arc<LocalBlobs>) -> Arc<dyn ExtensionSource> {
+    Arc::new(KeptExtensions::new(rows, blobs, Arc::new(System)))
+}
+
+/// The use cases.
+pub(crate) fn use_cases(
+    rows: Arc<dyn ExtensionRepository>,
+    blobs: Arc<LocalBlobs>,
+    data_dir: &Path,
+    engine: &Engine,
+    sessions: &Sessions,
+    connections: Arc<dyn Connections>,
+    web_store: ChromeWebStore,
+) -> Extensions {
+    Extensions::new(ExtensionDeps {
+        extensions: rows,
+        blobs,
+        archives: Arc::new(Inspector::new(data_dir.to_owned())),
+        machine: Arc::new(engine.clone()),
+        web_store: Arc::new(web_store),
+        connections,
+        activity: sessions.activity().clone(),
+        clock: Arc::new(System),
+        ids: Arc::new(System),
+        most: Extensions::DEFAULT_MOST,
+    })
+}
+
+/// Forgets, now and then, bytes that a server that was killed has left.
+pub(crate) async fn sweep(extensions: Extensions, stop: CancellationToken) {
+    let mut tick = tokio::time::interval(SWEEP);
+    while stop.run_until_cancelled(tick.tick()).await.is_some() {
+        if let Err(error) = extensions.clear_orphans().await {
+            warn!(%error, "stored bytes that belong to nothing cannot be looked for");
+        }
+    }
+}

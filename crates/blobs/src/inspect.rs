@@ -1,0 +1,87 @@
+//! Looking through archives before anything is done with them.
+
+use std::fs::File;
+use std::io::{self, Seek as _};
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use casement_archive::{ArchiveError, extension};
+use casement_domain::extension::{ExtensionArchives, Inspected, MAX_EXTENSION_BYTES};
+use casement_domain::field::{Bad, FieldCode, InvalidInput};
+use casement_domain::inside::{ByteStream, InsideError};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use sha2::{Digest as _, Sha256};
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::Semaphore;
+use tokio_util::io::ReaderStream;
+
+/// Archives that are unpacked in thought at a time: each is a core's work.
+const AT_ONCE: usize = 2;
+/// How much is read back at a time, in bytes.
+const PART: usize = 256 << 10;
+
+/// Looks through archives of extensions. Each lies meanwhile in a file without a name, which goes with the last who reads it.
+#[derive(Debug)]
+pub struct Inspector {
+    directory: PathBuf,
+    turns: Semaphore,
+}
+
+impl Inspector {
+    /// Its files lie in `directory`, which is there.
+    #[must_use]
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory, turns: Semaphore::new(AT_ONCE) }
+    }
+
+    /// Writes the content down; its length and checksum beside it.
+    async fn write_down(&self, field: &str, mut content: ByteStream) -> Result<(File, u64, String), InsideError> {
+        let mut file = tokio::fs::File::from_std(tempfile::tempfile_in(&self.directory).map_err(disk)?);
+        let (mut size, mut checksum) = (0, Sha256::new());
+        while let Some(part) = content.try_next().await? {
+            size += part.len() as u64;
+            if size > MAX_EXTENSION_BYTES {
+                let message = format!("{field}: an extension has at most {MAX_EXTENSION_BYTES} bytes");
+                return Err(InsideError::TooLarge(message));
+            }
+            checksum.update(&part);
+            file.write_all(&part).await.map_err(disk)?;
+        }
+        file.flush().await.map_err(disk)?;
+        let checksum = checksum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok((file.into_std().await, size, checksum))
+    }
+}
+
+#[async_trait]
+impl ExtensionArchives for Inspector {
+    async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, InsideError> {
+        let (file, size_bytes, checksum) = self.write_down(field, content).await?;
+        let file = {
+            let _turn = self.turns.acquire().await;
+            tokio::task::spawn_blocking(move || look_through(file)).await.map_err(|e| disk(io::Error::other(e)))?
+        };
+        let file = file.map_err(|error| match error {
+            ArchiveError::Io(error) => disk(error),
+            bad => InvalidInput::of(field, Bad::new(FieldCode::InvalidFormat, bad.to_string())).into(),
+        })?;
+        let content = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PART).map_err(disk).boxed();
+        Ok(Inspected { size_bytes, checksum, content })
+    }
+}
+
+fn look_through(mut file: File) -> Result<File, ArchiveError> {
+    file.rewind()?;
+    extension::inspect(file.try_clone()?)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+fn disk(error: io::Error) -> InsideError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            InsideError::DiskFull("the server has no room for another archive now".to_owned())
+        }
+        _ => InsideError::Failed(format!("an archive cannot be looked through: {error}")),
+    }
+}

@@ -1,0 +1,114 @@
+//! Bytes in a directory.
+
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use casement_domain::blob::{BlobError, BlobStore};
+use casement_domain::inside::{ByteStream, InsideError};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt as _, WriteMultipart};
+use time::OffsetDateTime;
+
+/// How much is written at a time, in bytes, and how many such parts may wait for the disk.
+const PART: usize = 256 << 10;
+const UNDER_WAY: usize = 2;
+
+/// The directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobSetupError {
+    /// It cannot be made.
+    #[error("{directory}: {source}")]
+    Directory {
+        /// Which.
+        directory: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The store refuses it.
+    #[error("{directory}: {source}")]
+    Store {
+        /// Which.
+        directory: String,
+        /// Why.
+        source: object_store::Error,
+    },
+}
+
+/// Bytes in a directory of this machine, each key a file.
+#[derive(Clone, Debug)]
+pub struct LocalBlobs {
+    store: Arc<LocalFileSystem>,
+}
+
+impl LocalBlobs {
+    /// Bytes in `directory`, which is made if it is not there, for nobody else to look into.
+    ///
+    /// # Errors
+    /// See [`BlobSetupError`].
+    pub fn open(directory: &FilePath) -> Result<Self, BlobSetupError> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let named = || directory.display().to_string();
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(|source| BlobSetupError::Directory { directory: named(), source })?;
+        let store = LocalFileSystem::new_with_prefix(directory);
+        let store = store.map_err(|source| BlobSetupError::Store { directory: named(), source })?;
+        Ok(Self { store: Arc::new(store.with_fsync(true)) })
+    }
+}
+
+fn failed(error: object_store::Error) -> BlobError {
+    BlobError::Store(Box::new(error))
+}
+
+fn path(key: &str) -> Result<Path, BlobError> {
+    Path::parse(key).map_err(|error| BlobError::Store(Box::new(error)))
+}
+
+#[async_trait]
+impl BlobStore for LocalBlobs {
+    async fn put(&self, key: &str, mut content: ByteStream) -> Result<(), BlobError> {
+        let upload = self.store.put_multipart(&path(key)?).await.map_err(failed)?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART);
+        let written = async {
+            while let Some(part) = content.try_next().await? {
+                upload.wait_for_capacity(UNDER_WAY).await.map_err(failed)?;
+                upload.put(part);
+            }
+            Ok::<_, BlobError>(())
+        };
+        match written.await {
+            Ok(()) => upload.finish().await.map(drop).map_err(failed),
+            Err(error) => {
+                // What was written by then is nobody's; the reason counts.
+                drop(upload.abort().await);
+                Err(error)
+            }
+        }
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<ByteStream>, BlobError> {
+        let found = match self.store.get(&path(key)?).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let broken = |error: object_store::Error| InsideError::Failed(format!("stored bytes cannot be read: {error}"));
+        Ok(Some(found.into_stream().map_err(broken).boxed()))
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), BlobError> {
+        match self.store.delete(&path(key)?).await {
+            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            other => other.map_err(failed),
+        }
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, OffsetDateTime)>, BlobError> {
+        let found: Vec<_> = self.store.list(Some(&path(prefix.trim_end_matches('/'))?)).try_collect().await.map_err(failed)?;
+        let since = |seconds: i64| OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        Ok(found.into_iter().map(|one| (one.location.to_string(), since(one.last_modified.timestamp()))).collect())
+    }
+}

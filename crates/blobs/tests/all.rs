@@ -1,0 +1,45 @@
+//! Bytes on a real disk, and archives as strangers send them.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use bytes::Bytes;
+use casement_blobs::LocalBlobs;
+use casement_domain::blob::{BlobError, BlobStore as _};
+use casement_domain::inside::{ByteStream, InsideError};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+fn bytes(parts: impl IntoIterator<Item = Result<Vec<u8>, InsideError>>) -> ByteStream {
+    stream::iter(parts.into_iter().map(|part| part.map(Bytes::from)).collect::<Vec<_>>()).boxed()
+}
+
+async fn read(blobs: &LocalBlobs, key: &str) -> Option<Vec<u8>> {
+    let content: Vec<Bytes> = blobs.get(key).await.unwrap()?.try_collect().await.unwrap();
+    Some(content.concat())
+}
+
+#[tokio::test]
+async fn bytes_are_kept_whole_or_not_at_all() {
+    let place = tempfile::tempdir().unwrap();
+    let blobs = LocalBlobs::open(&place.path().join("blobs")).unwrap();
+    assert_eq!(read(&blobs, "extensions/a").await, None);
+    let long: Vec<u8> = (0..3_000_000_u32).map(|n| n as u8).collect();
+    let parts = long.chunks(70_000).map(|part| Ok(part.to_vec())).collect::<Vec<_>>();
+    blobs.put("extensions/a", bytes(parts)).await.unwrap();
+    blobs.put("extensions/b", bytes([Ok(b"b".to_vec())])).await.unwrap();
+    blobs.put("extensions/empty", bytes([])).await.unwrap();
+    assert_eq!(read(&blobs, "extensions/a").await, Some(long.clone()));
+    assert_eq!(read(&blobs, "extensions/empty").await, Some(Vec::new()));
+
+    let broken = [Ok(vec![1; 600_000]), Err(InsideError::Broken("gone".to_owned()))];
+    let refused = blobs.put("extensions/a", bytes(broken)).await;
+    assert!(matches!(refused, Err(BlobError::Content(InsideError::Broken(_)))), "{refused:?}");
+    assert_eq!(read(&blobs, "extensions/a").await, Some(long), "what was there stays");
+
+    let again = LocalBlobs::open(&place.path().join("blobs")).unwrap();
+    let mut keys: Vec<String> = again.list("extensions/").await.unwrap().into_iter().map(|(key, _)| key).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["extensions/a", "extensions/b", "extensions/empty"]);
+    again.delete("extensions/a").await.unwrap();
+    again.delete("extensions/a").await.unwrap();
+    assert_eq!(read(&again, "extensions/a").await, None);
+    assert!(again.put("../out", bytes([])).await.is_err());
+}

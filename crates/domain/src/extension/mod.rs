@@ -1,0 +1,19 @@
+//! Browser extensions: kept for a project, loaded into sessions when they start or while they run.
+
+mod model;
+mod ports;
+mod service;
+mod web_store;
+
+pub use model::{Extension, ExtensionRef, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, references};
+pub use ports::{
+    ExtensionArchives, ExtensionDeleted, ExtensionFilter, ExtensionMachine, ExtensionRepository, ExtensionSource,
+    ExtensionStored, Inspected, NoExtensions, WebStore,
+};
+#[cfg(feature = "mocks")]
+pub use ports::{
+    MockExtensionArchives, MockExtensionMachine, MockExtensionRepository, MockExtensionSource, MockWebStore,
+};
+pub(crate) use service::resolve;
+pub use service::{ExtensionDeps, ExtensionError, Extensions, KeptExtensions, Upload};
+pub use web_store::{Platform, StoreItem, crx_payload};

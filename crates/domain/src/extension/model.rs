@@ -1,0 +1,77 @@
+//! What an extension is, and how one is named.
+
+use time::OffsetDateTime;
+
+use crate::field::{Bad, FieldCode, Fields};
+use crate::ids::{ExtensionId, ProjectId};
+use crate::name::SlugName;
+
+/// The longest archive of an extension, in bytes.
+pub const MAX_EXTENSION_BYTES: u64 = 50 << 20;
+/// Most extensions of a session to create, of a pool, or of one call that loads some.
+pub const MAX_LOADED_AT_ONCE: usize = 20;
+
+/// An extension that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extension {
+    /// Which one.
+    pub id: ExtensionId,
+    /// Whose it is.
+    pub project: ProjectId,
+    /// Unique in the project, without case and accents.
+    pub name: Option<SlugName>,
+    /// How long the archive is.
+    pub size_bytes: u64,
+    /// SHA-256 of the archive, in hexadecimal.
+    pub checksum: String,
+    /// When it was made.
+    pub created_at: OffsetDateTime,
+    /// When a browser was last started with it.
+    pub last_used_at: Option<OffsetDateTime>,
+}
+
+impl Extension {
+    /// Under which key its bytes lie.
+    #[must_use]
+    pub fn blob(id: ExtensionId) -> String {
+        format!("{}{id}", Self::BLOBS)
+    }
+
+    /// What all those keys begin with.
+    pub(super) const BLOBS: &str = "extensions/";
+}
+
+/// An extension of the project, as a session or pool names it: by exactly one of both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtensionRef {
+    /// Its id.
+    pub id: Option<String>,
+    /// Its name.
+    pub name: Option<String>,
+}
+
+impl ExtensionRef {
+    /// What it names, if it names one thing.
+    pub(super) fn text(&self) -> Option<&str> {
+        match (&self.id, &self.name) {
+            (Some(text), None) | (None, Some(text)) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// Refuses, in `fields`, what extensions cannot be named like.
+pub fn references(asked: &[ExtensionRef], fields: &mut Fields) {
+    if asked.len() > MAX_LOADED_AT_ONCE {
+        let message = format!("must have at most {MAX_LOADED_AT_ONCE}");
+        return fields.refuse("extensions", Bad::new(FieldCode::TooMany, message));
+    }
+    for (n, one) in asked.iter().enumerate() {
+        let bad = match (&one.id, &one.name) {
+            (Some(_), None) | (None, Some(_)) => continue,
+            (None, None) => Bad::new(FieldCode::Required, "needs an id or a name"),
+            (Some(_), Some(_)) => Bad::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both"),
+        };
+        fields.refuse(&format!("extensions[{n}]"), bad);
+    }
+}

@@ -1,0 +1,376 @@
+//! What can be done with extensions.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use time::Duration;
+
+use super::{
+    Extension, ExtensionArchives, ExtensionDeleted, ExtensionFilter, ExtensionMachine, ExtensionRef,
+    ExtensionRepository, ExtensionSource, ExtensionStored, Inspected, MAX_LOADED_AT_ONCE, Platform, StoreItem,
+    WebStore,
+};
+use crate::access::{ProjectArchived, Scope};
+use crate::blob::{BlobError, BlobStore};
+use crate::clock::{Clock, IdSource};
+use crate::field::{Bad, FieldCode, Fields, InvalidInput};
+use crate::ids::{ExtensionId, ProjectId};
+use crate::inside::{ByteStream, InsideError, enter};
+use crate::name::SlugName;
+use crate::organization::LimitExceeded;
+use crate::page::{Listed, Page};
+use crate::session::{Activity, Connections, IdOrName, Session};
+use crate::store_error::StoreError;
+
+/// Something was not done with an extension.
+#[derive(Debug, thiserror::Error)]
+pub enum ExtensionError {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// The project takes nothing new.
+    #[error(transparent)]
+    Archived(#[from] ProjectArchived),
+    /// The project is gone.
+    #[error("the project was deleted")]
+    ProjectGone,
+    /// Another extension bears the name.
+    #[error("an extension named {0} exists already")]
+    NameTaken(SlugName),
+    /// The project has as many as it may have.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// The project has no such extension.
+    #[error("extension {0} not found")]
+    NotFound(String),
+    /// A pool names it.
+    #[error("extension {0} is loaded by a browser pool; take it out of the pool first")]
+    InUse(String),
+    /// Its content, or the session that it is for, fails.
+    #[error(transparent)]
+    Inside(#[from] InsideError),
+    /// The place of its bytes failed.
+    #[error(transparent)]
+    Blob(BlobError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<BlobError> for ExtensionError {
+    fn from(error: BlobError) -> Self {
+        match error {
+            BlobError::Content(content) => content.into(),
+            other => Self::Blob(other),
+        }
+    }
+}
+
+/// What the use cases of extensions stand on.
+#[derive(Clone)]
+pub struct ExtensionDeps {
+    /// Where they are kept.
+    pub extensions: Arc<dyn ExtensionRepository>,
+    /// And their bytes.
+    pub blobs: Arc<dyn BlobStore>,
+    /// Who looks through them.
+    pub archives: Arc<dyn ExtensionArchives>,
+    /// What loads them into sessions.
+    pub machine: Arc<dyn ExtensionMachine>,
+    /// The public store.
+    pub web_store: Arc<dyn WebStore>,
+    /// What is open into sessions.
+    pub connections: Arc<dyn Connections>,
+    /// The idle clocks.
+    pub activity: Activity,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identifiers.
+    pub ids: Arc<dyn IdSource>,
+    /// How many a project may have.
+    pub most: u32,
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct Extensions {
+    deps: ExtensionDeps,
+}
+
+/// An extension to keep.
+pub struct Upload {
+    /// Its name in the project.
+    pub name: Option<String>,
+    /// Its archive.
+    pub content: ByteStream,
+}
+
+/// How long bytes without a row are left alone: their row may be about to be stored.
+const ORPHANED: Duration = Duration::hours(1);
+
+impl Extensions {
+    /// How many extensions a project may have, unless configured.
+    pub const DEFAULT_MOST: u32 = 500;
+
+    /// The use cases on these ports.
+    #[must_use]
+    pub fn new(deps: ExtensionDeps) -> Self {
+        Self { deps }
+    }
+
+    /// Keeps an extension. Its archive is looked through before any of it is kept.
+    ///
+    /// # Errors
+    /// See [`ExtensionError`]; then nothing is kept.
+    pub async fn upload(&self, scope: &Scope, upload: Upload) -> Result<Extension, ExtensionError> {
+        scope.writable()?;
+        let mut fields = Fields::new();
+        let name = fields.take_optional("name", upload.name.as_deref(), extension_name);
+        fields.finish()?;
+        if let Some(name) = &name
+            && self.find(scope.project_id(), name.as_str()).await?.is_some()
+        {
+            return Err(ExtensionError::NameTaken(name.clone()));
+        }
+        let Inspected { size_bytes, checksum, content } = self.deps.archives.inspect("file", upload.content).await?;
+        let extension = Extension {
+            id: ExtensionId::mint(self.deps.ids.as_ref()),
+            project: scope.project_id(),
+            name,
+            size_bytes,
+            checksum,
+            created_at: self.deps.clock.now(),
+            last_used_at: None,
+        };
+        // The bytes first: a row always has its bytes.
+        let key = Extension::blob(extension.id);
+        self.deps.blobs.put(&key, content).await?;
+        let stored = self.deps.extensions.create(&extension, self.deps.most).await;
+        if !matches!(stored, Ok(ExtensionStored::Yes) | Err(_)) {
+            self.deps.blobs.delete(&key).await?;
+        }
+        // After an error nobody knows whether there is a row; what has none is swept.
+        match (stored?, &extension.name) {
+            (ExtensionStored::Yes, _) => Ok(extension),
+            (ExtensionStored::NameTaken, Some(name)) => Err(ExtensionError::NameTaken(name.clone())),
+            (ExtensionStored::NameTaken, None) => unreachable!("an extension without a name takes none"),
+            (ExtensionStored::LimitExceeded(limit), _) => Err(limit.into()),
+            (ExtensionStored::ProjectGone, _) => Err(ExtensionError::ProjectGone),
+        }
+    }
+
+    async fn find(&self, project: ProjectId, which: &str) -> Result<Option<Extension>, StoreError> {
+        self.deps.extensions.find(project, &IdOrName::parse(which)).await
+    }
+
+    /// The project's extension.
+    ///
+    /// # Errors
+    /// [`ExtensionError::NotFound`]; the store's failure.
+    pub async fn get(&self, scope: &Scope, which: &str) -> Result<Extension, ExtensionError> {
+        let found = self.find(scope.project_id(), which).await?;
+        found.ok_or_else(|| ExtensionError::NotFound(which.to_owned()))
+    }
+
+    /// The project's extensions, newest first.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn list(
+        &self,
+        scope: &Scope,
+        filter: &ExtensionFilter,
+        page: Page,
+    ) -> Result<Listed<Extension>, StoreError> {
+        self.deps.extensions.list(scope.project_id(), filter, page).await
+    }
+
+    /// The extension and its archive, byte by byte as it was uploaded.
+    ///
+    /// # Errors
+    /// See [`ExtensionError`].
+    pub async fn download(&self, scope: &Scope, which: &str) -> Result<(Extension, ByteStream), ExtensionError> {
+        let extension = self.get(scope, which).await?;
+        let content = self.deps.blobs.get(&Extension::blob(extension.id)).await?;
+        // Deleted between two questions.
+        Ok((extension, content.ok_or_else(|| ExtensionError::NotFound(which.to_owned()))?))
+    }
+
+    /// Deletes an extension that no pool names. Sessions that have it keep it.
+    ///
+    /// # Errors
+    /// See [`ExtensionError`].
+    pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), ExtensionError> {
+        let extension = self.get(scope, which).await?;
+        match self.deps.extensions.delete(extension.id).await? {
+            ExtensionDeleted::Yes => Ok(self.deps.blobs.delete(&Extension::blob(extension.id)).await?),
+            ExtensionDeleted::InUse => Err(ExtensionError::InUse(which.to_owned())),
+            ExtensionDeleted::NotFound => Err(ExtensionError::NotFound(which.to_owned())),
+        }
+    }
+
+    /// Loads archives into a session, which starts Chromium anew: what is open into it ends. All are looked through, and in the
+    /// session's machine, before anything ends.
+    ///
+    /// # Errors
+    /// See [`ExtensionError`].
+    pub async fn load(&self, session: &Session, wishes: Vec<(String, Inspected)>) -> Result<(), ExtensionError> {
+        let names: Vec<String> = wishes.iter().map(|(name, _)| name.clone()).collect();
+        load_names(&names)?;
+        let entered = enter(session, &self.deps.activity)?;
+        for (name, archive) in wishes {
+            self.deps.machine.add(entered.browser, &name, archive.content).await?;
+        }
+        self.deps.connections.restarted(session.id);
+        let loaded = self.deps.machine.load(entered.browser, names).await;
+        // Those that came in between ended with the old browser, and are told so.
+        self.deps.connections.restarted(session.id);
+        Ok(loaded?)
+    }
+
+    /// Whether archives may be loaded under these names, together; before any archive is read.
+    ///
+    /// # Errors
+    /// Every name that breaks a rule.
+    pub fn check_names(&self, names: &[String], has_archive: bool) -> Result<(), InvalidInput> {
+        if names.is_empty() && has_archive {
+            let bad = Bad::new(FieldCode::Required, "needs a name for each archive");
+            return Err(InvalidInput::of("extensions[0].name", bad));
+        }
+        load_names(names)
+    }
+
+    /// Looks through one archive of those to be loaded.
+    ///
+    /// # Errors
+    /// See [`ExtensionArchives::inspect`].
+    pub async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, InsideError> {
+        self.deps.archives.inspect(field, content).await
+    }
+
+    /// The ZIP of an extension in the public store.
+    ///
+    /// # Errors
+    /// See [`ExtensionError`].
+    pub async fn from_web_store(&self, url: Option<&str>, os: Option<&str>) -> Result<ByteStream, ExtensionError> {
+        let mut fields = Fields::new();
+        let item = fields.take_required("url", url, StoreItem::parse);
+        let platform = fields.take_optional("os", os, Platform::parse).unwrap_or_default();
+        fields.finish()?;
+        let Some(item) = item else { unreachable!("a refused field is an error") };
+        Ok(self.deps.web_store.fetch(&item, platform).await?)
+    }
+
+    /// Forgets bytes that belong to no extension: a server ended between keeping the ones and storing the other.
+    ///
+    /// # Errors
+    /// See [`ExtensionError`].
+    pub async fn clear_orphans(&self) -> Result<(), ExtensionError> {
+        let before = self.deps.clock.now() - ORPHANED;
+        let mut old = Vec::new();
+        for (key, since) in self.deps.blobs.list(Extension::BLOBS).await? {
+            let id = key.strip_prefix(Extension::BLOBS).and_then(|id| id.parse::<ExtensionId>().ok());
+            old.extend(id.filter(|_| since < before));
+        }
+        for some in old.chunks(1000) {
+            let known = self.deps.extensions.known(some).await?;
+            for id in some.iter().filter(|id| !known.contains(id)) {
+                self.deps.blobs.delete(&Extension::blob(*id)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of an extension to keep.
+fn extension_name(text: &str) -> Result<SlugName, Bad> {
+    if text.eq_ignore_ascii_case("from_chrome_store") {
+        return Err(Bad::new(FieldCode::NotAllowed, "is the name of an operation"));
+    }
+    SlugName::parse(text)
+}
+
+/// Whether extensions may be loaded under these names, together.
+fn load_names(names: &[String]) -> Result<(), InvalidInput> {
+    let mut fields = Fields::new();
+    match names.len() {
+        0 => fields.refuse("extensions", Bad::new(FieldCode::Required, "needs at least one extension")),
+        1..=MAX_LOADED_AT_ONCE => {}
+        _ => {
+            let message = format!("must have at most {MAX_LOADED_AT_ONCE}");
+            fields.refuse("extensions", Bad::new(FieldCode::TooMany, message));
+        }
+    }
+    for (n, name) in names.iter().enumerate().take(MAX_LOADED_AT_ONCE) {
+        let field = format!("extensions[{n}].name");
+        fields.take(&field, SlugName::parse(name));
+        if names[..n].contains(name) {
+            fields.refuse(&field, Bad::new(FieldCode::NotAllowed, "is given twice"));
+        }
+    }
+    fields.finish()
+}
+
+/// The extensions of the project that are meant, in order.
+///
+/// # Errors
+/// `reference_not_found` for each that is not there; the store's failure.
+pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
+    extensions: &dyn ExtensionRepository,
+    project: ProjectId,
+    asked: &[ExtensionRef],
+) -> Result<Vec<ExtensionId>, E> {
+    let mut fields = Fields::new();
+    let mut found = Vec::new();
+    for (n, one) in asked.iter().enumerate() {
+        let which = match (&one.id, &one.name) {
+            (Some(id), _) => id.parse().ok().map(IdOrName::Id),
+            (None, Some(name)) => Some(IdOrName::Name(name.clone())),
+            (None, None) => None,
+        };
+        let extension = match which {
+            Some(which) => extensions.find(project, &which).await?,
+            None => None,
+        };
+        match extension {
+            Some(extension) if found.contains(&extension.id) => {}
+            Some(extension) => found.push(extension.id),
+            None => {
+                let shown: String = one.text().unwrap_or_default().chars().take(255).collect();
+                let message = format!("there is no extension {shown}");
+                fields.refuse(&format!("extensions[{n}]"), Bad::new(FieldCode::ReferenceNotFound, message));
+            }
+        }
+    }
+    fields.finish()?;
+    Ok(found)
+}
+
+/// The extensions that are kept, for browsers that are started with them.
+#[derive(Clone)]
+pub struct KeptExtensions {
+    extensions: Arc<dyn ExtensionRepository>,
+    blobs: Arc<dyn BlobStore>,
+    clock: Arc<dyn Clock>,
+}
+
+impl KeptExtensions {
+    /// On these ports.
+    #[must_use]
+    pub fn new(extensions: Arc<dyn ExtensionRepository>, blobs: Arc<dyn BlobStore>, clock: Arc<dyn Clock>) -> Self {
+        Self { extensions, blobs, clock }
+    }
+}
+
+#[async_trait]
+impl ExtensionSource for KeptExtensions {
+    async fn archive(&self, id: ExtensionId) -> Result<Option<ByteStream>, InsideError> {
+        let failed =
+            |error: &dyn std::fmt::Display| InsideError::Failed(format!("an extension cannot be read: {error}"));
+        let Some(content) = self.blobs.get(&Extension::blob(id)).await.map_err(|error| failed(&error))? else {
+            return Ok(None);
+        };
+        self.extensions.used(id, self.clock.now()).await.map_err(|error| failed(&error))?;
+        Ok(Some(content))
+    }
+}

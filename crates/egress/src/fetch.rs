@@ -1,0 +1,185 @@
+//! A document for the server itself, through the same rules as a session's requests.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyStream, Empty};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{ClientConfig, RootCertStore, pki_types::ServerName},
+};
+use tokio_util::task::AbortOnDropHandle;
+use url::Url;
+
+use crate::{session::Egress, target::Target, upstream::Upstream};
+
+/// How many times an answer may lead elsewhere.
+const REDIRECTS: usize = 5;
+/// How long each step may take: connecting with its handshakes, and the beginning of an answer.
+const STEP: Duration = Duration::from_secs(20);
+/// How long a document may stop coming.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// There is no document.
+#[derive(Debug, Error)]
+pub enum FetchError {
+    /// The address, or one that an answer led to, is neither `http` nor `https`, or has no host.
+    #[error("not an address that can be fetched")]
+    BadAddress,
+    /// The rules, or nobody there.
+    #[error("the host is not allowed, not known or does not answer")]
+    NoWay,
+    /// Its certificate, or the connection.
+    #[error("the connection failed: {0}")]
+    Connection(String),
+    /// It answered something else than a document.
+    #[error("the answer was {0}")]
+    Status(StatusCode),
+    /// It led on and on.
+    #[error("too many redirects")]
+    Redirects,
+    /// It took too long.
+    #[error("no answer in time")]
+    Silent,
+}
+
+/// A document as it comes.
+#[derive(Debug)]
+pub struct Fetched {
+    body: BodyStream<Incoming>,
+    silence: Pin<Box<tokio::time::Sleep>>,
+    _driver: AbortOnDropHandle<()>,
+}
+
+impl futures_core::Stream for Fetched {
+    type Item = Result<Bytes, FetchError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if self.silence.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Some(Err(FetchError::Silent)));
+            }
+            let next = ready!(Pin::new(&mut self.body).poll_next(context));
+            self.silence.as_mut().reset(tokio::time::Instant::now() + SILENCE);
+            match next {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(broken(&error)))),
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+impl Egress {
+    /// The document at `url`, for the server itself. Every host on the way to it is looked up, checked and dialled like a session's.
+    ///
+    /// # Errors
+    /// See [`FetchError`].
+    pub async fn fetch(&self, url: &Url) -> Result<Fetched, FetchError> {
+        let upstream = self.upstream();
+        let mut url = url.clone();
+        for _ in 0..=REDIRECTS {
+            let answer = timeout(STEP * 2, ask(&upstream, &url)).await.map_err(|_| FetchError::Silent)??;
+            match answer {
+                Asked::Here(fetched) => return Ok(fetched),
+                Asked::There(next) => url = next,
+            }
+        }
+        Err(FetchError::Redirects)
+    }
+}
+
+enum Asked {
+    Here(Fetched),
+    There(Url),
+}
+
+async fn ask(upstream: &Upstream, url: &Url) -> Result<Asked, FetchError> {
+    let secure = match url.scheme() {
+        "http" => false,
+        "https" => true,
+        _ => return Err(FetchError::BadAddress),
+    };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        return Err(FetchError::BadAddress);
+    };
+    let target = Target::parse(host, Some(port)).map_err(|_| FetchError::BadAddress)?;
+    let candidates = upstream.candidates(&target).await.map_err(|_| FetchError::NoWay)?;
+    let (stream, _) = upstream.dial(&candidates).await.map_err(|_| FetchError::NoWay)?;
+    if secure {
+        let name =
+            ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|_| FetchError::BadAddress)?;
+        let connector = TlsConnector::from(trust()?);
+        let stream = timeout(STEP, connector.connect(name, stream)).await.map_err(|_| FetchError::Silent)?;
+        exchange(stream.map_err(|error| broken(&error))?, url, &target).await
+    } else {
+        exchange::<TcpStream>(stream, url, &target).await
+    }
+}
+
+/// Whom this machine trusts.
+fn trust() -> Result<Arc<ClientConfig>, FetchError> {
+    let mut roots = RootCertStore::empty();
+    // Some that cannot be read leave the others; without any, nobody is trusted.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| broken(&error))?;
+    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    url: &Url,
+    target: &Target,
+) -> Result<Asked, FetchError> {
+    let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+    let driver = AbortOnDropHandle::new(tokio::spawn(async move {
+        if let Err(error) = driver.await {
+            tracing::debug!(%error, "a connection of the server's own broke off");
+        }
+    }));
+    let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
+    let default_port = url.port().is_none();
+    let host = if default_port { target.host.to_string() } else { format!("{}:{}", target.host, target.port) };
+    let request = Request::get(path).header(header::HOST, host).header(header::USER_AGENT, "casement");
+    let request = request.body(Empty::<Bytes>::new()).map_err(|error| broken(&error))?;
+    let answer = timeout(STEP, sender.send_request(request)).await.map_err(|_| FetchError::Silent)?;
+    let answer = answer.map_err(|error| broken(&error))?;
+    if answer.status().is_redirection() {
+        let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok());
+        let next = place.and_then(|place| url.join(place).ok()).ok_or(FetchError::Status(answer.status()))?;
+        // What began encrypted does not go on in the open.
+        if url.scheme() == "https" && next.scheme() != "https" {
+            return Err(FetchError::BadAddress);
+        }
+        return Ok(Asked::There(next));
+    }
+    if answer.status() != StatusCode::OK {
+        return Err(FetchError::Status(answer.status()));
+    }
+    let silence = Box::pin(tokio::time::sleep(SILENCE));
+    Ok(Asked::Here(Fetched { body: BodyStream::new(answer.into_body()), silence, _driver: driver }))
+}
+
+fn broken(error: &dyn std::error::Error) -> FetchError {
+    FetchError::Connection(error.to_string())
+}
