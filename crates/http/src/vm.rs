@@ -15,7 +15,7 @@ use crate::{
     caller::{Driver, Holder, Viewer, WebDriverUser},
     connections::Registered,
     error::{ApiError, Code},
-    live_view::{self, Access, LiveView},
+    live_view::{self, Access, LiveView, WholeDisplay},
     relay::{Channel, ClientHandshake, Dial, EndSignal, Limits, Relay},
     replay,
     session::Urls,
@@ -124,11 +124,16 @@ pub(crate) async fn live_asset(name: web::Path<String>) -> Answer {
 
 /// `GET /live/{session_id}/socket`
 pub(crate) async fn live_socket(Viewer(holder): Viewer) -> Answer {
+    let display = (!holder.session.shape.headless).then(|| WholeDisplay {
+        frames: holder.services().displays.clone(),
+        computers: holder.services().computers.clone(),
+        session: holder.session.clone(),
+    });
     let way = Way::into(holder, true)?;
     let (access, view_url) = match way.permission {
         Permission::Drive => (Access::Drive, Some(way.view_url)),
         Permission::View => (Access::View, None),
     };
-    let view = LiveView { dial: way.dial, access, view_url, end: way.end, guard: way.guard };
+    let view = LiveView { dial: way.dial, access, display, view_url, end: way.end, guard: way.guard };
     Ok(view.open(&way.request, way.payload).await?)
 }

@@ -6,7 +6,8 @@ use super::support::{Clients, Session, Shared};
 
 fn at_the_live_view(session: &Session) -> anyhow::Result<Value> {
     let Shared { server, pages } = Shared::get();
-    let arguments = [session.text("browser_live_view_url"), session.text("cdp_ws_url"), &pages.url("")];
+    let headless = session.0["headless"].to_string();
+    let arguments = [session.text("browser_live_view_url"), session.text("cdp_ws_url"), &pages.url(""), &headless];
     let run = Clients::find()?.run(server, "crates/app/tests/scripts/live_view.mjs", &arguments)?;
     // To be looked at: the folder that cargo gives tests for such things.
     let kept = format!("{}/live-{}.png", env!("CARGO_TARGET_TMPDIR"), session.0["headless"]);
@@ -22,6 +23,8 @@ fn saw() -> Value {
         "seen": ["click"],
         "focus": "tabs",
         "address": Shared::get().pages.url("/form"),
+        "dropped": "Notiz ü.txt: von außen",
+        "notice": "Notiz ü.txt is in /home/casement/Uploads/",
         // What a viewer without the right to drive tried has done nothing.
         "after": [["click"], "Grüße 4 – aus der Ablage"],
     })
@@ -36,9 +39,11 @@ fn a_person_sees_clicks_types_and_pastes_into_a_headless_browser() -> anyhow::Re
 }
 
 #[test]
-fn a_person_sees_clicks_types_and_pastes_into_a_headful_browser() -> anyhow::Result<()> {
+fn a_person_sees_the_whole_display_of_a_headful_browser_and_uses_its_window_too() -> anyhow::Result<()> {
     let session = Shared::get().server.create(&json!({ "timeout_seconds": 600 }))?;
+    let mut wanted = saw();
+    wanted["typed"] = json!(true);
 
-    assert_eq!(at_the_live_view(&session)?, saw());
+    assert_eq!(at_the_live_view(&session)?, wanted);
     Ok(())
 }

@@ -1,9 +1,9 @@
-// node live_view.mjs LIVE_URL CDP_WS_URL PAGES_URL: a person at the live view, in a browser of the person's own, and a
+// node live_view.mjs LIVE_URL CDP_WS_URL PAGES_URL HEADLESS: a person at the live view, in a browser of the person's own, and a
 // program on the session at the same time. It leaves live.png, what the person saw last.
 import assert from 'node:assert/strict';
 import { chromium } from 'playwright-core';
 
-const [live, endpoint, pages] = process.argv.slice(2);
+const [live, endpoint, pages, headless] = process.argv.slice(2);
 const program = await chromium.connectOverCDP(endpoint);
 const page = program.contexts()[0].pages()[0];
 // The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
@@ -20,12 +20,15 @@ const middle = (person, colour) =>
     return wanted.every((value, index) => Math.abs(value - found[index]) <= 8);
   }, colour, { timeout: 30000, polling: 50 });
 
-// Presses where a point of the session's page is seen.
-async function click(person, x, y) {
-  const seen = await page.evaluate(() => [innerWidth, innerHeight]);
+// Where on the picture a point of the session's page is: of a session with a display the picture is all of the display.
+async function place(person, x, y) {
+  const [left, top, width, height] = await page.evaluate((whole) => (whole
+    ? [screenX + (outerWidth - innerWidth) / 2, screenY + outerHeight - innerHeight, screen.width, screen.height]
+    : [0, 0, innerWidth, innerHeight]), headless !== 'true');
   const box = await person.locator('#screen').boundingBox();
-  await person.mouse.click(box.x + (x / seen[0]) * box.width, box.y + (y / seen[1]) * box.height);
+  return [box.x + ((left + x) / width) * box.width, box.y + ((top + y) / height) * box.height];
 }
+const click = async (person, x, y) => person.mouse.click(...await place(person, x, y));
 const value = (wanted) =>
   page.waitForFunction((text) => document.getElementById('name').value === text, wanted, { timeout: 20000 });
 
@@ -58,6 +61,40 @@ try {
   await page.evaluate(() => { document.body.style.height = ''; });
   await person.keyboard.press('Shift+Escape'); // every other key belongs to the session's browser
   saw.focus = await person.evaluate(() => document.activeElement.id);
+
+  // Files that the person drops are the session's, and the page's.
+  await page.evaluate(() => {
+    document.addEventListener('dragover', (event) => event.preventDefault());
+    document.addEventListener('drop', async (event) => {
+      event.preventDefault();
+      const [file] = event.dataTransfer.files;
+      window.dropped = `${file.name}: ${await file.text()}`;
+    });
+  });
+  const [dropX, dropY] = await place(person, 300, 400);
+  await person.evaluate(([clientX, clientY]) => {
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File(['von außen'], 'Notiz ü.txt'));
+    const target = document.getElementById('screen');
+    for (const kind of ['dragenter', 'dragover', 'drop']) {
+      target.dispatchEvent(new DragEvent(kind, { bubbles: true, cancelable: true, dataTransfer, clientX, clientY }));
+    }
+  }, [dropX, dropY]);
+  await page.waitForFunction(() => window.dropped, null, { timeout: 20000 });
+  saw.dropped = await page.evaluate(() => window.dropped);
+  saw.notice = await person.textContent('#status');
+
+  // With a display the window's own parts can be used: the page is opened by its address, typed as a person does.
+  if (headless !== 'true') {
+    await click(person, 500, -25);
+    await person.keyboard.press('Control+A');
+    await person.keyboard.type(`${pages}/form?typed`);
+    await person.keyboard.press('Enter');
+    await page.waitForURL(`${pages}/form?typed`, { timeout: 20000 });
+    saw.typed = true;
+    await page.goto(`${pages}/form`);
+    await page.evaluate((name) => { window.seen = ['click']; document.getElementById('name').value = name; }, 'Grüße 4 – aus der Ablage');
+  }
 
   // The link for handing on shows, and takes no input, not even from a page that lies.
   await person.click('#share');

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 /// The longest text that is inserted at once, in bytes.
 pub(super) const LONGEST_TEXT: usize = 1024 * 1024;
+/// The longest text that is typed key by key, in bytes.
+pub(super) const LONGEST_TYPED: usize = 4 * 1024;
 /// The largest wheel step that is passed on, in CSS pixels.
 const LARGEST_STEP: f64 = 5_000.0;
 
@@ -29,28 +31,32 @@ pub(super) enum FromPage {
     /// Pasted or composed text.
     Text {
         s: String,
+        #[serde(default)]
+        paste: bool,
     },
+    /// Files that were put into the session are let fall on a place.
+    Drop(Dropped),
 }
 
 /// A mouse event; `x` and `y` run from 0 to 1 over the picture.
 #[derive(Debug, Deserialize)]
 pub(super) struct Mouse {
-    k: MouseKind,
-    x: f64,
-    y: f64,
+    pub(super) k: MouseKind,
+    pub(super) x: f64,
+    pub(super) y: f64,
     #[serde(default)]
-    b: Button,
+    pub(super) b: Button,
     #[serde(default)]
     held: u8,
     #[serde(default)]
     n: u8,
     #[serde(default)]
-    m: u8,
+    pub(super) m: u8,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum MouseKind {
+pub(super) enum MouseKind {
     Move,
     Down,
     Up,
@@ -58,7 +64,7 @@ enum MouseKind {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Button {
+pub(super) enum Button {
     #[default]
     None,
     Left,
@@ -71,27 +77,49 @@ enum Button {
 /// A turn of the wheel at a place.
 #[derive(Debug, Deserialize)]
 pub(super) struct Wheel {
-    x: f64,
-    y: f64,
-    dx: f64,
-    dy: f64,
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) dx: f64,
+    pub(super) dy: f64,
     #[serde(default)]
-    m: u8,
+    pub(super) m: u8,
+}
+
+/// Files let fall; `x` and `y` run from 0 to 1 over the picture.
+#[derive(Debug, Deserialize)]
+pub(super) struct Dropped {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    /// Where they are in the session.
+    pub(super) paths: Vec<String>,
+}
+
+/// Files that are let fall at once.
+const MOST_FILES: usize = 100;
+/// The longest path of one.
+const LONGEST_PATH: usize = 4096;
+
+impl Dropped {
+    /// Whether a browser may be told of them.
+    pub(super) fn is_plain(&self) -> bool {
+        let plain = |path: &String| path.starts_with('/') && path.len() <= LONGEST_PATH && !path.contains('\0');
+        (1..=MOST_FILES).contains(&self.paths.len()) && self.paths.iter().all(plain)
+    }
 }
 
 /// A key, as the page's own browser names it, so that every layout works.
 #[derive(Debug, Deserialize)]
 pub(super) struct Key {
     k: KeyKind,
-    key: String,
+    pub(super) key: String,
     #[serde(default)]
     code: String,
     #[serde(default)]
-    text: String,
+    pub(super) text: String,
     #[serde(default)]
     vk: u8,
     #[serde(default)]
-    m: u8,
+    pub(super) m: u8,
     #[serde(default)]
     loc: u8,
     #[serde(default)]
@@ -113,7 +141,7 @@ pub(super) struct TabSize {
 }
 
 impl TabSize {
-    fn point(self, x: f64, y: f64) -> (f64, f64) {
+    pub(super) fn point(self, x: f64, y: f64) -> (f64, f64) {
         // `clamp` lets NaN through, but JSON has none.
         (x.clamp(0.0, 1.0) * self.width, y.clamp(0.0, 1.0) * self.height)
     }
@@ -155,6 +183,10 @@ impl Wheel {
 }
 
 impl Key {
+    pub(super) fn is_up(&self) -> bool {
+        self.k == KeyKind::Up
+    }
+
     /// Nothing, if the names are longer than any key's.
     pub(super) fn command(&self) -> Option<(&'static str, Value)> {
         if self.key.len() > 64 || self.code.len() > 64 || self.text.len() > 64 {

@@ -1,9 +1,12 @@
-//! The live view: a page that shows the session's browser and passes mouse, keyboard and pasted text on.
+//! The live view: a page that shows the session's browser and passes mouse, keyboard, pasted text and dropped files on.
 //!
-//! Each viewer has a DevTools connection of its own and follows one tab's screencast; frames are JPEG images in
-//! binary messages, everything else is JSON in text messages.
+//! Each viewer has a DevTools connection of its own. Of a session with a display all of it is shown, as the parts that changed, and
+//! what the viewer does goes the ways of computer control; of others one tab's screencast, and what the viewer does becomes DevTools
+//! commands. Frames are JPEG images in binary messages, everything else is JSON in text messages.
 
 mod cdp;
+mod display;
+mod hands;
 mod input;
 mod page;
 mod screencast;
@@ -12,6 +15,7 @@ mod viewer;
 
 pub(crate) use self::page::embedded;
 pub use self::{
+    display::WholeDisplay,
     page::{asset, page},
     viewer::{Access, LiveView, LiveViewError},
 };

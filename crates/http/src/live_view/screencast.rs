@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     cdp::{Cdp, Incoming, Lost},
-    input::TabSize,
+    input::{Dropped, TabSize},
     tabs::{Tabs, is_id},
 };
 
@@ -19,6 +19,9 @@ const QUALITY: u8 = 70;
 const MOST_IN_FLIGHT: usize = 2;
 /// Hidden tabs asked at once for the one that is in front.
 const MOST_PROBES: usize = 20;
+/// A picture that nobody looks at: only whether the tab is in front is of interest.
+const UNSEEN: u32 = 64;
+const HARDLY_EVER: u32 = 1_000_000;
 /// Answers that may stand out. Many tabs opened at once are as many questions; a browser that answers none is of no use.
 const MOST_AWAITED: usize = 1024;
 
@@ -28,7 +31,16 @@ enum Awaited {
     Titles,
     Follow(String),
     Probe(String),
-    Visibility { tab: String, session: String },
+    Visibility {
+        tab: String,
+        session: String,
+    },
+    /// Where the page is on the display, for files that were let fall at this pixel of it.
+    Place {
+        x: f64,
+        y: f64,
+        files: Vec<String>,
+    },
 }
 
 struct Current {
@@ -38,6 +50,8 @@ struct Current {
 
 pub(super) struct Screencast {
     cdp: Cdp,
+    /// The display is shown as a whole, by other means: here the tabs are followed only.
+    display: bool,
     pub(super) tabs: Tabs,
     pub(super) size: TabSize,
     current: Option<Current>,
@@ -49,10 +63,11 @@ pub(super) struct Screencast {
 }
 
 impl Screencast {
-    pub(super) async fn start(mut cdp: Cdp) -> Result<Self, Lost> {
+    pub(super) async fn start(mut cdp: Cdp, display: bool) -> Result<Self, Lost> {
         let id = cdp.send(None, "Target.setDiscoverTargets", json!({ "discover": true })).await?;
         Ok(Self {
             cdp,
+            display,
             tabs: Tabs::default(),
             size: TabSize::default(),
             current: None,
@@ -167,6 +182,10 @@ impl Screencast {
                 }
                 None => Ok(()),
             },
+            Awaited::Place { x, y, files } => {
+                let side = |at: usize| result["result"]["value"][at].as_f64().unwrap_or_default();
+                self.let_fall(x - side(0), y - side(1), &files).await
+            }
             Awaited::Visibility { tab, session } => {
                 self.detach(&session).await?;
                 if result["result"]["value"] == "visible" { self.follow(tab).await } else { Ok(()) }
@@ -211,7 +230,10 @@ impl Screencast {
 
     async fn cast(&mut self) -> Result<(), Lost> {
         let (width, height) = self.bounds;
-        let how = json!({ "format": "jpeg", "quality": QUALITY, "maxWidth": width, "maxHeight": height });
+        let how = match self.display {
+            false => json!({ "format": "jpeg", "quality": QUALITY, "maxWidth": width, "maxHeight": height }),
+            true => json!({ "format": "jpeg", "maxWidth": UNSEEN, "maxHeight": UNSEEN, "everyNthFrame": HARDLY_EVER }),
+        };
         self.on_tab("Page.startScreencast", how).await
     }
 
@@ -233,7 +255,7 @@ impl Screencast {
     /// Frames no larger than the page's canvas.
     pub(super) async fn fit(&mut self, width: u32, height: u32) -> Result<(), Lost> {
         let bounds = (width.clamp(SMALLEST_SIDE, LARGEST_SIDE), height.clamp(SMALLEST_SIDE, LARGEST_SIDE));
-        if bounds == self.bounds {
+        if self.display || bounds == self.bounds {
             return Ok(());
         }
         self.bounds = bounds;
@@ -241,6 +263,9 @@ impl Screencast {
     }
 
     async fn frame(&mut self, params: &Value) -> Result<Option<Vec<u8>>, Lost> {
+        if self.display {
+            return Ok(None);
+        }
         let metadata = &params["metadata"];
         let side = |name: &str| metadata[name].as_f64().unwrap_or_default();
         self.size = TabSize { width: side("deviceWidth"), height: side("deviceHeight") };
@@ -254,6 +279,33 @@ impl Screencast {
             self.unacknowledged = Some(number);
         }
         Ok(jpeg)
+    }
+
+    /// Lets files of the session fall onto the tab: on a display of this size, or on the picture of the tab alone.
+    pub(super) async fn drop_files(&mut self, dropped: Dropped, display: Option<(u32, u32)>) -> Result<(), Lost> {
+        let Dropped { x, y, paths } = dropped;
+        let Some((width, height)) = display else {
+            let (x, y) = self.size.point(x, y);
+            return self.let_fall(x, y, &paths).await;
+        };
+        let Some(session) = self.current.as_ref().and_then(|current| current.session.as_deref()) else { return Ok(()) };
+        // All of a window's frame that is no page lies above it.
+        let ask = json!({
+            "expression": "[screenX + (outerWidth - innerWidth) / 2, screenY + outerHeight - innerHeight]",
+            "returnByValue": true,
+        });
+        let id = self.cdp.send(Some(session), "Runtime.evaluate", ask).await?;
+        let (x, y) = TabSize { width: width.into(), height: height.into() }.point(x, y);
+        self.expect(id, Awaited::Place { x, y, files: paths })
+    }
+
+    async fn let_fall(&mut self, x: f64, y: f64, files: &[String]) -> Result<(), Lost> {
+        let data = json!({ "items": [], "files": files, "dragOperationsMask": 1 });
+        for kind in ["dragEnter", "dragOver", "drop"] {
+            let event = json!({ "type": kind, "x": x.max(0.0), "y": y.max(0.0), "data": data });
+            self.on_tab("Input.dispatchDragEvent", event).await?;
+        }
+        Ok(())
     }
 
     /// The page drew a frame.

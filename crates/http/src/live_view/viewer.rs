@@ -10,6 +10,7 @@ use tracing::Instrument as _;
 
 use super::{
     cdp::{Cdp, ConnectError, Lost},
+    display::{Display, WholeDisplay},
     input::{self, FromPage, LONGEST_TEXT},
     screencast::Screencast,
 };
@@ -39,6 +40,8 @@ pub struct LiveView {
     pub dial: Arc<dyn Dial>,
     /// What the viewer may do.
     pub access: Access,
+    /// The display, of a session that has one: it is shown as a whole. Of others, the tab in front.
+    pub display: Option<WholeDisplay>,
     /// An address with a `view` token, which the page offers for handing on.
     pub view_url: Option<String>,
     /// Ends the view with a reason.
@@ -78,7 +81,8 @@ impl LiveView {
     async fn run(self, cdp: Cdp, session: Session, stream: AggregatedMessageStream, meter: Meter) {
         let end = self.end.clone();
         let closing = session.clone();
-        let mut view = View { access: self.access, session };
+        let display = self.display.and_then(Display::new);
+        let mut view = View { access: self.access, session, display };
         let over = tokio::select! {
             reason = end.clone().ended() => Over::Ended(reason),
             over = view.serve(cdp, stream, self.view_url.as_deref()) => over,
@@ -121,6 +125,7 @@ impl From<ProtocolError> for Over {
 struct View {
     access: Access,
     session: Session,
+    display: Option<Display>,
 }
 
 impl View {
@@ -137,8 +142,10 @@ impl View {
         mut stream: AggregatedMessageStream,
         view_url: Option<&str>,
     ) -> Result<std::convert::Infallible, Over> {
-        let mut cast = Screencast::start(cdp).await?;
-        let hello = json!({ "t": "hello", "input": self.access == Access::Drive, "view_url": view_url });
+        let mut cast = Screencast::start(cdp, self.display.is_some()).await?;
+        let hello = json!({
+            "t": "hello", "input": self.access == Access::Drive, "view_url": view_url, "display": self.display.is_some(),
+        });
         self.tell(&hello).await?;
         let mut news = interval(NEWS_EVERY);
         news.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -155,6 +162,9 @@ impl View {
                     if let Some(jpeg) = cast.handle(incoming?).await? {
                         sent(timeout(STALL, self.session.binary(jpeg)).await)?;
                     }
+                }
+                frame = next_frame(&mut self.display) => {
+                    sent(timeout(STALL, self.session.binary(frame)).await)?;
                 }
                 _ = titles.tick() => cast.ask_titles().await?,
                 _ = news.tick() => {
@@ -187,21 +197,45 @@ impl View {
         }
     }
 
-    async fn obey(&self, message: FromPage, cast: &mut Screencast) -> Result<(), Lost> {
+    async fn obey(&mut self, message: FromPage, cast: &mut Screencast) -> Result<(), Lost> {
         let command = match (message, self.access) {
-            (FromPage::Ack, _) => return cast.drawn().await,
+            (FromPage::Ack, _) => match &mut self.display {
+                Some(display) => {
+                    display.drawn();
+                    return Ok(());
+                }
+                None => return cast.drawn().await,
+            },
             (FromPage::Size { w, h }, _) => return cast.fit(w, h).await,
             (_, Access::View) => return Ok(()),
             (FromPage::Tab { id }, Access::Drive) => return cast.activate(id).await,
+            (FromPage::Drop(dropped), Access::Drive) => {
+                return match dropped.is_plain() {
+                    true => cast.drop_files(dropped, self.display.as_ref().map(|display| display.size)).await,
+                    false => Ok(()),
+                };
+            }
+            (message, Access::Drive) if self.display.is_some() => {
+                self.display.as_mut().into_iter().for_each(|display| display.obey(&message));
+                None
+            }
             (FromPage::Mouse(mouse), Access::Drive) => Some(mouse.command(cast.size)),
             (FromPage::Wheel(wheel), Access::Drive) => Some(wheel.command(cast.size)),
             (FromPage::Key(key), Access::Drive) => key.command(),
-            (FromPage::Text { s }, Access::Drive) => input::insert(&s),
+            (FromPage::Text { s, .. }, Access::Drive) => input::insert(&s),
         };
         match command {
             Some((method, params)) => cast.on_tab(method, params).await,
             None => Ok(()),
         }
+    }
+}
+
+/// The next frame of the display; never one, where there is none.
+async fn next_frame(display: &mut Option<Display>) -> Vec<u8> {
+    match display {
+        Some(display) => display.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -82,7 +82,7 @@ async fn picture(client: &mut Socket) -> Vec<u8> {
 async fn frames_pass_and_are_acknowledged_when_the_page_has_drawn_them() {
     let server = Server::start().await;
     let (mut client, mut browser) = pair(&server, "view").await;
-    assert_eq!(json_of(&mut client).await, json!({"t": "hello", "input": false, "view_url": null}));
+    assert_eq!(json_of(&mut client).await, json!({"t": "hello", "input": false, "view_url": null, "display": false}));
     cast(&mut browser).await;
     frame(&mut browser, 1).await;
     assert_eq!(command(&mut browser, "Page.screencastFrameAck").await["params"]["sessionId"], 1);

@@ -4,6 +4,7 @@
 
 mod bytes;
 mod capabilities;
+mod display;
 mod endings;
 mod hangup;
 mod live_view;

@@ -3,7 +3,7 @@
 use std::{
     net::{SocketAddr, TcpListener as StdListener},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -13,7 +13,7 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, ResponseError as _, 
 use async_trait::async_trait;
 use casement_http::{
     ApiError,
-    live_view::{Access, LiveView},
+    live_view::{Access, LiveView, WholeDisplay},
     relay::{Channel, ClientHandshake, Dial, DialError, EndSender, Limits, Relay, end_signal, on_connect},
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
@@ -50,6 +50,8 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     /// Guards alive: relays that count as open.
     pub(super) open: Arc<AtomicUsize>,
+    /// What live views show in place of a tab.
+    pub(super) display: Mutex<Option<WholeDisplay>>,
     /// Whether the kernel keeps next to nothing of what chromedriver does not read.
     pub(super) narrow: AtomicBool,
 }
@@ -109,6 +111,7 @@ impl Server {
             end: end_signal().0,
             limits,
             open: Arc::default(),
+            display: Mutex::default(),
             narrow: AtomicBool::default(),
         });
         let data = shared.clone();
@@ -207,6 +210,7 @@ async fn live(
     let view = LiveView {
         dial: Arc::new(To(shared.upstream)),
         access: if access.as_str() == "drive" { Access::Drive } else { Access::View },
+        display: shared.display.lock().unwrap().clone(),
         view_url: None,
         end: shared.end.signal(),
         guard: Guard::new(&shared.open),

@@ -14,6 +14,10 @@ let socket = null;
 let input = false;
 let viewUrl = null;
 let retries = 0;
+// Whether the whole display is shown, in parts that changed; else each picture is all there is.
+let display = false;
+// Pictures are drawn in the order in which they came.
+let drawing = Promise.resolve();
 
 const send = (message) => {
   if (socket && socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
@@ -23,9 +27,9 @@ const drive = (message) => { if (input) send(message); };
 function connect() {
   const scheme = location.protocol === 'https:' ? 'wss://' : 'ws://';
   socket = new WebSocket(scheme + location.host + location.pathname.replace(/\/$/, '') + '/socket' + location.search);
-  socket.binaryType = 'blob';
+  socket.binaryType = 'arraybuffer';
   socket.onopen = () => { retries = 0; status.textContent = 'Waiting for the picture…'; fit(); };
-  socket.onmessage = (event) => { typeof event.data === 'string' ? hear(JSON.parse(event.data)) : draw(event.data); };
+  socket.onmessage = (event) => { typeof event.data === 'string' ? hear(JSON.parse(event.data)) : enqueue(event.data); };
   socket.onclose = (event) => {
     input = false;
     keys.disabled = true;
@@ -37,24 +41,40 @@ function connect() {
   };
 }
 
-async function draw(blob) {
+function enqueue(bytes) {
+  drawing = drawing.then(() => draw(bytes)).catch(() => {});
+}
+
+async function draw(bytes) {
   try {
-    const image = await createImageBitmap(blob);
-    if (screen.width !== image.width || screen.height !== image.height) {
-      screen.width = image.width;
-      screen.height = image.height;
+    const head = display ? new DataView(bytes, 0, 8) : null;
+    const image = await createImageBitmap(new Blob([head ? new Uint8Array(bytes, 8) : bytes], { type: 'image/jpeg' }));
+    const [width, height, x, y] = head ? [0, 2, 4, 6].map((at) => head.getUint16(at)) : [image.width, image.height, 0, 0];
+    if (screen.width !== width || screen.height !== height) {
+      screen.width = width;
+      screen.height = height;
     }
-    context.drawImage(image, 0, 0);
+    context.drawImage(image, x, y);
     image.close();
-    status.textContent = input ? 'Live' : 'Live, view only';
+    if (!noticed) status.textContent = input ? 'Live' : 'Live, view only';
   } finally {
     send({ t: 'ack' });
   }
 }
 
+// Something to read, for a while.
+let noticed = 0;
+function notice(text) {
+  status.textContent = text;
+  clearTimeout(noticed);
+  noticed = setTimeout(() => { noticed = 0; status.textContent = input ? 'Live' : 'Live, view only'; }, 5000);
+}
+
 function hear(message) {
   if (message.t === 'hello') {
     input = message.input;
+    display = message.display;
+    screen.setAttribute('aria-label', display ? "The session's display" : "The browser's page");
     keys.disabled = !input;
     tabs.disabled = !input;
     keyboard.hidden = !input;
@@ -179,8 +199,39 @@ keys.addEventListener('compositionend', flushText);
 keys.addEventListener('paste', (event) => {
   event.preventDefault();
   const text = event.clipboardData.getData('text/plain');
-  if (new TextEncoder().encode(text).length > 1048576) { status.textContent = 'That is too long to paste (more than 1 MiB).'; return; }
-  if (text) drive({ t: 'text', s: text });
+  if (new TextEncoder().encode(text).length > 1048576) { notice('That is too long to paste (more than 1 MiB).'); return; }
+  if (text) drive({ t: 'text', s: text, paste: true });
+});
+
+// Files that are dropped are put into the session, and let fall onto the page that lies there.
+const UPLOADS = '/home/casement/Uploads/';
+const holdsFiles = (event) => input && event.dataTransfer && [...event.dataTransfer.types].includes('Files');
+for (const kind of ['dragenter', 'dragover']) {
+  document.addEventListener(kind, (event) => {
+    event.preventDefault();
+    if (event.dataTransfer) event.dataTransfer.dropEffect = holdsFiles(event) ? 'copy' : 'none';
+  });
+}
+document.addEventListener('drop', async (event) => {
+  event.preventDefault();
+  if (!holdsFiles(event)) return;
+  const files = [...event.dataTransfer.files];
+  const at = place(event);
+  const form = new FormData();
+  for (const file of files) {
+    form.append('files[][dest_path]', UPLOADS + file.name);
+    form.append('files[][file]', file, 'upload');
+  }
+  const session = location.pathname.split('/').filter(Boolean).pop();
+  status.textContent = 'Uploading…';
+  try {
+    const answer = await fetch(`/vm/${session}/fs/upload${location.search}`, { method: 'POST', body: form });
+    if (!answer.ok) throw new Error((await answer.json()).message);
+    drive({ t: 'drop', ...at, paths: files.map((file) => UPLOADS + file.name) });
+    notice(files.length === 1 ? `${files[0].name} is in ${UPLOADS}` : `${files.length} files are in ${UPLOADS}`);
+  } catch (error) {
+    notice(`Not uploaded: ${error.message}`);
+  }
 });
 
 keyboard.addEventListener('click', () => keys.focus());
@@ -188,7 +239,7 @@ tabs.addEventListener('change', () => drive({ t: 'tab', id: tabs.value }));
 share.addEventListener('click', async () => {
   try {
     await navigator.clipboard.writeText(viewUrl);
-    status.textContent = 'Link copied.';
+    notice('Link copied.');
   } catch {
     window.prompt('View-only link', viewUrl);
   }

@@ -1,0 +1,209 @@
+//! A viewer's mouse and keyboard on a display: what the page sends becomes what computer control does.
+
+use std::time::Duration;
+
+use casement_domain::{
+    computer::{Action, Button, Chord, Click, ClickKind, Computers, KeySym, Move, Point, Press, Scroll, TypeText, Way},
+    session::Session,
+};
+use tokio::sync::mpsc;
+use tracing::Instrument as _;
+
+use super::input::{self, FromPage, Key, Mouse, MouseKind, Wheel};
+
+/// What may wait to be done. A viewer whose session does nothing any more loses what comes after.
+const QUEUE: usize = 256;
+/// Done in one call at most.
+const AT_ONCE: usize = 50;
+/// What one step of the wheel scrolls, in the page's pixels.
+const WHEEL_STEP: f64 = 100.0;
+/// Steps that one turn may make.
+const MOST_STEPS: f64 = 50.0;
+
+/// Something to be done, in order.
+#[derive(Debug)]
+enum Doing {
+    Action(Action),
+    /// Text for the clipboard, which is pasted then.
+    Paste(String),
+}
+
+/// The way to the hands of a session, for one viewer. When it is dropped, buttons that are still pressed are let go.
+pub(super) struct Hands {
+    queue: mpsc::Sender<Doing>,
+    /// Turns of the wheel that were too small for a step.
+    rest: (f64, f64),
+}
+
+impl Hands {
+    /// Begins to do what it is told. To be called on a worker of the server.
+    pub(super) fn new(computers: Computers, session: Session) -> Self {
+        let (queue, doing) = mpsc::channel(QUEUE);
+        actix_web::rt::spawn(work(computers, session, doing).in_current_span());
+        Self { queue, rest: (0.0, 0.0) }
+    }
+
+    /// Does what a message of the page means on a display of this size.
+    pub(super) fn obey(&mut self, message: &FromPage, display: (u32, u32)) {
+        match message {
+            FromPage::Mouse(mouse) => self.mouse(mouse, display),
+            FromPage::Wheel(wheel) => self.wheel(wheel, display),
+            FromPage::Key(key) => self.say(keyed(key).map(Doing::Action)),
+            FromPage::Text { s, paste: true } if s.len() <= input::LONGEST_TEXT => {
+                self.say(Some(Doing::Paste(s.clone())));
+            }
+            FromPage::Text { s, paste: false } if s.len() <= input::LONGEST_TYPED => self.say(Some(typed(s))),
+            _ => {}
+        }
+    }
+
+    fn say(&self, doing: Option<Doing>) {
+        if let Some(doing) = doing
+            && self.queue.try_send(doing).is_err()
+        {
+            tracing::debug!("a viewer's input was dropped: the session does nothing");
+        }
+    }
+
+    fn mouse(&self, mouse: &Mouse, display: (u32, u32)) {
+        let at = place(mouse.x, mouse.y, display);
+        let click = |kind| {
+            let button = match mouse.b {
+                input::Button::None => return None,
+                input::Button::Left => Button::Left,
+                input::Button::Middle => Button::Middle,
+                input::Button::Right => Button::Right,
+                input::Button::Back => Button::Back,
+                input::Button::Forward => Button::Forward,
+            };
+            Some(Action::Click(Click { at, button, kind, times: 1, hold: modifiers(mouse.m) }))
+        };
+        let action = match mouse.k {
+            MouseKind::Move => Some(Action::Move(Move { to: at, way: Way::Straight, hold: Vec::new() })),
+            MouseKind::Down => click(ClickKind::Down),
+            MouseKind::Up => click(ClickKind::Up),
+        };
+        self.say(action.map(Doing::Action));
+    }
+
+    fn wheel(&mut self, wheel: &Wheel, display: (u32, u32)) {
+        let steps = |turned: f64, rest: &mut f64| {
+            let turned = *rest + turned / WHEEL_STEP;
+            let whole = turned.trunc().clamp(-MOST_STEPS, MOST_STEPS);
+            *rest = turned.fract();
+            // Cut to fifty just now.
+            whole as i32
+        };
+        let (right, down) = (steps(wheel.dx, &mut self.rest.0), steps(wheel.dy, &mut self.rest.1));
+        if (right, down) != (0, 0) {
+            let at = place(wheel.x, wheel.y, display);
+            self.say(Some(Doing::Action(Action::Scroll(Scroll { at, right, down, hold: modifiers(wheel.m) }))));
+        }
+    }
+}
+
+/// A pixel of the display; `x` and `y` run from 0 to 1 over it.
+fn place(x: f64, y: f64, display: (u32, u32)) -> Point {
+    let along = |part: f64, whole: u32| ((part.clamp(0.0, 1.0) * f64::from(whole)) as u32).min(whole.saturating_sub(1));
+    Point { x: along(x, display.0), y: along(y, display.1) }
+}
+
+/// The keys that the page's bits name.
+fn modifiers(bits: u8) -> Vec<KeySym> {
+    let names = [(1, "Alt_L"), (2, "Control_L"), (4, "Super_L"), (8, "Shift_L")];
+    names.into_iter().filter(|(bit, _)| bits & bit != 0).filter_map(|(_, name)| KeySym::named(name)).collect()
+}
+
+/// A key that the page names is pressed when it goes down, and again when it repeats: none can be left behind pressed. Modifiers count
+/// with the key or the button that they are held for.
+fn keyed(key: &Key) -> Option<Action> {
+    if key.is_up() {
+        return None;
+    }
+    let mut characters = key.key.chars();
+    let single = characters.next().filter(|_| characters.next().is_none());
+    match single {
+        Some(_) if !key.text.is_empty() => {
+            Some(Action::Type(TypeText { text: key.key.clone(), delay: Duration::ZERO }))
+        }
+        Some(character) => {
+            // With Shift as a modifier of its own, the key is what lies below it.
+            let plain: String = character.to_lowercase().collect();
+            press(if plain == "+" { "plus" } else { &plain }, key.m)
+        }
+        None if matches!(key.key.as_str(), "Shift" | "Control" | "Alt" | "Meta" | "AltGraph" | "CapsLock") => None,
+        None => press(&key.key, key.m),
+    }
+}
+
+fn press(name: &str, bits: u8) -> Option<Action> {
+    let chords = vec![Chord::parse(name).ok()?];
+    Some(Action::Press(Press { chords, duration: Duration::ZERO, hold: modifiers(bits) }))
+}
+
+fn typed(text: &str) -> Doing {
+    let text = text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect();
+    Doing::Action(Action::Type(TypeText { text, delay: Duration::ZERO }))
+}
+
+async fn work(computers: Computers, session: Session, mut doing: mpsc::Receiver<Doing>) {
+    let mut pressed = Vec::new();
+    let mut waiting = None;
+    loop {
+        let next = match waiting.take() {
+            Some(next) => Some(next),
+            None => doing.recv().await,
+        };
+        let done = match next {
+            Some(Doing::Paste(text)) => paste(&computers, &session, text).await,
+            Some(Doing::Action(action)) => {
+                let mut actions = vec![action];
+                waiting = gather(&mut actions, &mut doing);
+                remember(&mut pressed, &actions);
+                computers.all(&session, actions).await.map_err(|broke| broke.error.to_string())
+            }
+            None => break,
+        };
+        if let Err(error) = done {
+            tracing::debug!(%error, "a viewer's input was not done");
+        }
+    }
+    let up = |click: Click| Action::Click(Click { kind: ClickKind::Up, hold: Vec::new(), ..click });
+    if !pressed.is_empty() {
+        let _ = computers.all(&session, pressed.into_iter().map(up).collect()).await;
+    }
+}
+
+/// Takes what waits behind `actions`, of moves one after the other the last; answers what must be done after these.
+fn gather(actions: &mut Vec<Action>, doing: &mut mpsc::Receiver<Doing>) -> Option<Doing> {
+    while actions.len() < AT_ONCE {
+        match doing.try_recv() {
+            Ok(Doing::Action(action)) => {
+                if let (Action::Move(_), Some(last @ Action::Move(_))) = (&action, actions.last_mut()) {
+                    *last = action;
+                } else {
+                    actions.push(action);
+                }
+            }
+            Ok(paste) => return Some(paste),
+            Err(_) => break,
+        }
+    }
+    None
+}
+
+fn remember(pressed: &mut Vec<Click>, actions: &[Action]) {
+    for action in actions {
+        if let Action::Click(click) = action {
+            pressed.retain(|held| held.button != click.button);
+            if click.kind == ClickKind::Down {
+                pressed.push(click.clone());
+            }
+        }
+    }
+}
+
+async fn paste(computers: &Computers, session: &Session, text: String) -> Result<(), String> {
+    computers.write_clipboard(session, Some(text)).await.map_err(|error| error.to_string())?;
+    computers.all(session, press("v", 2).into_iter().collect()).await.map_err(|broke| broke.error.to_string())
+}
