@@ -113,9 +113,9 @@ async fn again(repository: &dyn AuditRepository, entries: Vec<AuditEntry>, recei
 mod tests {
     use std::sync::Mutex;
 
+    use casement_domain::AuditRecordId;
     use casement_domain::audit::{AuditService, AuthStrategy, MockAuditRepository};
     use casement_domain::testing::NOON;
-    use casement_domain::AuditRecordId;
     use ulid::Ulid;
 
     use super::*;

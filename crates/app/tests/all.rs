@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod all {
+    mod computer;
     mod crashes;
     mod examples;
     mod floods;
@@ -11,14 +12,16 @@ mod all {
     mod hostile;
     mod internet;
     mod isolation;
-    mod memories;
     mod limits;
     mod live_view;
+    mod memories;
+    mod organization;
     mod playwright;
     mod pools;
     mod puppeteer;
     mod python_client;
     mod rebinding;
+    mod replays;
     mod selenium;
     mod server;
     mod site;

@@ -1,10 +1,16 @@
 //! The API key: the credential that callers show.
 
+mod administration;
+mod directory;
 mod model;
 mod ports;
 mod secret;
 mod service;
 
+pub use administration::{KeyAdministration, KeyError, KeyWish, RotateKey};
+#[cfg(feature = "mocks")]
+pub use directory::MockApiKeyDirectory;
+pub use directory::{ApiKeyDirectory, KeyEntry, KeyFilter, KeyOrder};
 pub use model::{ApiKey, KeyStatus};
 #[cfg(feature = "mocks")]
 pub use ports::MockApiKeyRepository;

@@ -5,9 +5,11 @@
 mod acquire;
 mod audit;
 mod auth;
+mod computer;
 mod direct;
 mod errors;
 mod hostile;
+mod keys;
 mod logs;
 mod operational;
 mod pools;

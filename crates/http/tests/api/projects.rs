@@ -88,6 +88,7 @@ async fn a_list_takes_its_filters_literally() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_one_project_reads_that_one_and_changes_nothing() {
     let api = api(store());
+    api.clock.set(datetime!(2026-11-23 0:00 UTC));
     let key = project_key();
     let own = format!("/org/projects/{}", other_project());
     let as_project = async |method: &str, path: &str, body: &str| api.request(method, path, &[&key], body).await;

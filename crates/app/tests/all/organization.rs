@@ -1,0 +1,65 @@
+//! What an organization's administrator does, with the public Python client, unmodified.
+
+use serde_json::{Value, json};
+
+use super::support::{Clients, Options, Server};
+
+#[test]
+fn every_call_of_the_python_client_for_an_organization_works() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+
+    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/kernel_organization.py", &[])?;
+
+    let saw = json!({
+        "projects": {
+            "taken": ["ConflictError", "name_conflict"],
+            "listed": ["Alpha"],
+            "archived": "archived",
+            "write": ["PermissionDeniedError", "project_archived"],
+            "limits": [1, null],
+            "limit": ["RateLimitError", "limit_exceeded"],
+            "busy": ["ConflictError", "resource_in_use"],
+            "gone": ["NotFoundError", "not_found"],
+        },
+        "organization": [50, 40],
+        "api_keys": {
+            "reads": "keyed",
+            "other": ["PermissionDeniedError", "forbidden"],
+            "renamed": "Röbot",
+            "listed": [["Röbot", "keyed"]],
+            "old": ["AuthenticationError", "unauthorized"],
+            "fresh": "keyed",
+            "masked": true,
+            "itself": ["ConflictError", "invalid_state"],
+            "gone": ["NotFoundError", "not_found"],
+            "kept": true,
+            "maker": true,
+            "with its project": ["AuthenticationError", "unauthorized"],
+        },
+        "audit_logs": {
+            "listed": [["DELETE", "/org/projects/{id}", 204, "api_key"]],
+            "complete": true,
+            "ordered": true,
+            "methods": ["DELETE", "POST"],
+            "secrets": false,
+            "stale": ["BadRequestError", "invalid_cursor"],
+        },
+        "called": 17,
+    });
+    assert_eq!(run.json()?, saw);
+    Ok(())
+}
+
+#[test]
+fn the_record_of_an_answered_call_is_there_after_a_kill() -> anyhow::Result<()> {
+    let mut server = Server::start(Options::default())?;
+    let made = server.post("/org/projects", &json!({ "name": "kept" }))?;
+    anyhow::ensure!(made.status == 201, "{made:?}");
+    server.kill()?;
+    server.restart()?;
+    let file = server.get("/audit-logs/export/chunk?start=2000-01-01&end=9000-01-01&format=jsonl&method=POST")?;
+    let records: Vec<Value> = file.text().lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let told: Vec<_> = records.iter().map(|record| (record["path"].as_str(), record["status"].as_u64())).collect();
+    assert_eq!(told, [(Some("/org/projects"), Some(201))]);
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! What an administrator does with keys.
+
+use std::sync::Arc;
+
+use time::Duration;
+
+use super::{
+    ApiKeyDirectory, ApiKeys, Caller, CreateKey, CreateKeyError, CreatedKey, KeyEntry, KeyFilter, RevokeKeyError,
+};
+use crate::clock::Clock;
+use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::ids::{ApiKeyId, OrganizationId};
+use crate::name::LabelName;
+use crate::page::{Listed, Page};
+use crate::project::ProjectRepository;
+use crate::store_error::StoreError;
+
+/// For how many days the old key still opens after a rotation, unless said.
+const GRACE_DAYS: u32 = 7;
+/// The longest life and the longest grace.
+const MOST_DAYS: u32 = 3650;
+
+/// A key was not found, made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// The organization has no such key.
+    #[error("API key {0} not found")]
+    NotFound(String),
+    /// A key cannot delete itself: whoever calls would be left without.
+    #[error("API key {0} cannot delete itself")]
+    Itself(ApiKeyId),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<CreateKeyError> for KeyError {
+    fn from(error: CreateKeyError) -> Self {
+        match error {
+            CreateKeyError::Invalid(invalid) => invalid.into(),
+            CreateKeyError::Store(store) => store.into(),
+        }
+    }
+}
+
+/// A key to make.
+#[derive(Clone, Debug, Default)]
+pub struct KeyWish {
+    /// For people.
+    pub name: Option<String>,
+    /// Days until it expires, 1 to 3650; `None`: never.
+    pub days_to_expire: Option<i64>,
+    /// Which project alone it opens, as it came.
+    pub project_id: Option<String>,
+}
+
+/// How a key is replaced.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RotateKey {
+    /// Days until the new one expires, 1 to 3650; `None`: as long as the old one lived.
+    pub days_to_expire: Option<i64>,
+    /// Days until the old one expires, 0 to 3650; `None`: 7.
+    pub expire_in_days: Option<i64>,
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct KeyAdministration {
+    keys: ApiKeys,
+    directory: Arc<dyn ApiKeyDirectory>,
+    projects: Arc<dyn ProjectRepository>,
+    clock: Arc<dyn Clock>,
+}
+
+impl KeyAdministration {
+    /// The use cases on these ports.
+    #[must_use]
+    pub fn new(
+        keys: ApiKeys,
+        directory: Arc<dyn ApiKeyDirectory>,
+        projects: Arc<dyn ProjectRepository>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { keys, directory, projects, clock }
+    }
+
+    /// Makes a key in the name of whoever calls.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub async fn create(&self, caller: &Caller, wish: KeyWish) -> Result<(KeyEntry, CreatedKey), KeyError> {
+        let project = match &wish.project_id {
+            None => None,
+            Some(text) => {
+                let found = match text.parse() {
+                    Ok(id) => self.projects.find(caller.organization, id).await?,
+                    Err(_) => None,
+                };
+                let missing = || Bad::new(FieldCode::ReferenceNotFound, "names no project of the organization");
+                Some(found.ok_or_else(|| InvalidInput::of("project_id", missing()))?.id)
+            }
+        };
+        let wish = CreateKey { name: wish.name, days_to_expire: wish.days_to_expire, project };
+        let made = self.keys.create(caller.organization, caller.user, wish).await?;
+        Ok((self.get(caller.organization, &made.key.id.to_string(), false).await?, made))
+    }
+
+    /// The keys of an organization.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn list(
+        &self,
+        organization: OrganizationId,
+        filter: &KeyFilter,
+        page: Page,
+    ) -> Result<Listed<KeyEntry>, StoreError> {
+        self.directory.list(organization, filter, page).await
+    }
+
+    /// The key of that id.
+    ///
+    /// # Errors
+    /// [`KeyError::NotFound`]; the store's failure.
+    pub async fn get(
+        &self,
+        organization: OrganizationId,
+        which: &str,
+        include_deleted: bool,
+    ) -> Result<KeyEntry, KeyError> {
+        let found = match which.parse() {
+            Ok(id) => self.directory.find(organization, id).await?,
+            Err(_) => None,
+        };
+        found
+            .filter(|entry| include_deleted || entry.key.deleted_at.is_none())
+            .ok_or_else(|| KeyError::NotFound(which.to_owned()))
+    }
+
+    /// Gives a key another name.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub async fn rename(
+        &self,
+        organization: OrganizationId,
+        which: &str,
+        name: Option<String>,
+    ) -> Result<KeyEntry, KeyError> {
+        let mut fields = Fields::new();
+        let name = fields.take_required("name", name, |text| LabelName::parse(&text));
+        fields.finish()?;
+        let name = name.unwrap_or_else(|| unreachable!("finish refuses an absent name"));
+        let entry = self.get(organization, which, false).await?;
+        if !self.directory.rename(organization, entry.key.id, &name).await? {
+            return Err(KeyError::NotFound(which.to_owned()));
+        }
+        self.get(organization, which, false).await
+    }
+
+    /// Revokes a key, but not the one that calls.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub async fn delete(&self, caller: &Caller, which: &str) -> Result<(), KeyError> {
+        let id = which.parse::<ApiKeyId>().map_err(|_| KeyError::NotFound(which.to_owned()))?;
+        if id == caller.key {
+            return Err(KeyError::Itself(id));
+        }
+        self.keys.revoke(caller.organization, id).await.map_err(|error| match error {
+            RevokeKeyError::NotFound(_) => KeyError::NotFound(which.to_owned()),
+            RevokeKeyError::Store(store) => store.into(),
+        })
+    }
+
+    /// Makes a key that opens the same under the same name; the old one goes on for a while.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub async fn rotate(
+        &self,
+        caller: &Caller,
+        which: &str,
+        wish: RotateKey,
+    ) -> Result<(KeyEntry, CreatedKey), KeyError> {
+        let mut fields = Fields::new();
+        let days = fields.take_optional("days_to_expire", wish.days_to_expire, |n| within(n, 1, MOST_DAYS));
+        let grace = fields.take_optional("expire_in_days", wish.expire_in_days, |n| within(n, 0, MOST_DAYS));
+        fields.finish()?;
+        let old = self.get(caller.organization, which, false).await?.key;
+        let draft = CreateKey { name: Some(old.name.as_str().to_owned()), days_to_expire: None, project: old.project };
+        let mut made = self.keys.draft(caller.organization, caller.user, draft)?;
+        let now = self.clock.now();
+        let life = match days {
+            Some(days) => Some(Duration::days(i64::from(days))),
+            None => old.expires_at.map(|end| end - old.created_at),
+        };
+        made.key.expires_at = life.map(|life| now + life);
+        let expires_at = now + Duration::days(i64::from(grace.unwrap_or(GRACE_DAYS)));
+        if !self.directory.rotate(old.id, expires_at, &made.key).await? {
+            return Err(KeyError::NotFound(which.to_owned()));
+        }
+        Ok((self.get(caller.organization, &made.key.id.to_string(), false).await?, made))
+    }
+}
