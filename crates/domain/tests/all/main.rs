@@ -3,6 +3,7 @@
 mod access;
 mod api_keys;
 mod audit;
+mod computer;
 mod embed;
 mod filler;
 mod leases;
