@@ -10,8 +10,10 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::oneshot;
 
+use crate::downloads;
 use crate::flags::{self, Plan};
 use crate::protocol::{AgentConfig, FailureCode};
+use crate::session_log;
 
 /// How long the debugging port may take. Generous: many may start at once on a busy machine.
 const PORT: Duration = Duration::from_secs(45);
@@ -47,7 +49,7 @@ impl Chromium {
     /// Starts the browser; it is not up yet.
     pub(crate) fn spawn(config: &AgentConfig, plan: &Plan<'_>, display: Option<&str>) -> Result<Self, StartError> {
         let failed = |e: io::Error| StartError::new(FailureCode::BrowserSpawn, format_args!("starting Chromium: {e}"));
-        std::fs::create_dir_all(&config.profile).map_err(failed)?;
+        downloads::prepare(&config.profile).map_err(failed)?;
         let mut command = Command::new(&config.chromium);
         command.args(flags::chromium_args(config, plan)).env_remove("DISPLAY").kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -126,6 +128,7 @@ async fn read_complaints(stderr: ChildStderr, tail: Tail, found: oneshot::Sender
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
+        session_log::CHROMIUM.add(&line);
         let text = String::from_utf8_lossy(&line);
         if let Some(path) = websocket_path(&text)
             && let Some(found) = found.take()
