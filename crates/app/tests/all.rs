@@ -7,6 +7,8 @@ mod all {
     mod computer;
     mod crashes;
     mod examples;
+    mod extensions;
+    mod files;
     mod floods;
     mod host;
     mod hostile;

@@ -6,6 +6,7 @@ mod acquire;
 mod client;
 mod cold;
 mod commits;
+mod computer;
 mod machine;
 mod memory;
 mod relay;
@@ -38,6 +39,7 @@ const PARTS: &[Part] = &[
     ("relay", relay::measure),
     ("memory", memory::measure),
     ("waiters", waiters::measure),
+    ("computer", computer::measure),
 ];
 
 fn main() -> anyhow::Result<()> {

@@ -152,13 +152,26 @@ fn plain_relay(runtime: &Runtime, inside: PathBuf) -> anyhow::Result<SocketAddr>
 }
 
 /// A client of the browser that blocks.
-struct Way {
+pub(crate) struct Way {
     socket: WebSocket<TcpStream>,
     page: String,
     last: usize,
 }
 
 impl Way {
+    /// Straight into the one sandbox of the server.
+    pub(crate) fn straight(server: &Server, runtime: &Runtime) -> anyhow::Result<Self> {
+        let sockets = only_sandbox(&server.data_dir().join("sandboxes"))?.join("sockets");
+        let status = runtime.block_on(async { AgentClient::connect(sockets.join("0")).await?.status().await })?;
+        let socket = runtime.block_on(dial(sockets.join("1"), Channel::Cdp))?;
+        Self::open(socket, &format!("ws://127.0.0.1{}", status.browser_ws_path))
+    }
+
+    /// A command to the page.
+    pub(crate) fn in_page(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
+        self.call(json!({ "method": method, "sessionId": self.page, "params": params }))
+    }
+
     fn open(stream: TcpStream, url: &str) -> anyhow::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
@@ -223,7 +236,7 @@ impl Way {
         Ok(began.elapsed())
     }
 
-    fn evaluate(&mut self, expression: &str) -> anyhow::Result<(Duration, usize)> {
+    pub(crate) fn evaluate(&mut self, expression: &str) -> anyhow::Result<(Duration, usize)> {
         let params = json!({ "expression": expression, "returnByValue": true });
         let message = json!({ "method": "Runtime.evaluate", "sessionId": self.page, "params": params });
         let began = Instant::now();
