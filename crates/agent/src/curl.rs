@@ -37,6 +37,13 @@ const EXTRA: Duration = Duration::from_millis(500);
 const PART: Duration = Duration::from_secs(60);
 const PART_BYTES: u32 = 256 << 10;
 
+/// What the way out says when it does not lead to where a request wants to go.
+const OUR_PROXYS: [&str; 3] = [
+    "This destination is not allowed.\n",
+    "This destination could not be reached.\n",
+    "This is not a request that a proxy can pass on.\n",
+];
+
 static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_REQUESTS)));
 
 /// What `/v1/curl/…` answers.
@@ -56,7 +63,14 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
     let timeout_ms = asked.timeout_ms;
     let asking = async {
         let mut page = Page::open(core.config.debugging_port, &path, place).await?;
+        let plain = asked.url.starts_with("http:");
         let head = page.ask(asked).await?;
+        if plain && page.is_our_proxys(&head).await? {
+            return Err(Refusal::new(
+                ErrorCode::Upstream,
+                "the request failed: the destination is not allowed or not reachable",
+            ));
+        }
         Ok::<_, Refusal>((page, head))
     };
     let asked = tokio::time::timeout(Duration::from_millis(timeout_ms), Box::pin(asking)).await;
@@ -73,6 +87,8 @@ struct Page {
     /// The held answer, and where its body is read.
     held: Option<String>,
     body: Option<String>,
+    /// A part of the body that was read ahead.
+    ahead: Option<Bytes>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -84,7 +100,7 @@ impl Page {
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let attached = cdp.call(None, "Target.attachToTarget", attach, STEP).await.map_err(browser)?;
         let session = attached["sessionId"].as_str().unwrap_or_default().to_owned();
-        let page = Self { cdp, notices, session, held: None, body: None, _place: place };
+        let page = Self { cdp, notices, session, held: None, body: None, ahead: None, _place: place };
         page.call("Network.enable", json!({})).await?;
         // Asked of the network, not of what a site or an earlier visit has left here.
         page.call("Network.setBypassServiceWorker", json!({ "bypass": true })).await?;
@@ -196,6 +212,21 @@ impl Page {
         Ok(())
     }
 
+    /// Whether this is no answer of the target: of an address without encryption the way out answers itself when it does not lead
+    /// there. Its answers are told by having no more than they need.
+    async fn is_our_proxys(&mut self, head: &CurlHead) -> Result<bool, Refusal> {
+        let own =
+            [("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store"), ("content-length", "")];
+        let has = |(name, value): &(&str, &str)| {
+            head.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case(name) && (value.is_empty() || v == value))
+        };
+        if !matches!(head.status, 400 | 403 | 502) || head.headers.len() != own.len() || !own.iter().all(has) {
+            return Ok(false);
+        }
+        self.ahead = self.part().await.map_err(|error| Refusal::new(ErrorCode::Upstream, error))?;
+        Ok(self.ahead.as_ref().is_some_and(|text| OUR_PROXYS.iter().any(|own| own.as_bytes() == text)))
+    }
+
     fn answer(self, head: &CurlHead) -> http::Response<reply::Body> {
         let mut line = serde_json::to_vec(head).unwrap_or_default();
         line.push(b'\n');
@@ -206,6 +237,9 @@ impl Page {
 
     /// The next part of the body.
     async fn part(&mut self) -> io::Result<Option<Bytes>> {
+        if let Some(part) = self.ahead.take() {
+            return Ok(Some(part));
+        }
         while let Some(handle) = &self.body {
             let params = json!({ "handle": handle, "size": PART_BYTES });
             let read = self.cdp.call(Some(&self.session), "IO.read", params, PART).await.map_err(io::Error::other)?;

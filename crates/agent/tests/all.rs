@@ -8,6 +8,8 @@ mod cdp;
 mod client;
 #[path = "all/computer.rs"]
 mod computer;
+#[path = "all/curl.rs"]
+mod curl;
 #[path = "all/endings.rs"]
 mod endings;
 #[path = "all/headful.rs"]
@@ -22,6 +24,10 @@ mod replay;
 mod restart;
 #[path = "all/sandbox.rs"]
 mod sandbox;
+#[path = "all/script.rs"]
+mod script;
+#[path = "all/session_log.rs"]
+mod session_log;
 #[path = "all/view.rs"]
 mod view;
 #[path = "all/web.rs"]

@@ -1,0 +1,66 @@
+//! Requests through the browser.
+
+use std::time::{Duration, Instant};
+
+use casement_agent::client::{AgentClient, ClientError};
+use casement_agent::protocol::ErrorCode;
+use casement_agent::protocol::curl::{CurlHead, CurlRequest, REQUEST};
+use futures_util::StreamExt as _;
+
+use crate::headless::refusal;
+use crate::sandbox::{Sandbox, config};
+
+const QUICK: Duration = Duration::from_secs(30);
+
+fn get(url: &str) -> CurlRequest {
+    CurlRequest { url: url.to_owned(), method: "GET".to_owned(), headers: vec![], body_b64: None, timeout_ms: 20_000 }
+}
+
+async fn send(client: &AgentClient, request: &CurlRequest) -> Result<(CurlHead, String), ClientError> {
+    let mut answer = client.download(REQUEST, request, QUICK).await?;
+    let mut bytes = Vec::new();
+    while let Some(part) = answer.next().await {
+        bytes.extend_from_slice(&part?);
+    }
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+    let head = serde_json::from_slice(&bytes[..end]).unwrap();
+    Ok((head, String::from_utf8(bytes[end + 1..].to_vec()).unwrap()))
+}
+
+#[tokio::test]
+async fn a_request_goes_through_the_browser_and_disturbs_no_page() {
+    let sandbox = Sandbox::start(&config(true));
+    sandbox.ready("curl").await;
+    let client = sandbox.client().await;
+    let mut request = get("http://localhost/headers");
+    request.headers.push(("X-Mine".to_owned(), "1".to_owned()));
+    let (head, body) = send(&client, &request).await.unwrap();
+    assert_eq!(head.status, 200);
+    assert!(body.to_ascii_lowercase().contains("x-mine: 1") && body.contains("Mozilla/5.0"), "{body}");
+
+    // Of the web of these tests: what it does not know it refuses.
+    let (head, body) = send(&client, &get("http://nowhere.test/")).await.unwrap();
+    assert_eq!((head.status, body.as_str()), (403, "refused"));
+    let refused = send(&client, &get("https://nowhere.test/")).await;
+    match refused {
+        Err(ClientError::Refused(body)) => {
+            assert_eq!(body.code, ErrorCode::Upstream);
+            assert!(body.message.contains("net::ERR_"), "{}", body.message);
+        }
+        other => panic!("{other:?}"),
+    }
+    let mut request = get("http://localhost/");
+    request.timeout_ms = 1;
+    assert_eq!(refusal(send(&client, &request).await), ErrorCode::TimedOut);
+
+    // The pages of the session are those that were there, and no hidden one is left.
+    let deadline = Instant::now() + QUICK;
+    loop {
+        let left = sandbox.processes("--type=renderer").len();
+        if left <= 2 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{left} renderers are left");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
