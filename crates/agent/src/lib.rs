@@ -13,6 +13,7 @@ mod core;
 mod curl;
 mod dial;
 mod display;
+mod downloads;
 mod extension;
 mod flags;
 mod forward;

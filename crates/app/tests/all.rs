@@ -7,6 +7,7 @@ mod all {
     mod computer;
     mod crashes;
     mod examples;
+    mod files;
     mod extensions;
     mod files;
     mod floods;

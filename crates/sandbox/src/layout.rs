@@ -116,7 +116,7 @@ pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i
     for made in ["/etc", "/etc/ssl", "/home", "/var", "/var/cache"] {
         args.add([&"--perms", &"0755", &"--dir", &made]);
     }
-    args.tmpfs("1777", spec.tmpfs_bytes, "/dev/shm");
+    args.tmpfs("1777", spec.shared_memory_bytes(), "/dev/shm");
     args.tmpfs("1777", spec.tmpfs_bytes, "/tmp");
     args.tmpfs("0755", RUN_BYTES, "/run");
     args.tmpfs("0700", spec.tmpfs_bytes, HOME);

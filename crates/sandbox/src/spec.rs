@@ -35,9 +35,10 @@ pub struct Spec {
     pub read_only: Vec<PathBuf>,
     /// Further paths of the host, bound read-only at another place inside: where they are, and where they are seen.
     pub read_only_at: Vec<(PathBuf, PathBuf)>,
-    /// The most memory in bytes, all processes and temporary files together, where the host can limit it.
+    /// The most memory in bytes of all processes together, with what they share, where the host can limit it. Files in `/tmp` and
+    /// the home directory come on top.
     pub memory_bytes: u64,
-    /// The most bytes in each of `/tmp`, `/dev/shm` and the home directory.
+    /// The most bytes in each of `/tmp` and the home directory, and in `/dev/shm` unless a quarter of the memory is less.
     pub tmpfs_bytes: u64,
     /// The most processes and threads.
     pub max_processes: u32,
@@ -73,6 +74,17 @@ pub(crate) fn valid_id(id: &str) -> bool {
 }
 
 impl Spec {
+    /// The most memory of the sandbox as a whole: files live in memory, and the kernel counts both together. So a disk that is full is
+    /// full, and does not take the processes their memory.
+    pub(crate) fn all_memory_bytes(&self) -> u64 {
+        self.memory_bytes.saturating_add(self.tmpfs_bytes.saturating_mul(2))
+    }
+
+    /// What processes share by files is memory of theirs.
+    pub(crate) fn shared_memory_bytes(&self) -> u64 {
+        self.tmpfs_bytes.min(self.memory_bytes / 4)
+    }
+
     pub(crate) fn check(&self) -> Result<(), StartError> {
         let refuse = |field, reason: &str| Err(StartError::Invalid { field, reason: reason.to_owned() });
         if !valid_id(&self.id) {

@@ -100,7 +100,7 @@ impl Host {
             processes: None,
         };
         record.write(&dir)?;
-        record.cgroups.make(record.memory, spec.memory_bytes, spec.max_processes)?;
+        record.cgroups.make(record.memory, spec.all_memory_bytes(), spec.max_processes)?;
         if host_uid.is_some() {
             // So that the sandbox's user reaches the program. Nothing else in it can be read by others.
             set_mode(&dir, 0o711)?;

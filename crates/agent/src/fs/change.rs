@@ -121,7 +121,7 @@ pub(super) fn relocate(asked: &Move) -> Result<(), Fault> {
 }
 
 /// Moves between two file systems: copies under a name that nobody knows, gives the copy its name, deletes what was copied.
-fn across(from: &Spot, to: &Spot) -> Result<(), Errno> {
+pub(super) fn across(from: &Spot, to: &Spot) -> Result<(), Errno> {
     if to.stat().is_ok() {
         return Err(Errno::EXIST);
     }

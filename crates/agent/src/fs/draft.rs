@@ -15,6 +15,10 @@ use super::fault::{Fault, Field};
 use super::path::{Place, Spot};
 use crate::protocol::ErrorCode;
 
+/// What names begin with that are meant to be seen by nobody.
+pub(super) const PREFIX: &str = ".casement-";
+const RANDOM: usize = 12;
+
 /// A file that has no name yet.
 pub(super) struct Draft {
     pub(super) file: File,
@@ -44,8 +48,13 @@ impl Draft {
         let published = || {
             fchmod(&self.file, Mode::from_raw_mode(self.mode))?;
             let handle = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            match linkat(CWD, &handle, directory, &self.spot.name, AtFlags::SYMLINK_FOLLOW) {
+                Err(Errno::EXIST) => {}
+                other => return other,
+            }
+            // A name cannot be taken from another file in one step, but from a file of ours.
             let waiting = unused_name();
-            linkat(CWD, handle, directory, &waiting, AtFlags::SYMLINK_FOLLOW)?;
+            linkat(CWD, &handle, directory, &waiting, AtFlags::SYMLINK_FOLLOW)?;
             renameat(directory, &waiting, directory, &self.spot.name).inspect_err(|_| {
                 // It was ours, and nobody knows its name.
                 let _ = unlinkat(directory, &waiting, AtFlags::empty());
@@ -70,11 +79,17 @@ pub(super) fn unnamed(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
 
 /// A name that nothing bears.
 pub(super) fn unused_name() -> String {
-    let mut random = [0; 12];
+    let mut random = [0; RANDOM];
     // Without random bytes the name might be taken, which is then refused.
     let _ = getrandom(&mut random, GetRandomFlags::empty());
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!(".casement-{digits}")
+    format!("{PREFIX}{digits}")
+}
+
+/// Whether a name is one of those.
+pub(super) fn is_unused_name(name: &[u8]) -> bool {
+    let digits = name.strip_prefix(PREFIX.as_bytes()).unwrap_or_default();
+    digits.len() == RANDOM * 2 && digits.iter().all(u8::is_ascii_hexdigit)
 }
 
 /// Directories that were made on the way; removed again, if they are empty, unless they are kept.

@@ -40,7 +40,8 @@ impl Field {
 }
 
 /// An operation on files was not done.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub(crate) struct Fault {
     code: ErrorCode,
     message: String,
@@ -103,6 +104,11 @@ impl Fault {
             ErrorCode::Exists => Self::of(ErrorCode::NotADirectory, self.field, path, "is not a directory"),
             _ => self,
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> ErrorCode {
+        self.code
     }
 
     pub(crate) fn is_missing(&self) -> bool {

@@ -9,6 +9,8 @@ mod look;
 mod names;
 mod path;
 mod receive;
+#[cfg(test)]
+mod tests;
 mod watch;
 mod zip;
 

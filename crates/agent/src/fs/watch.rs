@@ -22,7 +22,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::draft::unused_name;
+use super::draft::{PREFIX, is_unused_name, unused_name};
 use super::fault::{Fault, Field};
 use super::names::{Walk, open_directory};
 use super::path::Place;
@@ -70,7 +70,7 @@ impl Watches {
 
     pub(super) async fn start(self: &Arc<Self>, asked: Watch) -> Result<String, Fault> {
         let eyes = blocking(move || Eyes::open(&asked)).await?;
-        let id = unused_name().trim_start_matches(".casement-").to_owned();
+        let id = unused_name().trim_start_matches(PREFIX).to_owned();
         let (sender, changes) = mpsc::unbounded_channel();
         let running = Arc::new(Running {
             changes: Arc::new(AsyncMutex::new(changes)),
@@ -272,6 +272,10 @@ impl Eyes {
             return Err(GONE);
         }
         let (Some(place), Some(name)) = (self.places.get(&number), name) else { return Ok(()) };
+        if is_unused_name(&name) {
+            // Ours, on its way to what was asked for, which is told then.
+            return Ok(());
+        }
         let place = place.join(OsStr::from_bytes(&name));
         let is_dir = flags.contains(ReadFlags::ISDIR);
         let kind = if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
@@ -322,7 +326,13 @@ impl Eyes {
 }
 
 fn add(inotify: &OwnedFd, directory: &OwnedFd, also: WatchFlags) -> Result<i32, Errno> {
-    let flags = WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::ONLYDIR;
+    // Without those of files that have no name any more, or none yet.
+    let flags = WatchFlags::EXCL_UNLINK
+        | WatchFlags::CREATE
+        | WatchFlags::MODIFY
+        | WatchFlags::DELETE
+        | WatchFlags::MOVE
+        | WatchFlags::ONLYDIR;
     inotify::add_watch(inotify, format!("/proc/self/fd/{}", directory.as_raw_fd()), flags | also)
 }
 

@@ -78,10 +78,13 @@ pub(crate) async fn start_fs_watch(mut inside: Inside) -> Answer {
 )]
 pub(crate) async fn stream_fs_events(inside: Inside) -> Answer {
     let (changes, guard) = inside.services().files.changes(&inside.session, &inside.path("watch_id")?).await?;
-    Ok(sse::answer(inside, changes.map(move |change| {
-        let _in_use = &guard;
-        change.map(FileSystemEvent::new)
-    })))
+    Ok(sse::answer(
+        inside,
+        changes.map(move |change| {
+            let _in_use = &guard;
+            change.map(FileSystemEvent::new)
+        }),
+    ))
 }
 
 /// Ends a watch.
