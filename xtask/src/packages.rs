@@ -51,9 +51,8 @@ pub(crate) const RUN: &[Need] = &[
 ];
 
 /// What the tests need on top: the public clients come through pip and npm.
-pub(crate) const TEST: &[Need] = &[
-    need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"])),
-];
+pub(crate) const TEST: &[Need] =
+    &[need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"]))];
 
 const fn need(what: &'static str, package: &'static str, check: Check) -> Need {
     Need { what, package, check }

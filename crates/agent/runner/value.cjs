@@ -25,8 +25,11 @@ function inJson(value) {
 class Unfit extends Error {}
 
 function check(key, value) {
-  const kind = typeof value;
-  if (kind === 'bigint' || kind === 'function' || kind === 'symbol') {
+  // As it was before it was asked for its own form.
+  const raw = this[key];
+  const handle = typeof raw === 'object' && raw !== null && typeof raw._guid === 'string' && typeof raw._type === 'string';
+  const kind = handle ? raw._type : typeof value;
+  if (kind === 'bigint' || kind === 'function' || kind === 'symbol' || handle) {
     const where = key === '' ? 'the returned value' : `"${String(key).slice(0, 100)}" in the returned value`;
     throw new Unfit(`${where} is a ${kind}, which JSON cannot hold`);
   }

@@ -33,7 +33,7 @@ const CHECK: Duration = Duration::from_secs(5);
 /// How long a process that broke off may take to end.
 const ENDING: Duration = Duration::from_secs(1);
 /// A script that runs for longer may come to a bad end: another process is made ready meanwhile.
-const LONG: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_secs(1);
 /// After how long without a script the process lets go of the browser, so that Playwright answers no dialogs of others, and after how
 /// long it is ended.
 const REST: Duration = Duration::from_secs(5);
@@ -166,7 +166,9 @@ async fn in_turn(
     let limit = time.min(patience.saturating_sub(arrived.elapsed()));
     let named = if limit < time { patience } else { time };
     let mut run = Run { setting, process, stained: false };
+    let abandoned = Abandoned(Some(setting));
     let outcome = run.whole(&asked.code, limit).await;
+    abandoned.not();
     let (stdout, stderr) = run.process.printed();
     let Run { mut process, stained, .. } = run;
     let (success, result, error) = match outcome {
@@ -222,6 +224,23 @@ async fn ready(setting: &Setting) -> Result<Process, Refusal> {
     })
 }
 
+/// Makes a process ready when the caller goes away and its script's process with it.
+struct Abandoned<'a>(Option<&'a Setting>);
+
+impl Abandoned<'_> {
+    fn not(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        if let Some(setting) = self.0 {
+            setting.core.scripts.prepare(setting);
+        }
+    }
+}
+
 struct Run<'a> {
     setting: &'a Setting,
     process: Process,
@@ -238,7 +257,7 @@ enum Outcome {
 
 impl Run<'_> {
     async fn whole(&mut self, code: &str, limit: Duration) -> Outcome {
-        let (began, prepare) = (Instant::now(), LONG.min(limit / 2));
+        let (began, prepare) = (Instant::now(), LONG.min(limit / 4));
         let deadline = began + limit;
         let words = json!({ "is": "run", "code": code, "endpoint": self.setting.endpoint() });
         if !matches!(timeout_at(deadline, self.process.tell(&words)).await, Ok(Ok(()))) {

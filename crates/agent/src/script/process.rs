@@ -162,8 +162,7 @@ impl Process {
     fn kill(&mut self) {
         let Some(outer) = self.child.id() else { return };
         let children = std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap_or_default();
-        let inner: Vec<Pid> =
-            children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
+        let inner: Vec<Pid> = children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
         if inner.is_empty() {
             drop(self.child.start_kill());
         }

@@ -21,6 +21,9 @@ const USER: u32 = 28_100;
 /// A browser, as seen inside, that never says anything.
 pub(crate) const SILENT: &str = "/run/casement/in/silent";
 
+/// The script runner, as seen inside.
+pub(crate) const RUNNER: &str = "/run/casement/runner";
+
 pub(crate) const NONCE: &str = "a-nonce";
 
 pub(crate) fn config(headless: bool) -> AgentConfig {
@@ -181,6 +184,11 @@ fn spawn(directory: &Path, sockets: [UnixListener; 2]) -> Child {
         let from = directory.join(name).display().to_string();
         words.extend(["--ro-bind".to_owned(), from, format!("/run/casement/{name}")]);
     }
+    // Where `cargo xtask test` has put it: beside the folder of this build.
+    let program = Path::new(env!("CARGO_BIN_EXE_casement-agent"));
+    let runner = program.parent().unwrap().join("../runner");
+    assert!(runner.join("runner.cjs").is_file(), "there is no script runner in {}: cargo xtask test", runner.display());
+    words.extend(["--ro-bind".to_owned(), runner.display().to_string(), RUNNER.to_owned()]);
     words.extend(["--", "/run/casement/in/casement-agent"].map(str::to_owned));
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null());

@@ -1,0 +1,331 @@
+//! Scripts, with the real runner beside a real browser.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use casement_agent::client::{AgentClient, ClientError};
+use casement_agent::protocol::script::{EXECUTE, ExecuteScript, MAX_OUTPUT, MAX_WAITING, ScriptEnd};
+use casement_agent::protocol::{AgentConfig, ErrorCode};
+use futures_util::TryStreamExt as _;
+use serde_json::{Value, json};
+
+use crate::sandbox::{RUNNER, Sandbox, config};
+
+const LONG: Duration = Duration::from_secs(120);
+
+fn scripted() -> AgentConfig {
+    AgentConfig { script_runner: Some(Path::new(RUNNER).to_owned()), ..config(true) }
+}
+
+async fn execute_for(client: &AgentClient, code: &str, timeout_ms: u64) -> Result<ScriptEnd, ClientError> {
+    let asked = ExecuteScript { code: code.to_owned(), timeout_ms, within_ms: None };
+    let parts: Vec<_> = client.download(EXECUTE, &asked, LONG).await?.try_collect().await?;
+    Ok(serde_json::from_slice(&parts.concat()).unwrap())
+}
+
+async fn execute(client: &AgentClient, code: &str) -> ScriptEnd {
+    execute_for(client, code, 30_000).await.unwrap()
+}
+
+/// What a script that succeeds returns.
+async fn result(client: &AgentClient, code: &str) -> Value {
+    let end = execute(client, code).await;
+    assert!(end.success, "{code}: {end:?}");
+    end.result.map_or(Value::Null, |result| serde_json::from_str(result.get()).unwrap())
+}
+
+/// Why a script fails.
+async fn error(client: &AgentClient, code: &str) -> String {
+    let end = execute(client, code).await;
+    assert!(!end.success, "{code}: {end:?}");
+    end.error.unwrap()
+}
+
+async fn started(label: &str) -> (Sandbox, AgentClient) {
+    let sandbox = Sandbox::start(&scripted());
+    sandbox.ready(label).await;
+    let client = sandbox.client().await;
+    (sandbox, client)
+}
+
+#[tokio::test]
+async fn a_script_drives_the_browser_and_gives_back_what_it_returns() {
+    let (_sandbox, client) = started("script").await;
+    let began = Instant::now();
+    assert_eq!(result(&client, "return 1 + 1").await, json!(2));
+    println!("the first script: {:?}", began.elapsed());
+    let page = "await page.goto('data:text/html,<title>Hello</title>'); return { title: await page.title(), n: context.pages().length }";
+    assert_eq!(result(&client, page).await, json!({"title": "Hello", "n": 1}));
+    assert_eq!(result(&client, "return page.title()").await, json!("Hello"), "pages outlive their script");
+    let types = "enum Colour { Red, Green }\nnamespace N { export const two: number = 2 }\ninterface I { a: string }\n\
+                 const f = <T,>(x: T): T => x;\nreturn [Colour.Green, N.two, f<string>('x'), (5 as any) satisfies number]";
+    assert_eq!(result(&client, types).await, json!([1, 2, "x", 5]));
+    let end = execute(&client, "console.log('out', { a: 1 }); console.error('err')").await;
+    assert!(end.success && end.result.is_none(), "{end:?}");
+    assert_eq!((end.stdout.as_str(), end.stderr.as_str()), ("out { a: 1 }\n", "err\n"));
+    assert_eq!(result(&client, "return browser.close()").await, Value::Null);
+    assert_eq!(result(&client, "return page.title()").await, json!("Hello"), "the browser outlives its closing");
+    assert_eq!(result(&client, "await page.close(); return 1").await, json!(1));
+    assert_eq!(
+        result(&client, "return page.url()").await,
+        json!("about:blank"),
+        "a page is opened where there is none"
+    );
+}
+
+#[tokio::test]
+async fn the_page_is_the_one_that_was_focused_last() {
+    let (_sandbox, client) = started("focus").await;
+    let open = "for (const n of [1, 2, 3]) await (await context.newPage()).goto(`data:text/html,<title>${n}</title>`); return 0";
+    result(&client, open).await;
+    let focus = "const pages = context.pages(); for (const p of pages) if (await p.title() === '2') await p.bringToFront(); return 0";
+    result(&client, focus).await;
+    assert_eq!(result(&client, "return page.title()").await, json!("2"));
+}
+
+#[tokio::test]
+async fn errors_tell_the_line_and_column_of_the_callers_code() {
+    let (_sandbox, client) = started("errors").await;
+    let thrown =
+        error(&client, "interface A { a: number }\n\nconst a: A = { a: 1 };\n  throw new Error('mine ' + a.a)").await;
+    assert_eq!(thrown, "Error: mine 1\n    at script.ts:4:9");
+    let deep =
+        error(&client, "enum E { X }\nfunction f(x: unknown) {\n  return (x as any).y.z;\n}\nreturn f({})").await;
+    assert!(
+        deep.starts_with("TypeError: ") && deep.contains("at f (script.ts:3:23)") && deep.ends_with("script.ts:5:8"),
+        "{deep}"
+    );
+    for (code, place) in [("let a = 1;\nlet b: = 2;", "2:8"), ("foo(", "1:5"), ("return 1 +* 2", "1:11"), ("}", "1:2")]
+    {
+        let syntax = error(&client, code).await;
+        assert!(
+            syntax.starts_with("SyntaxError: ") && syntax.ends_with(&format!("script.ts:{place}")),
+            "{code}: {syntax}"
+        );
+    }
+    let playwright = error(&client, "\nawait page.click('#nowhere', { timeout: 100 })").await;
+    assert!(
+        playwright.starts_with("TimeoutError: page.click") && playwright.ends_with("at script.ts:2:12"),
+        "{playwright}"
+    );
+}
+
+#[tokio::test]
+async fn what_json_cannot_hold_is_a_clear_error() {
+    let (_sandbox, client) = started("values").await;
+    for (code, word) in [
+        ("const o: any = {}; o.o = o; return o", "circular"),
+        ("return { a: [10n] }", "bigint"),
+        ("return () => 1", "function"),
+        ("return { a: Symbol('x') }", "symbol"),
+        ("return 'x'.repeat(100 << 20)", "at most 10485760"),
+        ("return { page }", "\"page\" in the returned value is a Page"),
+    ] {
+        let error = error(&client, code).await;
+        assert!(error.contains(word), "{code}: {error}");
+    }
+    assert_eq!(result(&client, "return undefined").await, Value::Null);
+    assert_eq!(result(&client, "return Buffer.from('ab')").await, json!({"type": "Buffer", "data": [97, 98]}));
+    let long = result(&client, "return 'x'.repeat((10 << 20) - 2)").await;
+    assert_eq!(long.as_str().unwrap().len(), (10 << 20) - 2);
+}
+
+#[tokio::test]
+async fn a_script_that_never_ends_is_ended_and_the_next_one_runs_within_a_second() {
+    let (sandbox, client) = started("timeout").await;
+    result(&client, "return 1").await;
+    let end = execute_for(&client, "console.log('so far'); while (true) {}", 3000).await.unwrap();
+    assert_eq!(end.error.as_deref(), Some("timed out after 3 s"));
+    assert_eq!(end.stdout, "so far\n", "what it printed is kept");
+    let began = Instant::now();
+    assert_eq!(result(&client, "return 2").await, json!(2));
+    let took = began.elapsed();
+    println!("the script after an endless one: {took:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    let end = execute_for(&client, "await new Promise(() => {})", 1000).await.unwrap();
+    assert_eq!(end.error.as_deref(), Some("timed out after 1 s"));
+    assert!(sandbox.processes("--user-data-dir").len() > 1, "the browser lives");
+}
+
+/// Each leaves something behind; the next script must find nothing of it.
+#[tokio::test]
+async fn nothing_of_an_earlier_script_is_alive_in_the_next() {
+    let (sandbox, client) = started("freshness").await;
+    for leaves in [
+        "globalThis.left = 1",
+        "Array.prototype.push = () => 0; Object.prototype['left'] = 1",
+        "(Object.prototype as any).left = 1; Map.prototype.get = () => 'left'",
+        "Object.getPrototypeOf(page).title = async () => 'left'",
+        "page.title = async () => 'left'; page.left = 1",
+        "JSON.stringify = () => '\"left\"'",
+        "console.log = () => {}; console.count('a'); console.group()",
+        "setInterval(() => console.log('left'), 1)",
+        "const tick = () => setImmediate(() => { console.log('left'); tick() }); tick()",
+        "require('net').createServer().listen(4555, '127.0.0.1'); await new Promise(done => setTimeout(done, 50))",
+        "require('child_process').spawn('sleep', ['77'], { detached: true, stdio: 'ignore' }).unref()",
+        "process.env.LEFT = '1'; process.chdir('/tmp'); process.on('exit', () => console.log('left'))",
+        "page.on('console', m => console.log('left', m.text())); page.on('load', () => console.log('left'))",
+        "await page.route('**/*', r => r.abort()); await context.addInitScript(() => { (window as any).left = 1 })",
+        "page.setDefaultTimeout(1); await page.exposeFunction('left', () => 1)",
+        "eval('var left = 1'); (0, eval)('let alsoLeft = 1')",
+        "void page.waitForEvent('popup', { timeout: 0 }).then(() => console.log('left'))",
+        "void (async () => { for (;;) { await page.evaluate(() => 1); console.log('left') } })()",
+    ] {
+        let end = execute(&client, leaves).await;
+        assert!(end.success, "{leaves}: {end:?}");
+        let looks = "console.log('seen'); await new Promise(done => setTimeout(done, 20));
+            await page.goto('data:text/html,<title>T</title>', { timeout: 5000 });
+            const listening = await new Promise(done => require('net').connect(4555, '127.0.0.1')
+                .on('connect', () => done(true)).on('error', () => done(false)));
+            const all = []; all.push(1);
+            return [typeof left, typeof alsoLeft, ({} as any).left, (page as any).left, await page.title(), process.env.LEFT, process.cwd(),
+                listening, all.length, page.listenerCount('console'), await page.evaluate(() => typeof (window as any).left)]";
+        let end = execute(&client, looks).await;
+        let seen = end.result.as_ref().map_or("nothing", |result| result.get());
+        let clean = r#"["undefined","undefined",null,null,"T",null,"/home/casement",false,1,0,"undefined"]"#;
+        assert_eq!(
+            (seen, end.stdout.as_str(), end.stderr.as_str()),
+            (clean, "seen\n", ""),
+            "{leaves}: {:?}",
+            end.error
+        );
+    }
+    assert!(sandbox.processes("sleep 77").is_empty(), "a detached process outlives its script");
+}
+
+#[tokio::test]
+async fn a_script_that_ruins_its_process_ends_in_a_clear_answer() {
+    let (sandbox, client) = started("hostile").await;
+    for (code, wanted) in [
+        ("process.exit(3)", "the script ended its process with exit code 3"),
+        ("process.abort()", "the script's process ended by signal"),
+        ("process.kill(process.pid, 'SIGKILL')", "the script's process ended by signal 9"),
+        (
+            "Promise.reject(new Error('nobody')); await page.waitForTimeout(5000)",
+            "Unhandled rejection: Error: nobody\n    at script.ts:1:16",
+        ),
+        (
+            "setTimeout(() => { throw new Error('late') }, 1); await page.waitForTimeout(5000)",
+            "Uncaught exception: Error: late",
+        ),
+        ("const all = []; for (;;) all.push(new Array(1e6).fill(1))", "more memory than it may have"),
+        ("return Buffer.alloc(4 * 2 ** 30).length", "lloca"),
+        ("const all = []; for (let n = 0; n < 40; n++) all.push(Buffer.alloc(100 << 20, 1)); return 1", "lloca"),
+        ("require('fs').writeSync(0, Buffer.alloc(64, 255)); await page.waitForTimeout(5000)", "broke off"),
+    ] {
+        let error = error(&client, code).await;
+        assert!(error.contains(wanted), "{code}: {error}");
+        assert_eq!(result(&client, "return 7").await, json!(7), "after {code}");
+    }
+    // The bomb's shells must not outlive their script.
+    let bomb = "const { spawn } = require('child_process');
+        const child = spawn('sh', ['-c', 'b() { b | b & }; b'], { detached: true, stdio: 'ignore' });
+        child.on('error', () => {}); await new Promise(done => setTimeout(done, 1500)); return 'boom'";
+    let end = execute_for(&client, bomb, 3000).await.unwrap();
+    println!("a fork bomb ends so: {end:?}");
+    assert_eq!(result(&client, "return 8").await, json!(8));
+    assert!(sandbox.processes("b() { b").is_empty(), "shells are left");
+    assert!(sandbox.processes("--user-data-dir").len() > 1, "the browser lives");
+}
+
+#[tokio::test]
+async fn a_script_sees_nothing_of_the_agent_or_the_server() {
+    let (_sandbox, client) = started("secrets").await;
+    let env = result(&client, "return Object.keys(process.env).sort()").await;
+    let known =
+        json!(["HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "NODE_USE_ENV_PROXY", "NO_PROXY", "PATH", "PWD", "USER"]);
+    assert_eq!(env, known);
+    let files = "const fs = require('fs'); const pids = fs.readdirSync('/proc').filter(n => /^\\d+$/.test(n));
+        const lines = pids.map(p => { try { return fs.readFileSync(`/proc/${p}/cmdline`, 'latin1') } catch { return '' } });
+        return lines.filter(line => /agent|chromium/.test(line)).length";
+    assert_eq!(result(&client, files).await, json!(0), "neither the agent nor the browser can be seen or signalled");
+    let fds = "return require('fs').readdirSync('/proc/self/fd').map(fd => { try { return require('fs').readlinkSync('/proc/self/fd/' + fd) } catch { return '' } }).filter(to => to.startsWith('socket:')).length";
+    let sockets = result(&client, fds).await;
+    assert!(sockets.as_u64().unwrap() <= 2, "its channel and the browser: {sockets}");
+}
+
+#[tokio::test]
+async fn scripts_run_one_after_the_other_in_order_and_too_many_are_refused() {
+    let (_sandbox, client) = started("queue").await;
+    result(&client, "return 1").await;
+    let first = execute(&client, "await new Promise(done => setTimeout(done, 1500)); return Date.now()");
+    let mut first = std::pin::pin!(first);
+    // It has begun when it no longer ends at once.
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut first).await.is_err());
+    let waiting: Vec<_> = (0..MAX_WAITING)
+        .map(|n| {
+            let code = format!("console.log({n}); return [{n}, Date.now()]");
+            let client = &client;
+            Box::pin(async move { execute(client, &code).await })
+        })
+        .collect();
+    let mut waiting = futures_util::future::join_all(waiting);
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut waiting).await.is_err());
+    let refused = execute_for(&client, "return 1", 1000).await;
+    assert!(matches!(&refused, Err(ClientError::Refused(body)) if body.code == ErrorCode::LimitReached), "{refused:?}");
+    let (first, others) = tokio::join!(first, waiting);
+    let mut last: i64 = serde_json::from_str(first.result.unwrap().get()).unwrap();
+    for (n, end) in others.into_iter().enumerate() {
+        let (number, at): (usize, i64) = serde_json::from_str(end.result.unwrap().get()).unwrap();
+        assert_eq!((number, end.stdout), (n, format!("{n}\n")));
+        assert!(at >= last, "out of order");
+        last = at;
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_ends_its_script() {
+    let (sandbox, client) = started("hang-up").await;
+    result(&client, "return 1").await;
+    let running = execute(&client, "require('child_process').spawn('sleep', ['55']); await new Promise(() => {})");
+    tokio::select! {
+        end = running => panic!("{end:?}"),
+        () = async {
+            while sandbox.processes("sleep 55").is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        } => {}
+    }
+    let began = Instant::now();
+    assert_eq!(result(&client, "return 2").await, json!(2));
+    println!("the next one after {:?}", began.elapsed());
+    while !sandbox.processes("sleep 55").is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(5), "its processes live on");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_million_lines_are_cut_and_hold_nothing_up() {
+    let (_sandbox, client) = started("output").await;
+    let end = execute(&client, "for (let n = 0; n < 1e6; n++) console.log('line ä', n); return 1").await;
+    assert!(end.success, "{:?}", end.error);
+    assert!((MAX_OUTPUT - 4..=MAX_OUTPUT).contains(&end.stdout.len()), "{}", end.stdout.len());
+    assert!(end.stdout.starts_with("line ä 0\n"));
+}
+
+#[tokio::test]
+async fn without_a_runner_scripts_are_not_supported() {
+    let sandbox = Sandbox::start(&config(true));
+    sandbox.ready("no runner").await;
+    let refused = execute_for(&sandbox.client().await, "return 1", 1000).await;
+    let Err(ClientError::Refused(body)) = refused else { panic!("{refused:?}") };
+    assert_eq!(body.code, ErrorCode::NotSupported);
+    assert!(body.message.contains("cargo xtask up"), "{}", body.message);
+}
+
+#[tokio::test]
+async fn a_warm_runner_adds_a_few_milliseconds() {
+    let (sandbox, client) = started("speed").await;
+    let code = "return await page.title()";
+    result(&client, code).await;
+    let mut times = Vec::new();
+    for _ in 0..60 {
+        let began = Instant::now();
+        result(&client, code).await;
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    println!("a script back to back: p50 {:?}, p95 {:?}", times[30], times[57]);
+    sandbox.memory("node");
+}
