@@ -25,4 +25,8 @@ SELECT
     leased.extension_ids,
     $3, pool.timeout_seconds, coalesce($4, pool.start_url), $5, 'active', $6, $6
 FROM leased, pool
-RETURNING *
+-- In the order in which a session is read.
+RETURNING
+    id, project_id, node_id, browser_id, pool_id, pool_name,
+    headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids,
+    name, timeout_seconds, start_url, tags, state, end_reason, created_at, last_active_at, ended_at
