@@ -13,14 +13,13 @@ saw = {}
 called = set()
 
 
-def call(name, *args, **kwargs):
+def call(method, /, *args, **kwargs):
     """Calls a method of the client by its name, and remembers that it was called."""
     target = client
-    for part in name.split("."):
+    for part in method.split("."):
         target = getattr(target, part)
-    result = target(*args, **kwargs)
-    called.add(name)
-    return result
+    called.add(method)
+    return target(*args, **kwargs)
 
 
 def refused(action):

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use casement_domain::api_key::{ApiKey, KeyStatus, SecretHash};
 use casement_domain::browser::{Browser, BrowserEvent, BrowserRefused, BrowserState};
 use casement_domain::name::LabelName;
+use casement_domain::project::{Project, ProjectEvent, ProjectRefused, ProjectStatus};
 use casement_domain::session::{EndReason, IdOrName, Session, SessionEvent, SessionRefused, SessionState};
-use casement_domain::testing::{NOON, browser_id, leased_session, organization_id, session, session_id};
+use casement_domain::testing::{NOON, browser_id, leased_session, organization_id, project, session, session_id};
 use casement_domain::{ApiKeyId, SessionId, UserId};
 use pretty_assertions::assert_eq;
 use time::{Duration, OffsetDateTime};
@@ -152,6 +153,43 @@ fn a_refusal_says_what_where_and_which_event() {
     assert_eq!(refused.to_string(), format!("browser {} is ending, so 'ready' is not possible", browser_id(1)));
 }
 
+const PROJECT_COLUMNS: [&str; 4] = ["active", "archived", "active, the default", "archived, the default"];
+
+fn project_in(column: usize) -> Project {
+    let status = if column % 2 == 0 { ProjectStatus::Active } else { ProjectStatus::Archived };
+    Project { is_default: column >= 2, status, ..project() }
+}
+
+/// The documented moves of a project: what it is then; `Some(None)`: deleted.
+fn project_row(event: ProjectEvent) -> [Cell<Option<ProjectStatus>>; 4] {
+    use ProjectStatus::{Active, Archived};
+    match event {
+        ProjectEvent::Activate => [Some(Some(Active)); 4],
+        ProjectEvent::Archive => [Some(Some(Archived)), Some(Some(Archived)), None, None],
+        ProjectEvent::Delete => [Some(None), Some(None), None, None],
+    }
+}
+
+#[test]
+fn a_project_moves_as_its_table_says_and_not_otherwise() {
+    for event in ProjectEvent::ALL {
+        for (column, cell) in project_row(event).into_iter().enumerate() {
+            let before = project_in(column);
+            let kept = before.clone();
+            let expected = match cell {
+                None => Err(ProjectRefused(event)),
+                Some(None) => Ok(None),
+                Some(Some(status)) => {
+                    let updated_at = if status == before.status { before.updated_at } else { LATER };
+                    Ok(Some(Project { status, updated_at, ..before.clone() }))
+                }
+            };
+            assert_eq!(before.on(event, LATER), expected, "{} + {}", PROJECT_COLUMNS[column], event.as_str());
+            assert_eq!(before, kept);
+        }
+    }
+}
+
 /// When it expires, seen from `NOON`; whether it was deleted; what it is.
 const KEY_ROWS: [(&str, Option<i64>, bool, KeyStatus); 7] = [
     ("never", None, false, KeyStatus::Active),
@@ -240,6 +278,20 @@ fn states_page() -> String {
             .map(|event| std::iter::once(event.name().to_owned()).chain(browser_row(event).map(said)).collect()),
     );
     page.push_str(include_str!("states_browser.md"));
+    page.push_str("\n## Project\n\n");
+    let said = |cell: Cell<Option<ProjectStatus>>| match cell {
+        None => "–".to_owned(),
+        Some(None) => "deleted".to_owned(),
+        Some(Some(status)) => status.as_str().to_owned(),
+    };
+    table(
+        &mut page,
+        &[&["event"][..], &PROJECT_COLUMNS].concat(),
+        ProjectEvent::ALL
+            .into_iter()
+            .map(|event| std::iter::once(event.as_str().to_owned()).chain(project_row(event).map(said)).collect()),
+    );
+    page.push_str(include_str!("states_project.md"));
     page.push_str("\n## API key\n\nNothing moves a key: what it is follows from its two dates and the time.\n\n");
     table(
         &mut page,
