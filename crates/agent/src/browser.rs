@@ -1,5 +1,6 @@
 //! What we ask of a running browser: does the page answer, open an address, a picture of the page, another size.
 
+mod front;
 mod reopen;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,6 +47,7 @@ pub(crate) struct Page {
 #[derive(Debug)]
 pub(crate) struct Browser {
     pub(crate) cdp: Cdp,
+    port: u16,
     /// The page that is proven to answer at a hand-out; attached once and kept, because attaching costs as much as asking.
     page: Mutex<Option<Page>>,
     viewport: Mutex<Viewport>,
@@ -64,7 +66,7 @@ impl Browser {
             .await
             .map_err(|_| CdpError::Timeout { method: "connect", after: BROWSER })??;
         let version = cdp.call(None, "Browser.getVersion", json!({}), BROWSER).await?;
-        let browser = Self { cdp, page: Mutex::new(None), viewport: Mutex::new(viewport) };
+        let browser = Self { cdp, port, page: Mutex::new(None), viewport: Mutex::new(viewport) };
         if anew {
             browser.await_marked_page().await?;
         } else {
@@ -262,41 +264,6 @@ impl Browser {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-    }
-
-    /// The target of the page a person would see.
-    pub(crate) async fn front_target(&self) -> Result<String, CdpError> {
-        let pages = self.pages().await?;
-        if let [alone] = pages.as_slice() {
-            return Ok(alone.clone());
-        }
-        let page = self.front().await?;
-        self.detach(&page).await;
-        Ok(page.target)
-    }
-
-    /// The page a person would see: the focused one, else the first that is not hidden. The caller detaches from it.
-    async fn front(&self) -> Result<Page, CdpError> {
-        let pages = self.pages().await?;
-        let alone = pages.len() == 1;
-        let mut best: Option<Page> = None;
-        for target in pages {
-            let Ok(page) = self.attach(target, BROWSER).await else { continue };
-            if alone {
-                return Ok(page);
-            }
-            match self.look(&page.session, Duration::from_secs(1)).await {
-                Ok(seen) if seen.focused && !seen.hidden => {
-                    if let Some(other) = best.replace(page) {
-                        self.detach(&other).await;
-                    }
-                    break;
-                }
-                Ok(seen) if !seen.hidden && best.is_none() => best = Some(page),
-                _ => self.detach(&page).await,
-            }
-        }
-        best.ok_or(CdpError::Refused { method: "Target.getTargets", message: "no page is open".to_owned() })
     }
 
     async fn pages(&self) -> Result<Vec<String>, CdpError> {

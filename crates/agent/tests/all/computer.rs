@@ -469,3 +469,38 @@ async fn on_a_display_the_browsers_own_fields_take_text_and_the_cursor_hides() {
         }
     }
 }
+
+#[tokio::test]
+async fn keys_go_to_the_page_in_front_whatever_the_others_believe() {
+    everywhere(async |mut stage: Stage| {
+        let other = stage.cdp.page("about:blank", false).await;
+        stage.cdp.evaluate(&other, "onkeydown = e => document.title += e.key; 1").await;
+        // As clients do with all their pages.
+        for page in [stage.page.clone(), other.clone()] {
+            stage.cdp.call(Some(&page), "Emulation.setFocusEmulationEnabled", json!({ "enabled": true })).await;
+        }
+        stage.cdp.call(Some(&other), "Page.bringToFront", json!({})).await;
+        stage.press(&[u32::from('b')]).await;
+        stage.cdp.until(&other, "document.title", &json!("b")).await;
+        let page = stage.page.clone();
+        stage.cdp.call(Some(&page), "Page.bringToFront", json!({})).await;
+        stage.press(&[u32::from('a')]).await;
+        let once = ["keydown,a,KeyA,65,0,true,0000", "keyup,a,KeyA,65,0,true,0000"];
+        // A page that comes to the front below the mouse is told where the mouse is.
+        let keys = async |stage: &mut Stage| {
+            let mut seen = stage.noted("keyup,a").await;
+            seen.retain(|event| event.starts_with("key"));
+            seen
+        };
+        assert_eq!(keys(&mut stage).await, once);
+        assert_eq!(stage.cdp.evaluate(&other, "document.title").await, json!("b"));
+        // One that hangs in the background is in nobody's way.
+        stage
+            .cdp
+            .call(Some(&other), "Runtime.evaluate", json!({ "expression": "setTimeout(() => { for (;;); })" }))
+            .await;
+        stage.press(&[u32::from('a')]).await;
+        assert_eq!(keys(&mut stage).await, once);
+    })
+    .await;
+}
