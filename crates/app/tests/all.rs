@@ -7,7 +7,6 @@ mod all {
     mod computer;
     mod crashes;
     mod examples;
-    mod files;
     mod extensions;
     mod files;
     mod floods;
@@ -22,9 +21,11 @@ mod all {
     mod playwright;
     mod pools;
     mod puppeteer;
+    mod processes;
     mod python_client;
     mod rebinding;
     mod replays;
+    mod script;
     mod selenium;
     mod server;
     mod site;

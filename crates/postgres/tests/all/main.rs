@@ -3,6 +3,7 @@
 mod audit;
 mod cluster;
 mod database;
+mod extensions;
 mod keys;
 mod line;
 mod migrations;

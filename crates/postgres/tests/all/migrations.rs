@@ -95,6 +95,7 @@ async fn the_schema_in_rust_is_the_schema_in_the_database() -> TestResult {
         let [table, column, kind, nullable] = &row[..] else { return Err("four columns were asked for".into()) };
         let kind = match kind.as_str() {
             "uuid" => "Uuid",
+            "_uuid" => "Array<Uuid>",
             "text" => "Text",
             "int4" => "Int4",
             "int8" => "Int8",
