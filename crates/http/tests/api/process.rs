@@ -1,0 +1,295 @@
+//! `…/process`, `…/logs` and `…/curl`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use casement_domain::{
+    ProcessId,
+    curl::{CurlAnswer, CurlRequest},
+    inside::{ByteStream, InsideError},
+    process::{
+        Executed, Output, OutputEvents, OutputStream, ProcessState, ProcessStatus, Signal, Spawned, TerminalSize,
+    },
+    session_log::{FollowLog, LogLine, LogLines, LogSource},
+    testing::{NOON, browser_id, session, session_id},
+};
+use casement_http::Permission;
+use futures_util::{StreamExt as _, stream};
+use serde_json::json;
+
+use super::support::{Ports, TestApi};
+
+fn id(n: u128) -> ProcessId {
+    ProcessId::from_ulid(ulid::Ulid::from_parts(8, n))
+}
+
+fn ports() -> Ports {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
+    ports
+        .sessions
+        .expect_find_in_project()
+        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
+    ports
+}
+
+fn path(tail: &str) -> String {
+    format!("/browsers/{}/{tail}", session_id(1))
+}
+
+fn bytes(parts: &'static [&'static str]) -> ByteStream {
+    stream::iter(parts.iter().map(|part| Ok(Bytes::from_static(part.as_bytes())))).boxed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_is_run_as_asked_and_answered_with_what_it_wrote() {
+    let mut ports = ports();
+    ports.processes.expect_exec().times(1).returning(|browser, exec| {
+        assert_eq!(browser, browser_id(1));
+        assert_eq!((exec.program.command.as_str(), exec.within), ("ls", Duration::from_secs(5)));
+        assert_eq!(exec.program.args.as_deref(), Some(["-l".to_owned()].as_slice()));
+        Ok(Executed {
+            exit_code: 2,
+            duration_ms: 12,
+            stdout_bytes: 4,
+            stderr_bytes: 3,
+            stdout_dropped: 0,
+            stderr_dropped: 9,
+            output: bytes(&["ou", "t1e", "rr"]),
+        })
+    });
+    let api = TestApi::start(ports);
+    let asked = json!({ "command": "ls", "args": ["-l"], "timeout_sec": 5, "cwd": null, "as_root": false });
+    let reply = api.post(&path("process/exec"), asked).await;
+    assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/json")));
+    let wrote = json!({
+        "exit_code": 2, "duration_ms": 12, "stdout_b64": "b3V0MQ==", "stderr_b64": "ZXJy", "stderr_dropped_bytes": 9,
+    });
+    assert_eq!(reply.json(), wrote);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_ends_before_its_caller_gives_up() {
+    let mut ports = ports();
+    ports.processes.expect_exec().times(1).returning(|_, exec| {
+        assert_eq!(exec.within, Duration::from_secs(8));
+        Err(InsideError::Timeout { seconds: 8 })
+    });
+    let api = TestApi::start(ports);
+    let key = format!("Authorization: Bearer {}", super::support::Key::Organization.text());
+    let headers = [key.as_str(), "X-Stainless-Read-Timeout: 10"];
+    let reply = api.request("POST", &path("process/exec"), &headers, r#"{"command":"sleep 60"}"#).await;
+    assert_eq!((reply.status, reply.code().as_str()), (504, "timeout"));
+    assert_eq!(reply.header("x-should-retry"), Some("false"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_run_is_named() {
+    let api = TestApi::start(ports());
+    for (body, detail) in [
+        (json!({}), "command: is required"),
+        (json!({ "command": "a\u{0}" }), "command: may not hold NUL"),
+        (json!({ "command": "a", "cwd": "x" }), "cwd: must be an absolute path"),
+        (json!({ "command": "a", "timeout_sec": 0 }), "timeout_sec: must be from 1 to 3600"),
+        (json!({ "command": "a", "env": { "": "x" } }), "env: a name must not be empty nor hold = or NUL"),
+    ] {
+        let reply = api.post(&path("process/exec"), body).await;
+        assert_eq!((reply.status, reply.code().as_str()), (400, "invalid_input"));
+        assert_eq!(reply.details(), [detail]);
+    }
+    for body in [json!({ "command": "a", "as_root": true }), json!({ "command": "a", "as_user": "root" })] {
+        assert_eq!(api.post(&path("process/spawn"), body).await.code(), "not_supported");
+    }
+    assert_eq!(api.get(&path("process/nothing/status")).await.code(), "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_is_started_looked_at_talked_to_and_ended() {
+    let mut ports = ports();
+    ports.processes.expect_spawn().times(1).returning(|_, spawn| {
+        assert_eq!(spawn.terminal, Some(TerminalSize { cols: 100, rows: 24 }));
+        Ok(Spawned { id: id(1), pid: 42, started_at: NOON })
+    });
+    let states = [ProcessState::Running, ProcessState::Exited(143)];
+    let mut states = states.into_iter();
+    ports
+        .processes
+        .expect_status()
+        .times(2)
+        .returning(move |_, _| Ok(ProcessStatus { state: states.next().unwrap(), cpu_pct: 12.5, mem_bytes: 4096 }));
+    ports.processes.expect_write().times(1).returning(|_, which, data| {
+        assert_eq!((which, data.as_ref()), (id(1), b"hi".as_slice()));
+        Ok(2)
+    });
+    ports.processes.expect_signal().times(1).returning(|_, _, signal| {
+        assert_eq!(signal, Signal::Hup);
+        Ok(())
+    });
+    ports.processes.expect_resize().times(1).returning(|_, _, _| Err(InsideError::State("no terminal".to_owned())));
+    let api = TestApi::start(ports);
+    let spawned = api.post(&path("process/spawn"), json!({ "command": "sh", "allocate_tty": true, "cols": 100 })).await;
+    let status = path(&format!("process/{}/status", id(1)));
+    assert_eq!((spawned.status, spawned.header("location")), (201, Some(status.as_str())));
+    let record = json!({ "process_id": id(1).to_string(), "pid": 42, "started_at": "2026-12-01T12:00:00.000000Z" });
+    assert_eq!(spawned.json(), record);
+
+    let of = |tail: &str| path(&format!("process/{}/{tail}", id(1)));
+    assert_eq!(api.get(&status).await.json(), json!({ "state": "running", "cpu_pct": 12.5, "mem_bytes": 4096 }));
+    let exited = json!({ "state": "exited", "exit_code": 143, "cpu_pct": 12.5, "mem_bytes": 4096 });
+    assert_eq!(api.get(&status).await.json(), exited);
+    let written = api.post(&of("stdin"), json!({ "data_b64": "aGk=" })).await;
+    assert_eq!(written.json(), json!({ "written_bytes": 2 }));
+    assert_eq!(api.post(&of("kill"), json!({ "signal": "HUP" })).await.json(), json!({ "ok": true }));
+    assert_eq!(api.post(&of("kill"), json!({ "signal": "STOP" })).await.details().len(), 1);
+    let resized = api.post(&of("resize"), json!({ "cols": 1, "rows": 1 })).await;
+    assert_eq!((resized.status, resized.code().as_str()), (409, "invalid_state"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_is_streamed_until_the_end_of_its_program() {
+    let mut ports = ports();
+    ports.processes.expect_output().times(2).returning(|_, _| {
+        let data = |stream, text: &'static str, dropped| {
+            Ok(Output::Data { stream, data: Bytes::from_static(text.as_bytes()), dropped })
+        };
+        let events: OutputEvents = stream::iter([
+            data(OutputStream::Stdout, "a\n", 7),
+            data(OutputStream::Stderr, "b", 0),
+            Ok(Output::Exit { exit_code: -1 }),
+        ])
+        .boxed();
+        Ok(events)
+    });
+    let api = TestApi::start(ports);
+    let token = api.token(session_id(1), Permission::Drive);
+    let tail = format!("process/{}/stdout/stream", id(1));
+    let direct = api.request("GET", &format!("/vm/{}/{tail}?jwt={token}", session_id(1)), &[], "").await;
+    for reply in [api.get(&path(&tail)).await, direct] {
+        assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/event-stream")));
+        let expected = "data: {\"stream\":\"stdout\",\"data_b64\":\"YQo=\",\"dropped_bytes\":7}\n\n\
+                        data: {\"stream\":\"stderr\",\"data_b64\":\"Yg==\"}\n\n\
+                        data: {\"event\":\"exit\",\"exit_code\":-1}\n\n";
+        assert_eq!(reply.text(), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_streamed_as_text_whatever_it_holds() {
+    let mut ports = ports();
+    ports.session_logs.expect_follow().times(2).returning(|_, log| {
+        let path = LogSource::Path("/tmp/ä b".to_owned());
+        assert!(
+            [FollowLog { source: path, follow: false }, FollowLog { source: LogSource::Agent, follow: true }]
+                .contains(&log)
+        );
+        let line = LogLine { read_at: NOON, message: "\u{1b}[31m\"\r<script>".to_owned() };
+        let lines: LogLines = stream::iter([Ok(line)]).boxed();
+        Ok(lines)
+    });
+    let api = TestApi::start(ports);
+    let expected = "data: {\"event\":\"log\",\"timestamp\":\"2026-12-01T12:00:00.000000Z\",\
+                    \"message\":\"\\u001b[31m\\\"\\r<script>\"}\n\n";
+    let file = api.get(&path("logs/stream?source=path&path=%2Ftmp%2F%C3%A4+b&follow=false")).await;
+    assert_eq!((file.status, file.text().as_str()), (200, expected));
+    assert_eq!(api.get(&path("logs/stream?source=supervisor&supervisor_process=agent")).await.text(), expected);
+    for (query, detail) in [
+        ("", "source: is required"),
+        ("?source=path", "path: is required"),
+        ("?source=path&path=log", "path: must be an absolute path without NUL"),
+        ("?source=supervisor&supervisor_process=x", "supervisor_process: must be chromium, display or agent"),
+    ] {
+        assert_eq!(api.get(&path(&format!("logs/stream{query}"))).await.details(), [detail]);
+    }
+}
+
+fn answered(status: u16, headers: &[(&str, &str)], body: ByteStream) -> CurlAnswer {
+    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    CurlAnswer { status, headers, body }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_sent_as_asked_and_its_answer_told() {
+    let mut ports = ports();
+    ports.curl.expect_send().times(2).returning(|_, request| {
+        let CurlRequest { url, method, headers, body, within } = request;
+        assert_eq!((url.as_str(), within.as_millis()), ("https://site.test/a", 1500));
+        assert_eq!((method.as_str(), body.as_deref()), ("POST", Some(b"x".as_slice())));
+        assert_eq!(headers, [("X-A".to_owned(), "1".to_owned())]);
+        let headers = [("Set-Cookie", "a=1"), ("set-cookie", "b=2"), ("Content-Type", "x/y")];
+        Ok(answered(404, &headers, bytes(&["no\u{0}", "thing"])))
+    });
+    let api = TestApi::start(ports);
+    let mut asked = json!({
+        "url": "https://site.test/a", "method": "POST", "headers": { "X-A": "1" }, "body": "x", "timeout_ms": 1500,
+    });
+    let reply = api.post(&path("curl"), &asked).await;
+    let mut told = reply.json();
+    assert!(told["duration_ms"].take().is_u64());
+    let headers = json!({ "set-cookie": ["a=1", "b=2"], "content-type": ["x/y"] });
+    assert_eq!(told, json!({ "status": 404, "headers": headers, "body": "no\u{0}thing", "duration_ms": null }));
+    asked["response_encoding"] = json!("base64");
+    assert_eq!(api.post(&path("curl"), &asked).await.json()["body"], "bm8AdGhpbmc=");
+    asked["response_encoding"] = json!("latin1");
+    assert_eq!(api.post(&path("curl"), &asked).await.details(), ["response_encoding: must be utf8 or base64"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_target_does_wrong_is_told_from_what_we_do_wrong() {
+    for (refusal, status, code) in [
+        (InsideError::Upstream("net::ERR_NAME_NOT_RESOLVED".to_owned()), 502, "upstream_error"),
+        (InsideError::Timeout { seconds: 1 }, 504, "timeout"),
+        (InsideError::Limit("too many".to_owned()), 429, "limit_exceeded"),
+    ] {
+        let mut ports = ports();
+        let mut refusal = Some(refusal);
+        ports.curl.expect_send().times(1).returning(move |_, _| Err(refusal.take().unwrap()));
+        let reply = TestApi::start(ports).post(&path("curl"), json!({ "url": "http://a/" })).await;
+        assert_eq!((reply.status, reply.code().as_str()), (status, code));
+    }
+    let mut ports = ports();
+    ports.curl.expect_send().times(1).returning(|_, _| {
+        let part = || Ok(Bytes::from(vec![b'x'; 1 << 20]));
+        Ok(answered(200, &[], stream::iter((0..11).map(move |_| part())).boxed()))
+    });
+    let reply = TestApi::start(ports).post(&path("curl"), json!({ "url": "http://a/" })).await;
+    assert_eq!((reply.status, reply.code().as_str()), (502, "upstream_error"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raw_request_is_passed_on_and_its_answer_given_back() {
+    let mut ports = ports();
+    ports.curl.expect_send().times(1).returning(|_, request| {
+        assert_eq!((request.url.as_str(), request.method.as_str()), ("http://site.test/?q=1&b=2", "PROPFIND"));
+        assert_eq!(request.headers, [("x-mine".to_owned(), "1".to_owned())]);
+        assert_eq!(request.body.as_deref(), Some(b"body".as_slice()));
+        let headers = [
+            ("Content-Type", "text/html"),
+            ("Content-Length", "99"),
+            ("X-Theirs", "a"),
+            ("Cache-Control", "max-age=1"),
+        ];
+        Ok(answered(503, &headers, bytes(&["<script>"])))
+    });
+    let api = TestApi::start(ports);
+    let token = api.token(session_id(1), Permission::Drive);
+    let to = format!("/vm/{}/curl/raw?url=http%3A%2F%2Fsite.test%2F%3Fq%3D1&jwt={token}&b=2", session_id(1));
+    let headers = ["X-Mine: 1", "X-Stainless-Lang: python", "User-Agent: Kernel/Python 0.80.0"];
+    let reply = api.request("PROPFIND", &to, &headers, "body").await;
+    assert_eq!((reply.status, reply.text().as_str()), (503, "<script>"));
+    for (name, value) in [
+        ("content-type", "text/html"),
+        ("x-theirs", "a"),
+        ("cache-control", "max-age=1"),
+        ("x-should-retry", "false"),
+        ("content-security-policy", "sandbox"),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        assert_eq!(reply.header(name), Some(value), "{name}");
+    }
+    assert_ne!(reply.header("content-length"), Some("99"));
+    let view = api.token(session_id(1), Permission::View);
+    let to = format!("/vm/{}/curl/raw?url=http://a/", session_id(1));
+    assert_eq!(api.request("GET", &format!("{to}&jwt={view}"), &[], "").await.status, 403);
+    assert_eq!(api.request("GET", &to, &[], "").await.status, 401);
+    assert_eq!(api.request("GET", &format!("/vm/{}/curl/raw?jwt={token}", session_id(1)), &[], "").await.status, 400);
+}
