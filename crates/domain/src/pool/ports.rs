@@ -202,7 +202,8 @@ pub enum Outcome {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait WaitingLine: Send + Sync {
-    /// One statement: leases an idle browser if there is one and nobody is in line.
+    /// One statement: leases an idle browser if there is one and nobody is in line. It is durable at the latest when an audit record
+    /// is that is appended afterwards.
     async fn take_now(&self, pool: PoolId, lease: &LeaseRequest, now: OffsetDateTime) -> Result<TakenNow, StoreError>;
 
     /// Enters the line and then, in a transaction of its own, gives idle browsers to the first in line.
