@@ -8,7 +8,7 @@ use anyhow::bail;
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_postgres::cluster::Binaries;
 use casement_sandbox::Check;
-use casement_webdriver::{Engine, EngineConfig};
+use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 
 use crate::egress::WaysOut;
 use crate::settings::DataDir;
@@ -29,7 +29,8 @@ const PROGRAMS: [(&str, &[&str], &str); 4] = [
 ];
 const LEAST_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 const LEAST_OPEN_FILES: u64 = 8192;
-const LEAST_NODE: u32 = 18;
+const SCRIPT_RUNNER_REMEDY: &str = "cargo xtask up installs it in target/runner; elsewhere, copy that folder to ../lib/casement/runner \
+    beside the program, readable for all, or give --script-runner";
 
 /// Runs the command; fails if anything is missing.
 pub(crate) async fn run(data_dir: DataDir) -> anyhow::Result<()> {
@@ -59,7 +60,7 @@ async fn look(data_dir: &Path) -> anyhow::Result<Vec<Finding>> {
             "mend what is missing above, then look again",
         )),
     }
-    findings.push(finding("Node", node().await, "install the package nodejs, version 18 or later"));
+    findings.push(finding("script runner", script_runner(data_dir), SCRIPT_RUNNER_REMEDY));
     findings.push(finding(
         "PostgreSQL",
         Binaries::newest()
@@ -106,15 +107,16 @@ impl From<Check> for Finding {
     }
 }
 
-async fn node() -> Result<String, String> {
-    let output = tokio::process::Command::new("node").arg("--version").output();
-    let output = output.await.map_err(|_| "not found".to_owned())?;
-    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let major = version.trim_start_matches('v').split('.').next().and_then(|text| text.parse::<u32>().ok());
-    match major {
-        Some(major) if major >= LEAST_NODE => Ok(version),
-        _ => Err(format!("{version:?} is too old")),
-    }
+/// Where it is, as the server would find it.
+fn script_runner(data_dir: &Path) -> Result<String, String> {
+    let folder = match std::env::var_os("CASEMENT_SCRIPT_RUNNER") {
+        Some(folder) => PathBuf::from(folder),
+        None => EngineConfig::discover(data_dir.to_owned())
+            .map_err(|error| error.to_string())?
+            .script_runner
+            .ok_or_else(|| "not found beside the program, or not usable by sandboxes".to_owned())?,
+    };
+    check_script_runner(&folder).map(|place| place.display().to_string())
 }
 
 fn disk(data_dir: &Path) -> Result<String, String> {

@@ -76,6 +76,7 @@ impl Process {
         let mut command = Command::new(&config.bwrap);
         command.args(["--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--clearenv"]);
         let proxy = format!("http://127.0.0.1:{}", config.forwarder_port);
+        let browser = format!("127.0.0.1:{}", config.debugging_port);
         let environment = [
             ("HOME", "/home/casement"),
             ("USER", "casement"),
@@ -85,7 +86,7 @@ impl Process {
             ("NODE_USE_ENV_PROXY", "1"),
             ("HTTP_PROXY", &proxy),
             ("HTTPS_PROXY", &proxy),
-            ("NO_PROXY", "127.0.0.1,localhost"),
+            ("NO_PROXY", &browser),
         ];
         for (name, value) in environment {
             command.args(["--setenv", name, value]);

@@ -1,0 +1,85 @@
+//! Scripts, with the public client and as a hostile caller sends them.
+
+use serde_json::{Value, json};
+
+use super::support::{Clients, Shared};
+
+#[test]
+fn every_call_of_the_python_client_for_scripts_works() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/script.py", &[&pages.url("")])?;
+    let saw = json!({
+        "title": [true, "A form", "there\n", null],
+        "types": {"x": 2},
+        "error": [false, "Error: no\n    at script.ts:2:7", null],
+        "syntax": "at script.ts:2:10",
+        "late": [false, "timed out after 3 s", "so far\n"],
+        "after": 2,
+        "bounds": ["BadRequestError", "invalid_input"],
+        "empty": ["BadRequestError", "invalid_input"],
+        "fetch": 200,
+        "together": [0, 1, 2, 3, 4, 5],
+        "deleted": ["NotFoundError", "not_found"],
+    });
+    assert_eq!(run.json()?, saw);
+    Ok(())
+}
+
+#[test]
+fn the_script_example_prints_headings() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+
+    let run = Clients::find()?.run(server, "docs/examples/script.py", &[&pages.url("/form")])?;
+
+    assert_eq!(run.stdout, "A form\n");
+    Ok(())
+}
+
+#[test]
+fn a_script_reaches_neither_the_server_nor_what_lies_on_its_host() -> anyhow::Result<()> {
+    let Shared { server, .. } = Shared::get();
+    let session = server.headless()?;
+    let path = format!("/browsers/{}/playwright/execute", session.id());
+    let (port, data) = (server.address().port(), server.data_dir());
+    let code = format!(
+        "const fs = require('fs');
+        const reads = (path) => {{ try {{ return fs.readFileSync(path, 'utf8').length + fs.readdirSync(path).length }} catch (e: any) {{ return e.code }} }};
+        const dials = await new Promise(done => require('net').connect({port}, '127.0.0.1').on('connect', () => done('open'))
+            .on('error', (e: any) => done(e.code)));
+        const fetched = await fetch('http://127.0.0.1:{port}/healthz').then(r => r.status, e => e.cause?.code ?? e.message);
+        return [reads({data:?} + '/key'), reads('/proc/1/environ') === 'EACCES' || fs.readFileSync('/proc/1/environ', 'latin1'),
+            dials, fetched, Object.values(process.env).some(value => value?.includes('csk_'))]"
+    );
+    let answer = server.post(&path, &json!({ "code": code }))?.expect(200)?.json()?;
+    let Value::Array(seen) = &answer["result"] else { panic!("{answer}") };
+    assert_eq!(seen[0], "ENOENT", "{answer}");
+    assert!(!seen[1].to_string().contains("CASEMENT"), "{answer}");
+    assert_eq!(seen[2], "ECONNREFUSED", "{answer}");
+    assert_ne!(seen[3], 200, "{answer}");
+    assert_eq!(seen[4], false, "{answer}");
+    Ok(())
+}
+
+#[test]
+fn a_script_that_ruins_itself_leaves_the_session_and_the_server_as_they_are() -> anyhow::Result<()> {
+    let Shared { server, .. } = Shared::get();
+    let session = server.headless()?;
+    let path = format!("/browsers/{}/playwright/execute", session.id());
+    let execute = |code: &str| server.post(&path, &json!({ "code": code, "timeout_sec": 20 }))?.expect(200)?.json();
+    for code in [
+        "process.exit(0)",
+        "return 'x'.repeat(100 << 20)",
+        "const all = []; for (;;) all.push(new Array(1e6).fill(1))",
+        "return Buffer.alloc(4 * 2 ** 30, 1)",
+        "for (;;) require('child_process').spawn('sleep', ['60'], { detached: true }).on('error', () => {})",
+        "const o: any = {}; return o.o = o",
+        "return 1n",
+    ] {
+        let end = execute(code)?;
+        assert_eq!((&end["success"], end["error"].is_string()), (&json!(false), true), "{code}: {end}");
+        assert_eq!(execute("return await page.title()")?["success"], true, "after {code}");
+    }
+    let flood = execute("for (let n = 0; n < 1e6; n++) console.log('line', n)")?;
+    assert_eq!(flood["stdout"].as_str().map(str::len), Some(1 << 20));
+    Ok(())
+}
