@@ -80,7 +80,7 @@ impl Cast {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = end.cancelled() => return self.film.write().await,
+                () = end.cancelled() => return self.film.finish().await,
                 notice = notices.recv() => match notice {
                     Some(notice) => self.heed(notice).await?,
                     None => return Err(text(CdpError::Closed)),
@@ -176,6 +176,15 @@ impl Film {
     fn take(&mut self, jpeg: Vec<u8>) {
         self.last = jpeg;
         self.fresh = true;
+    }
+
+    /// Writes the last picture for the last time. ffmpeg shows it as long as the ones before, at a guess from three of them: as there
+    /// are three at this time, not a moment longer.
+    async fn finish(&mut self) -> Result<(), String> {
+        for _ in 0..3 {
+            self.write().await?;
+        }
+        Ok(())
     }
 
     /// Writes the last picture with the time that it is now.

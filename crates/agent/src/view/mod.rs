@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use hyper::body::Incoming;
+use tokio::sync::Semaphore;
 
 use self::watch::Watch;
 use crate::core::Core;
@@ -23,17 +24,28 @@ use crate::x11::{Cursor, X11};
 
 /// Quality of the pictures, of 100: text stays readable.
 const QUALITY: u8 = 75;
+/// Viewers that wait for a frame at once. Each holds one of the agent's connections.
+const MOST_WAITING: usize = 24;
 /// The most frames per second, whatever the viewport says.
 const MOST_FRAMES: u32 = 60;
 
 /// What watches the display while somebody looks.
-#[derive(Debug, Default)]
-pub(crate) struct Views(Mutex<Option<Arc<Watch>>>);
+#[derive(Debug)]
+pub(crate) struct Views {
+    watch: Mutex<Option<Arc<Watch>>>,
+    waiting: Semaphore,
+}
+
+impl Default for Views {
+    fn default() -> Self {
+        Self { watch: Mutex::default(), waiting: Semaphore::new(MOST_WAITING) }
+    }
+}
 
 impl Views {
     /// The watch over this display, begun if nobody looked before.
     fn over(&self, display: &Display, viewport: Viewport) -> Result<Arc<Watch>, Refusal> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = kept.as_ref().filter(|watch| watch.goes_on(display.name())) {
             return Ok(Arc::clone(watch));
         }
@@ -56,6 +68,9 @@ async fn frame(core: &Arc<Core>, asked: NextFrame) -> Answer {
     let live = core.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))?;
     let Some(display) = &live.display else {
         return Err(Refusal::new(ErrorCode::NotSupported, "this session has no display"));
+    };
+    let Ok(_waiting) = core.views.waiting.try_acquire() else {
+        return Err(Refusal::new(ErrorCode::LimitReached, format_args!("{MOST_WAITING} viewers wait already")));
     };
     let watch = core.views.over(display, core.viewport())?;
     if !watch.changed(asked.since, Duration::from_secs(WAIT_SECONDS)).await {
