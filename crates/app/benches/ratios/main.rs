@@ -11,6 +11,7 @@ mod machine;
 mod memory;
 mod relay;
 mod samples;
+mod scripts;
 mod spares;
 #[path = "../../tests/all/support/mod.rs"]
 #[expect(
@@ -40,6 +41,7 @@ const PARTS: &[Part] = &[
     ("memory", memory::measure),
     ("waiters", waiters::measure),
     ("computer", computer::measure),
+    ("scripts", scripts::measure),
 ];
 
 fn main() -> anyhow::Result<()> {
