@@ -9,7 +9,7 @@ use actix_web::{
 };
 use casement_domain::inside::{ByteStream, InsideError};
 use futures_util::StreamExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::error::{ApiError, Code};
@@ -60,9 +60,24 @@ pub(crate) async fn read(payload: &mut Payload, longest: usize) -> Result<Bytes,
     Ok(body.freeze())
 }
 
-/// The body as it comes, at most `longest` bytes, for what is done inside a session. Nobody reads it any more once the stream is
-/// dropped.
-pub(crate) fn stream(request: &HttpRequest, mut payload: Payload, longest: u64) -> Result<ByteStream, ApiError> {
+/// The end of a body, whoever reads it: its stream, or nobody once that is dropped.
+pub(crate) struct Rest(oneshot::Receiver<()>);
+
+impl Rest {
+    /// Waits until the body is at its end. An answer that comes before is lost to most clients: they still send, and find the
+    /// connection closed.
+    pub(crate) async fn passed(self) {
+        drop(tokio::time::timeout(PATIENCE, self.0).await);
+    }
+}
+
+/// The body as it comes, at most `longest` bytes, for what is done inside a session. What is left of it when the stream is dropped is
+/// read and forgotten.
+pub(crate) fn stream(
+    request: &HttpRequest,
+    mut payload: Payload,
+    longest: u64,
+) -> Result<(ByteStream, Rest), ApiError> {
     let too_large = move || InsideError::TooLarge(format!("the body must be at most {longest} bytes"));
     let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| length > longest) {
@@ -70,12 +85,14 @@ pub(crate) fn stream(request: &HttpRequest, mut payload: Payload, longest: u64) 
     }
     // The connection belongs to this thread, the stream to whoever reads it.
     let (sender, receiver) = mpsc::channel(UNDER_WAY);
+    let (passed, rest) = oneshot::channel();
     actix_web::rt::spawn(async move {
+        let _passed = passed;
         let mut came = 0;
         loop {
             let next = tokio::select! {
                 next = tokio::time::timeout(PATIENCE, payload.next()) => next,
-                () = sender.closed() => return,
+                () = sender.closed() => return forget(payload, longest.saturating_sub(came)).await,
             };
             let part = match next {
                 Err(_) => Err(InsideError::Stalled { seconds: PATIENCE.as_secs() as u32 }),
@@ -90,11 +107,27 @@ pub(crate) fn stream(request: &HttpRequest, mut payload: Payload, longest: u64) 
             };
             let over = part.is_err();
             if sender.send(part).await.is_err() || over {
+                if !over {
+                    forget(payload, longest.saturating_sub(came)).await;
+                }
                 return;
             }
         }
     });
-    Ok(ReceiverStream::new(receiver).boxed())
+    Ok((ReceiverStream::new(receiver).boxed(), Rest(rest)))
+}
+
+/// Reads what nobody wants, as long as it comes and for at most the time that an answer waits for it.
+async fn forget(mut payload: Payload, mut left: u64) {
+    let forgotten = async {
+        while let Some(Ok(part)) = payload.next().await {
+            match left.checked_sub(part.len() as u64) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    };
+    drop(tokio::time::timeout(PATIENCE, forgotten).await);
 }
 
 fn too_large(longest: usize) -> ApiError {

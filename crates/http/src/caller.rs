@@ -476,7 +476,10 @@ impl Inside {
     ///
     /// # Errors
     /// `payload_too_large`, if the caller says so beforehand.
-    pub(crate) fn body(&mut self, longest: u64) -> Result<casement_domain::inside::ByteStream, ApiError> {
+    pub(crate) fn body(
+        &mut self,
+        longest: u64,
+    ) -> Result<(casement_domain::inside::ByteStream, body::Rest), ApiError> {
         let payload = self.take_payload()?;
         body::stream(&self.0.request, payload, longest)
     }

@@ -23,7 +23,7 @@ use futures_util::{Stream, StreamExt as _};
 use multer::{Field, Multipart};
 
 use crate::{
-    body,
+    body::{self, Rest},
     error::{ApiError, Code},
 };
 
@@ -40,6 +40,7 @@ pub(crate) struct Form {
     parts: Parts,
     /// The part that was found to be a file.
     next: Option<File>,
+    rest: Option<Rest>,
 }
 
 /// The parts that were not read yet.
@@ -70,8 +71,19 @@ impl Form {
         files: &[&str],
     ) -> Result<Self, ApiError> {
         let boundary = boundary(request)?;
-        let content = body::stream(request, payload, longest)?;
-        Ok(Self::parse(content, boundary, files).await?)
+        let (content, rest) = body::stream(request, payload, longest)?;
+        match Self::parse(content, boundary, files).await {
+            Ok(form) => Ok(Self { rest: Some(rest), ..form }),
+            Err(error) => {
+                rest.passed().await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The end of the body, to be waited for before an error is answered.
+    pub(crate) fn rest(&mut self) -> Option<Rest> {
+        self.rest.take()
     }
 
     async fn parse(mut content: ByteStream, boundary: String, files: &[&str]) -> Result<Self, InsideError> {
@@ -95,18 +107,18 @@ impl Form {
                 Some(part) => texts.push(part.text(&mut room).await?),
             }
         };
-        Ok(Self { texts, parts, next })
+        Ok(Self { texts, parts, next, rest: None })
     }
 
     /// The text of that name.
     ///
     /// # Errors
     /// `bad_request` if there are two.
-    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, InsideError> {
         let mut found = self.texts.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
         match (found.next(), found.next()) {
             (first, None) => Ok(first),
-            _ => Err(ApiError::new(Code::BadRequest, format!("the form's part {name} is given twice"))),
+            _ => Err(InsideError::Broken(format!("the form's part {name} is given twice"))),
         }
     }
 
@@ -230,7 +242,7 @@ fn broken(error: multer::Error) -> InsideError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn pieces(body: &[u8], size: usize) -> ByteStream {
@@ -238,11 +250,11 @@ mod tests {
         futures_util::stream::iter(pieces).boxed()
     }
 
-    async fn form(body: &str, size: usize) -> Result<Form, InsideError> {
+    pub(crate) async fn form(body: &str, size: usize) -> Result<Form, InsideError> {
         Form::parse(pieces(body.as_bytes(), size), "b".to_owned(), &["files[][file]"]).await
     }
 
-    fn part(name: &str, content: &str) -> String {
+    pub(crate) fn part(name: &str, content: &str) -> String {
         format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{content}\r\n")
     }
 

@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 use super::record::{AnyBytes, FileInfo};
 use crate::{
     answer::{self, Answer},
+    body::Rest,
     caller::Inside,
     error::ErrorBody,
     multipart::Form,
@@ -195,8 +196,17 @@ fn attachment(name: &str) -> HeaderValue {
 pub(crate) async fn write_file(mut inside: Inside) -> Answer {
     let query = inside.query()?;
     let (path, mode) = (query.raw("path")?.map(str::to_owned), query.raw("mode")?.map(str::to_owned));
-    let content = inside.body(LONGEST_UPLOAD)?;
-    inside.services().files.write(&inside.session, WriteFile { path, mode }, content).await?;
+    let (content, rest) = inside.body(LONGEST_UPLOAD)?;
+    let written = inside.services().files.write(&inside.session, WriteFile { path, mode }, content).await;
+    done(written, Some(rest)).await
+}
+
+/// The answer to an upload. A refusal is told when the caller has sent all: before, few listen.
+async fn done(result: Result<(), InsideError>, rest: Option<Rest>) -> Answer {
+    if let (Err(_), Some(rest)) = (&result, rest) {
+        rest.passed().await;
+    }
+    result?;
     Ok(answer::nothing())
 }
 
@@ -234,10 +244,16 @@ struct FileForm {
 )]
 pub(crate) async fn upload_files(mut inside: Inside) -> Answer {
     let payload = inside.take_payload()?;
-    let form = Form::read(&inside.request, payload, LONGEST_UPLOAD, &[FILES]).await?;
-    let paths = Files::upload_paths(form.texts(DEST_PATHS))?;
-    inside.services().files.upload(&inside.session, uploads(form, paths)).await?;
-    Ok(answer::nothing())
+    let mut form = Form::read(&inside.request, payload, LONGEST_UPLOAD, &[FILES]).await?;
+    let rest = form.rest();
+    let uploaded = match Files::upload_paths(form.texts(DEST_PATHS)) {
+        Ok(paths) => inside.services().files.upload(&inside.session, uploads(form, paths)).await,
+        Err(error) => {
+            drop(form);
+            Err(error)
+        }
+    };
+    done(uploaded, rest).await
 }
 
 /// The files of a form, each after its path.
@@ -297,26 +313,62 @@ pub(crate) struct ZipForm {
 pub(crate) async fn upload_zip(mut inside: Inside) -> Answer {
     let payload = inside.take_payload()?;
     let mut form = Form::read(&inside.request, payload, LONGEST_UPLOAD, &["zip_file"]).await?;
-    let path = Files::unpack_path(form.text("dest_path")?.map(str::to_owned), form.has_file())?;
+    let rest = form.rest();
+    done(unpack(&inside, form).await, rest).await
+}
+
+async fn unpack(inside: &Inside, mut form: Form) -> Result<(), InsideError> {
+    let path = form.text("dest_path")?.map(str::to_owned);
+    let path = Files::unpack_path(path, form.has_file())?;
     let Some(archive) = form.next_file().await? else {
-        return Err(InsideError::Broken("the form has no zip_file".to_owned()).into());
+        return Err(InsideError::Broken("the form has no zip_file".to_owned()));
     };
     // The rest of the form is read with it: only then is it whole.
-    let rest = stream::once(async move {
+    let end = stream::once(async move {
         match form.next_file().await {
             Ok(None) => Ok(Bytes::new()),
             Ok(Some(_)) => Err(InsideError::Broken("the form's part zip_file is given twice".to_owned())),
             Err(error) => Err(error),
         }
     });
-    let archive = archive.chain(rest).filter(|piece| std::future::ready(!matches!(piece, Ok(p) if p.is_empty())));
-    inside.services().files.unpack(&inside.session, path, archive.boxed()).await?;
-    Ok(answer::nothing())
+    let archive = archive.chain(end).filter(|piece| std::future::ready(!matches!(piece, Ok(p) if p.is_empty())));
+    inside.services().files.unpack(&inside.session, path, archive.boxed()).await
 }
 
 #[cfg(test)]
 mod tests {
-    use super::attachment;
+    use casement_domain::fs::{AbsolutePath, Files, Upload};
+    use casement_domain::inside::InsideError;
+    use futures_util::TryStreamExt as _;
+
+    use super::{DEST_PATHS, FILES, attachment, uploads};
+    use crate::multipart::tests::{form, part};
+
+    /// The files of a form of such parts.
+    async fn uploaded(parts: &[(&str, &str)]) -> Result<Vec<(String, String)>, InsideError> {
+        let body: String = parts.iter().map(|(name, content)| part(name, content)).collect::<String>() + "--b--\r\n";
+        let form = form(&body, 11).await?;
+        let paths: Vec<AbsolutePath> = Files::upload_paths(form.texts(DEST_PATHS))?;
+        let mut files = Vec::new();
+        for part in uploads(form, paths).try_collect::<Vec<_>>().await? {
+            match (part, files.last_mut()) {
+                (Upload::File(path), _) => files.push((path.to_string(), String::new())),
+                (Upload::Data(data), Some((_, content))) => content.push_str(&String::from_utf8_lossy(&data)),
+                (Upload::Data(_), None) => panic!("bytes of no file"),
+            }
+        }
+        Ok(files)
+    }
+
+    #[tokio::test]
+    async fn the_nth_path_belongs_to_the_nth_file() {
+        let (a, b) = ((DEST_PATHS, "/a"), (DEST_PATHS, "/b/../c"));
+        let both = uploaded(&[a, b, (FILES, "one"), (FILES, "")]).await.expect("two files");
+        assert_eq!(both, [("/a".to_owned(), "one".to_owned()), ("/c".to_owned(), String::new())]);
+        for unequal in [vec![a, b, (FILES, "one")], vec![a, (FILES, "one"), (FILES, "two")], vec![a]] {
+            assert!(matches!(uploaded(&unequal).await, Err(InsideError::Broken(_))), "{unequal:?}");
+        }
+    }
 
     #[test]
     fn no_name_of_a_file_gets_out_of_its_header() {

@@ -8,6 +8,7 @@ mod auth;
 mod computer;
 mod direct;
 mod errors;
+mod files;
 mod hostile;
 mod keys;
 mod logs;
