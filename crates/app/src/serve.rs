@@ -265,6 +265,8 @@ impl Running {
             public_url: public_url.clone(),
             extra_hosts: Vec::new(),
             trusted_proxies: settings.trusted_proxies.clone(),
+            cors_origins: settings.cors_origins.clone(),
+            rate_limit: settings.rate_limit,
             workers: WORKERS,
         };
         let server = casement_http::serve(config, services, listener)?;

@@ -1,9 +1,11 @@
 //! What the program is told: flags, or variables of the same name.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use casement_egress::Allow;
+use casement_http::Origin;
 use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 use url::Url;
@@ -96,6 +98,18 @@ pub(crate) struct ServeSettings {
         action = clap::ArgAction::Append
     )]
     pub(crate) trusted_proxies: Vec<IpNet>,
+    /// A site whose pages may call the API from a browser; may be given several times
+    #[arg(
+        long = "cors-origin",
+        value_name = "ORIGIN",
+        env = "CASEMENT_CORS_ORIGIN",
+        value_delimiter = ',',
+        action = clap::ArgAction::Append
+    )]
+    pub(crate) cors_origins: Vec<Origin>,
+    /// How many calls each key may make in a second, and at once [default: any number]
+    #[arg(long, value_name = "N", env = "CASEMENT_RATE_LIMIT")]
+    pub(crate) rate_limit: Option<NonZeroU32>,
     /// For how many days audit records are kept
     #[arg(long, value_name = "N", env = "CASEMENT_AUDIT_DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) audit_days: u32,

@@ -69,11 +69,12 @@ fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     if scheme.eq_ignore_ascii_case("bearer") { Ok(key.trim()) } else { Err(refused()) }
 }
 
-async fn authenticate(services: &Services, request: &HttpRequest) -> Result<Caller, ApiError> {
+async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
     let text = bearer(request.headers())?;
-    match services.api_keys.authenticate(text).await {
+    match api.services.api_keys.authenticate(text).await {
         Ok(caller) => {
             Identity::key(request, caller.key, caller.project);
+            api.rate.admit(caller.key)?;
             Ok(caller)
         }
         Err(refused) => {
@@ -83,8 +84,8 @@ async fn authenticate(services: &Services, request: &HttpRequest) -> Result<Call
     }
 }
 
-async fn scope(services: &Services, request: &HttpRequest) -> Result<Scope, ApiError> {
-    let caller = authenticate(services, request).await?;
+async fn scope(api: &Api, request: &HttpRequest) -> Result<Scope, ApiError> {
+    let caller = authenticate(api, request).await?;
     let headers = request.headers();
     let mut named = headers.get_all(PROJECT);
     let project = match (named.next().map(|value| value.to_str()), named.next()) {
@@ -92,7 +93,7 @@ async fn scope(services: &Services, request: &HttpRequest) -> Result<Scope, ApiE
         (Some(Ok(text)), None) => Some(text),
         _ => return Err(casement_domain::access::AccessError::BadProject.into()),
     };
-    let scope = services.access.resolve(&caller, project).await?;
+    let scope = api.services.access.resolve(&caller, project).await?;
     Identity::key(request, caller.key, Some(scope.project_id()));
     Ok(scope)
 }
@@ -105,7 +106,7 @@ impl FromRequest for Authorized {
         let call = Call::take(request, payload);
         Box::pin(async move {
             let call = call?;
-            let scope = scope(&call.api.services, &call.request).await?;
+            let scope = scope(&call.api, &call.request).await?;
             Ok(Self { scope, call })
         })
     }
@@ -135,7 +136,7 @@ impl FromRequest for Member {
         let call = Call::take(request, payload);
         Box::pin(async move {
             let call = call?;
-            let caller = authenticate(&call.api.services, &call.request).await?;
+            let caller = authenticate(&call.api, &call.request).await?;
             Ok(Self { call, caller })
         })
     }
@@ -331,7 +332,7 @@ impl Holder {
     async fn admit(call: Call, also: Also) -> Result<Self, ApiError> {
         let Call { api, request, payload } = call;
         let text = segment(&request, "session_id")?;
-        let (id, permission, by_token) = Self::credential(&api.services, &request, &text, also).await?;
+        let (id, permission, by_token) = Self::credential(&api, &request, &text, also).await?;
         // First registered, then looked up: an end in between is told by the signal.
         let (end, registered) = api.services.connections.register(id);
         let session = api.services.sessions.active(id).await?;
@@ -345,7 +346,7 @@ impl Holder {
     /// By a key of its project, where the path names the session under `/browsers`.
     async fn by_key(call: Call) -> Result<Self, ApiError> {
         let Call { api, request, payload } = call;
-        let scope = scope(&api.services, &request).await?;
+        let scope = scope(&api, &request).await?;
         let id = session_id(&segment(&request, "id")?)?;
         let (end, registered) = api.services.connections.register(id);
         let session = api.services.sessions.get(&scope, &id.to_string(), false).await?;
@@ -355,11 +356,12 @@ impl Holder {
 
     /// Which session the credential opens, how far, and whether it is a token.
     async fn credential(
-        services: &Services,
+        api: &Api,
         request: &HttpRequest,
         text: &str,
         also: Also,
     ) -> Result<(SessionId, Permission, bool), ApiError> {
+        let services = &api.services;
         let query = Query::parse(request.query_string())?;
         let headers = request.headers();
         let token = match query.raw("jwt")? {
@@ -378,7 +380,7 @@ impl Holder {
         if also == Also::Nothing {
             return Err(ApiError::unauthorized(headers.contains_key(header::AUTHORIZATION)));
         }
-        let scope = scope(services, request).await?;
+        let scope = scope(api, request).await?;
         let session = services.sessions.get(&scope, &session_id(text)?.to_string(), false).await?;
         Ok((session.id, Permission::Drive, false))
     }
@@ -476,10 +478,7 @@ impl Inside {
     ///
     /// # Errors
     /// `payload_too_large`, if the caller says so beforehand.
-    pub(crate) fn body(
-        &mut self,
-        longest: u64,
-    ) -> Result<(casement_domain::inside::ByteStream, body::Rest), ApiError> {
+    pub(crate) fn body(&mut self, longest: u64) -> Result<(casement_domain::inside::ByteStream, body::Rest), ApiError> {
         let payload = self.take_payload()?;
         body::stream(&self.0.request, payload, longest)
     }

@@ -73,6 +73,7 @@ codes! {
     PayloadTooLarge => "payload_too_large", 413, "The body is over its limit.";
     UnsupportedMediaType => "unsupported_media_type", 415, "The body is not JSON.";
     LimitExceeded => "limit_exceeded", 429, "A limit of the session, the project or the organization is reached.";
+    RateLimited => "rate_limited", 429, "The key calls too often; only where the operator has set a rate.";
     Internal => "internal", 500, "Our fault; also a browser lost in the middle of an operation.";
     UpstreamError => "upstream_error", 502, "What was asked answered nonsense.";
     BrowserUnavailable => "browser_unavailable", 503, "The session's browser cannot be reached; nothing was handed to it.";

@@ -11,6 +11,7 @@ mod body;
 mod caller;
 mod computer;
 mod connections;
+mod cors;
 mod curl;
 mod error;
 mod extension;
@@ -31,6 +32,7 @@ mod pool;
 mod process;
 mod project;
 mod query;
+mod rate;
 mod refusals;
 pub mod relay;
 mod replay;
@@ -48,6 +50,7 @@ pub mod webdriver;
 
 pub use self::{
     connections::{ConnectionRegistry, Registered},
+    cors::{BadOrigin, Origin},
     error::{ApiError, Code},
     openapi::openapi,
     server::{Server, serve},

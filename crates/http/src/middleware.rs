@@ -20,6 +20,7 @@ use tracing::Instrument as _;
 
 use crate::{
     audit::Audited,
+    cors::{self, Cors},
     error::{ApiError, Code},
     plain_errors::Answering,
     state::Api,
@@ -57,12 +58,23 @@ pub(crate) async fn outermost(
     async move {
         without_slash(&mut request);
         let audited = Audited::begin(&api, &request, &asked.id);
+        let page = api
+            .cors
+            .allowed(request.headers())
+            .map(|origin| (origin, cors::Asked::of(request.method(), request.headers())));
         let answered = match admit(&api, &request) {
             Ok(()) => AssertUnwindSafe(next.call(request)).catch_unwind().await,
             Err(refusal) => Ok(Ok(request.error_response(refusal))),
         };
         let answer = match answered {
-            Ok(Ok(response)) => Ok(asked.finish(audited.complete(response).await)),
+            Ok(Ok(response)) => {
+                let mut response = asked.finish(audited.complete(response).await);
+                if let Some((origin, wish)) = page {
+                    let status = response.status();
+                    Cors::say(origin, &wish, status, response.headers_mut());
+                }
+                Ok(response)
+            }
             Ok(Err(error)) => Err(asked.lost(error, audited)),
             Err(_) => Err(asked.lost(ApiError::internal("the handler panicked").into(), audited)),
         };
@@ -80,7 +92,7 @@ fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
     if line > LONGEST_LINE || line + head > LONGEST_HEAD {
         return Err(ApiError::new(Code::BadRequest, "the request line or the headers are too long"));
     }
-    api.hosts.admit(request)?;
+    api.hosts.admit(request, api.cors.allowed(headers).is_some())?;
     if api.draining.load(Ordering::Relaxed) && request.path() != "/healthz" {
         return Err(ApiError::new(Code::Unavailable, "the server is stopping"));
     }

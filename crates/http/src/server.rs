@@ -26,9 +26,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     connections::ConnectionRegistry,
+    cors::Cors,
     host::Hosts,
     middleware,
     plain_errors::Connection,
+    rate::Rate,
     relay, routes,
     state::{Api, Config, Services},
 };
@@ -67,6 +69,8 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
         hosts: Hosts::new(&config.public_url, local, &config.extra_hosts),
         public_url: config.public_url,
         trusted_proxies: config.trusted_proxies,
+        cors: Cors::new(&config.cors_origins),
+        rate: Rate::new(config.rate_limit),
         services,
         draining: draining.clone(),
     });

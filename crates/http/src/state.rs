@@ -1,6 +1,6 @@
 //! What the server stands on, given by whoever starts it.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use async_trait::async_trait;
 use casement_domain::{
@@ -24,7 +24,14 @@ use casement_domain::{
 use ipnet::IpNet;
 use url::Url;
 
-use crate::{connections::ConnectionRegistry, host::Hosts, relay::Dial, token::SessionTokens};
+use crate::{
+    connections::ConnectionRegistry,
+    cors::{Cors, Origin},
+    host::Hosts,
+    rate::Rate,
+    relay::Dial,
+    token::SessionTokens,
+};
 
 /// How the server is reached.
 #[derive(Clone, Debug)]
@@ -35,6 +42,10 @@ pub struct Config {
     pub extra_hosts: Vec<String>,
     /// Networks of proxies in front, whose word on where a call came from is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Sites whose pages may call the API.
+    pub cors_origins: Vec<Origin>,
+    /// How many calls one key may make in a second, and at once.
+    pub rate_limit: Option<NonZeroU32>,
     /// Threads that serve connections; 2 to 4 are plenty, the work is elsewhere.
     pub workers: usize,
 }
@@ -116,5 +127,7 @@ pub(crate) struct Api {
     pub(crate) public_url: Url,
     pub(crate) hosts: Hosts,
     pub(crate) trusted_proxies: Vec<IpNet>,
+    pub(crate) cors: Cors,
+    pub(crate) rate: Rate,
     pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,
 }

@@ -275,13 +275,17 @@ async fn a_nul_in_a_filter_is_refused_by_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_twenty_extensions_are_too_many_before_they_are_not_supported() {
-    let api = TestApi::start(Ports::default());
+async fn more_than_twenty_extensions_are_too_many_before_they_are_looked_for() {
+    let mut ports = Ports::default();
+    ports.extensions.expect_find().returning(|_, _| Ok(None));
+    let api = TestApi::start(ports);
     let extensions = |n| json!({ "size": 1, "extensions": vec![json!({ "id": "e" }); n] });
     for path in ["/browsers", "/browser_pools"] {
         let many = api.post(path, extensions(21)).await;
         assert_eq!(many.details(), ["too_many: extensions: must have at most 20"], "{path}");
-        assert_eq!(api.post(path, extensions(20)).await.code(), "not_supported", "{path}");
+        let unknown = api.post(path, extensions(20)).await.details();
+        assert_eq!(unknown.len(), 20, "{path}");
+        assert_eq!(unknown[19], "reference_not_found: extensions[19]: there is no extension e", "{path}");
     }
     assert_eq!(api.patch("/browser_pools/x", extensions(21)).await.code(), "invalid_input");
 }
@@ -297,22 +301,23 @@ async fn one_answer_names_every_refused_field() {
     });
     let category =
         "is not one of console, page, interaction, network, control, connection, system, screenshot, captcha";
+    let extension = "mutually_exclusive: extensions[1]: takes an id or a name, not both".to_owned();
     let ours = [
         "required: profile: needs an id or a name".to_owned(),
-        "mutually_exclusive: extensions[1]: takes an id or a name, not both".to_owned(),
         "mutually_exclusive: chrome_policy: is another name of browser_policy and differs from it".to_owned(),
         format!("not_allowed: telemetry.browser.x: {category}"),
         format!("not_allowed: telemetry.browser.y: {category}"),
     ];
     let timeout = "out_of_range: timeout_seconds: must be from 10 to 259200".to_owned();
     let create = api.post("/browsers", &body).await.details();
-    assert_eq!(create[..2], ["too_short: name: must have at least 1 character".to_owned(), timeout.clone()]);
-    assert_eq!(create[2..], ours);
+    let short = "too_short: name: must have at least 1 character".to_owned();
+    assert_eq!(create[..3], [short, timeout.clone(), extension.clone()]);
+    assert_eq!(create[3..], ours);
     let pool = api.post("/browser_pools", &body).await.details();
-    assert_eq!(pool[..2], ["required: size: is required".to_owned(), timeout.clone()]);
-    assert_eq!(pool[2..], ours);
+    assert_eq!(pool[..3], [extension.clone(), "required: size: is required".to_owned(), timeout.clone()]);
+    assert_eq!(pool[3..], ours);
     let changed = api.patch("/browser_pools/x", &body).await.details();
-    assert_eq!((&changed[..1], &changed[1..]), (&[timeout][..], &ours[..]));
+    assert_eq!((&changed[..2], &changed[2..]), (&[extension, timeout][..], &ours[..]));
     let session = api.patch("/browsers/x", json!({ "profile": {}, "viewport": { "width": 1 } })).await.details();
     assert_eq!(session, ["required: viewport.height: is required", "required: profile: needs an id or a name"]);
 }

@@ -132,7 +132,6 @@ async fn what_is_not_built_is_refused_and_never_ignored() {
         (json!({ "gpu": true }), "gpu"),
         (json!({ "profile": { "name": "p" } }), "profile"),
         (json!({ "proxy_id": "p" }), "proxy_id"),
-        (json!({ "extensions": [{ "id": "e" }] }), "extensions"),
         (json!({ "invocation_id": "i" }), "invocation_id"),
         (json!({ "telemetry": { "enabled": true } }), "telemetry"),
     ] {

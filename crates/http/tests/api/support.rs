@@ -8,6 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use casement_domain::{
     ApiKeyId, BrowserId, OrganizationId, ProjectId, SessionId, StoreError, UserId,
     access::Access,
@@ -21,9 +22,12 @@ use casement_domain::{
     computer::{Computers, MockComputer},
     curl::{Curl, MockCurlMachine},
     extension::{
-        ExtensionDeps, Extensions, MockExtensionArchives, MockExtensionMachine, MockExtensionRepository, MockWebStore,
+        ExtensionArchives, ExtensionDeps, Extensions, Inspected, MockExtensionMachine, MockExtensionRepository,
+        MockWebStore,
     },
+    field::{Bad, FieldCode, InvalidInput},
     fs::{Files, MockFileMachine},
+    inside::{ByteStream, InsideError},
     live_view::MockLiveDisplay,
     name::LabelName,
     page::{Listed, Page},
@@ -41,6 +45,7 @@ use casement_http::{
     relay::{Channel, Dial, DialError},
     serve,
 };
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::{
@@ -65,7 +70,6 @@ pub(super) struct Ports {
     pub(super) wake: MockPoolWake,
     pub(super) extensions: MockExtensionRepository,
     pub(super) blobs: MockBlobStore,
-    pub(super) archives: MockExtensionArchives,
     pub(super) loading: MockExtensionMachine,
     pub(super) web_store: MockWebStore,
     pub(super) files: MockFileMachine,
@@ -87,6 +91,8 @@ pub(super) struct Ports {
     pub(super) audit: MockAuditRepository,
     pub(super) trail: Trail,
     pub(super) trusted_proxies: Vec<&'static str>,
+    pub(super) cors_origins: Vec<&'static str>,
+    pub(super) rate_limit: Option<u32>,
 }
 
 /// Remembers what is recorded; clones share it.
@@ -255,6 +261,23 @@ impl Health for Ready {
     }
 }
 
+/// The one archive that is fine.
+pub(super) const ARCHIVE: &[u8] = b"PK\x03\x04 an archive";
+
+struct Archives;
+
+#[async_trait]
+impl ExtensionArchives for Archives {
+    async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, InsideError> {
+        let whole: Vec<Bytes> = content.try_collect().await?;
+        if whole.concat() != ARCHIVE {
+            return Err(InvalidInput::of(field, Bad::new(FieldCode::InvalidFormat, "no archive")).into());
+        }
+        let content = futures_util::stream::iter([Ok(Bytes::from_static(ARCHIVE))]).boxed();
+        Ok(Inspected { size_bytes: ARCHIVE.len() as u64, checksum: "ab".repeat(32), content })
+    }
+}
+
 /// A running server.
 pub(super) struct TestApi {
     pub(super) server: Server,
@@ -326,7 +349,7 @@ impl TestApi {
             extensions: Extensions::new(ExtensionDeps {
                 extensions,
                 blobs: Arc::new(ports.blobs),
-                archives: Arc::new(ports.archives),
+                archives: Arc::new(Archives),
                 machine: Arc::new(ports.loading),
                 web_store: Arc::new(ports.web_store),
                 connections: Arc::new(connections.clone()),
@@ -356,6 +379,8 @@ impl TestApi {
             public_url: public.parse().unwrap(),
             extra_hosts: Vec::new(),
             trusted_proxies: ports.trusted_proxies.iter().map(|net| net.parse().unwrap()).collect(),
+            cors_origins: ports.cors_origins.iter().map(|origin| origin.parse().unwrap()).collect(),
+            rate_limit: ports.rate_limit.and_then(std::num::NonZeroU32::new),
             workers: 1,
         };
         let server = serve(config, services, listener).unwrap();
@@ -408,6 +433,16 @@ impl TestApi {
 
     pub(super) async fn post(&self, path: &str, body: impl fmt::Display) -> Reply {
         self.call("POST", path, &body.to_string()).await
+    }
+
+    /// A form, closed and written out, whose edge is `b`.
+    pub(super) async fn form(&self, path: &str, body: Vec<u8>) -> Reply {
+        let length = format!("Content-Length: {}", body.len());
+        let key = format!("Authorization: Bearer {}", Key::Organization.text());
+        let lines = [key.as_str(), "Content-Type: multipart/form-data; boundary=b", &length];
+        let mut raw = request("POST", path, &lines, "");
+        raw.extend_from_slice(&body);
+        self.raw(raw).await
     }
 
     pub(super) async fn patch(&self, path: &str, body: impl fmt::Display) -> Reply {
