@@ -49,10 +49,11 @@ impl Hands {
             FromPage::Mouse(mouse) => self.mouse(mouse, display),
             FromPage::Wheel(wheel) => self.wheel(wheel, display),
             FromPage::Key(key) => self.say(keyed(key).map(Doing::Action)),
-            FromPage::Text { s, paste: true } if s.len() <= input::LONGEST_TEXT => {
-                self.say(Some(Doing::Paste(s.clone())));
+            FromPage::Text { s, paste } if s.len() <= input::LONGEST_TEXT => {
+                // What would take too long key by key is pasted.
+                let by_key = !paste && s.len() <= input::LONGEST_TYPED;
+                self.say(Some(if by_key { typed(s) } else { Doing::Paste(s.clone()) }));
             }
-            FromPage::Text { s, paste: false } if s.len() <= input::LONGEST_TYPED => self.say(Some(typed(s))),
             _ => {}
         }
     }
