@@ -49,7 +49,7 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
             "sent back": ["script=no", "strict=1"],
             "agent": true,
             "head": [200, ""],
-            "away": [302, "/elsewhere", ""],
+            "away": [302, ["/elsewhere"], ""],
             "missing": 404,
             "bytes": true,
             "too long": upstream,
