@@ -131,6 +131,43 @@ fn a_recording_goes_on_while_the_server_is_gone() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A page on which every picture is another, and none can be compressed.
+const NOISE: &str = "<body style='margin:0'><canvas id=c width=800 height=600></canvas><script>\
+    const canvas = c.getContext('2d'), picture = canvas.createImageData(800, 600);\
+    setInterval(() => { const words = new Uint32Array(picture.data.buffer);\
+    for (let at = 0; at < words.length; at++) words[at] = 0xff000000 | Math.random() * 0xffffff;\
+    canvas.putImageData(picture, 0, 0); }, 50)</script>";
+
+#[test]
+fn a_recording_takes_its_share_of_the_disk_and_no_more_and_is_whole_as_far_as_it_goes() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    pages.put("/noise", NOISE);
+    let flags = ["--session-disk", "128"].map(str::to_owned).to_vec();
+    let server = Server::start(Options { spares: 0, flags, ..Options::reaching(&pages) })?;
+    let shape = json!({ "headless": true, "start_url": pages.url("/noise"), "viewport": { "width": 800, "height": 600 } });
+    let session = server.create(&shape)?;
+    let list = format!("/browsers/{}/replays", session.id());
+    let replay = server.post(&list, &json!({ "framerate": 20 }))?.expect(201)?.json()?;
+    let ended = until("the recording has its share", SOON, || {
+        let listed = server.get(&list).ok()?.json().ok()?;
+        (listed[0]["status"] != "running").then(|| listed[0].clone())
+    })?;
+    assert_eq!(ended["status"], "finished", "{ended}");
+    ensure!(ended["detail"].as_str().is_some_and(|why| why.contains("largest size")), "{ended}");
+    let size = ended["size_bytes"].as_u64().context("no size")?;
+    ensure!((8 << 20..24 << 20).contains(&size), "{size} bytes of a home of 64 MiB");
+    let which = replay["replay_id"].as_str().context("no id")?;
+    let answer = server.get(&format!("{list}/{which}"))?.expect(200)?;
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("film.mp4");
+    std::fs::write(&path, &answer.body)?;
+    film(&path)?;
+    // The share is used up: the next one is refused, and the session goes on.
+    assert_eq!(server.post(&list, &json!({}))?.expect(429)?.json()?["code"], "limit_exceeded");
+    assert_eq!(server.get(&format!("/browsers/{}", session.id()))?.status, 200);
+    Ok(())
+}
+
 #[test]
 fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_played() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
