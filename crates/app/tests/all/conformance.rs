@@ -1,0 +1,19 @@
+//! Every method of the public Python client that works inside a session, unmodified.
+
+use serde_json::json;
+
+use super::support::{Clients, Options, Pages, Server};
+
+#[test]
+fn every_method_of_the_python_client_that_works_inside_a_session_works() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    let server = Server::start(Options::reaching(&pages))?;
+
+    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/conformance.py", &[&pages.url("/")])?;
+
+    let saw = run.json()?;
+    println!("{} of {} methods work", saw["work"], saw["methods"]);
+    assert_eq!(saw["failed"], json!({}), "{saw}");
+    assert!(saw["methods"].as_u64() > Some(40), "the client was looked at: {saw}");
+    Ok(())
+}
