@@ -50,6 +50,14 @@ impl Chromedriver {
         Ok(self.port)
     }
 
+    /// Whether it runs, or is being started.
+    pub(crate) fn is_running(&self) -> bool {
+        match self.child.try_lock() {
+            Ok(mut child) => child.as_mut().is_some_and(|running| matches!(running.try_wait(), Ok(None))),
+            Err(_) => true,
+        }
+    }
+
     /// Ends it, with its sessions; the next client gets another one.
     pub(crate) async fn end(&self) {
         if let Some(mut running) = self.child.lock().await.take() {

@@ -21,6 +21,8 @@ const ORIGIN: &str = "https://clipboard.invalid";
 const NOWHERE: &str = "http://127.0.0.1:1";
 /// How long one step may take.
 const STEP: Duration = Duration::from_secs(10);
+/// How long the hidden page has to get to its address.
+const HIDDEN: Duration = Duration::from_secs(2);
 /// Between two looks whether the page is there.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -44,13 +46,23 @@ pub(super) struct Clipboard {
 
 impl Clipboard {
     /// Opens the page, over a connection to the browser at `path` on `port`.
+    ///
+    /// A client of WebDriver BiDi makes every new page wait for its consent, and forgets to give it to those that no window shows.
+    /// Then it takes one that could be seen.
     pub(super) async fn open(port: u16, path: &str) -> Result<Self, ClipboardError> {
+        match tokio::time::timeout(HIDDEN, Self::open_page(port, path, true)).await {
+            Ok(opened) => opened,
+            Err(_) => Self::open_page(port, path, false).await,
+        }
+    }
+
+    async fn open_page(port: u16, path: &str, hidden: bool) -> Result<Self, ClipboardError> {
         let connected = tokio::time::timeout(STEP, Cdp::connect(port, path)).await;
         let (cdp, notices) = connected.map_err(|_| CdpError::Timeout { method: "connect", after: STEP })??;
         let context = json!({ "disposeOnDetach": true, "proxyServer": NOWHERE });
         let context = call(&cdp, None, "Target.createBrowserContext", context).await?;
         let context = text(&context["browserContextId"]);
-        let target = json!({ "url": "about:blank", "browserContextId": context, "hidden": true, "background": true });
+        let target = json!({ "url": "about:blank", "browserContextId": context, "hidden": hidden, "background": true });
         let target = text(&call(&cdp, None, "Target.createTarget", target).await?["targetId"]);
         let attach = json!({ "targetId": target, "flatten": true });
         let session = text(&call(&cdp, None, "Target.attachToTarget", attach).await?["sessionId"]);

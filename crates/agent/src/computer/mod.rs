@@ -151,16 +151,27 @@ async fn text(body: Incoming) -> Result<String, Refusal> {
 async fn write_clipboard(core: &Arc<Core>, text: String) -> Answer {
     let mut kept = core.computer.clipboard.lock().await;
     let clipboard = clipboard(core, &mut kept).await?;
-    clipboard.write(&text).await?;
+    let written = clipboard.write(&text).await;
+    close_before_clients_see(core, &mut kept);
+    written?;
     Ok(reply::empty())
 }
 
 async fn read_clipboard(core: &Arc<Core>) -> Answer {
     let mut kept = core.computer.clipboard.lock().await;
     let clipboard = clipboard(core, &mut kept).await?;
-    let text = clipboard.read().await?;
+    let read = clipboard.read().await;
+    close_before_clients_see(core, &mut kept);
+    let text = read?;
     let response: Response<Body> = reply::bytes("text/plain; charset=utf-8", Bytes::from(text));
     Ok(response)
+}
+
+/// A WebDriver client has the clipboard's page among its windows: while there may be one, the page goes at once.
+fn close_before_clients_see(core: &Core, kept: &mut Option<Kept<Clipboard>>) {
+    if core.chromedriver.is_running() {
+        *kept = None;
+    }
 }
 
 /// The clipboard's page: the one that is there, or a new one. It goes when nobody has used it for a while.

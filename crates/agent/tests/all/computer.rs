@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::cdp::Cdp;
+use crate::headless::webdriver;
 use crate::sandbox::{Sandbox, config};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -501,6 +502,34 @@ async fn keys_go_to_the_page_in_front_whatever_the_others_believe() {
             .await;
         stage.press(&[u32::from('a')]).await;
         assert_eq!(keys(&mut stage).await, once);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn webdriver_clients_keep_their_windows_and_the_clipboard_works_beside_them() {
+    everywhere(async |stage: Stage| {
+        stage.write_clipboard("before").await;
+        for socket in [false, true] {
+            let options = json!({ "debuggerAddress": "127.0.0.1:9222" });
+            let wish = json!({ "webSocketUrl": socket, "goog:chromeOptions": options });
+            let wish = json!({ "capabilities": { "alwaysMatch": wish } });
+            let session = webdriver(&stage.sandbox, "POST", "/session", &wish).await.unwrap();
+            let id = session["value"]["sessionId"].as_str().unwrap().to_owned();
+            stage.write_clipboard("beside: ä").await;
+            assert_eq!(stage.read_clipboard().await, "beside: ä");
+            let deadline = Instant::now() + Duration::from_secs(10);
+            loop {
+                let handles = webdriver(&stage.sandbox, "GET", &format!("/session/{id}/window/handles"), &json!({}))
+                    .await
+                    .unwrap();
+                if handles["value"].as_array().unwrap().len() == 1 {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "{handles}");
+            }
+            webdriver(&stage.sandbox, "DELETE", &format!("/session/{id}"), &json!({})).await.unwrap();
+        }
     })
     .await;
 }

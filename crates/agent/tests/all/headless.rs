@@ -225,7 +225,7 @@ async fn a_webdriver_client_can_attach(sandbox: &Sandbox) {
     assert!(!sandbox.processes("/usr/bin/chromedriver").contains(&driver));
 }
 
-async fn webdriver(sandbox: &Sandbox, method: &str, path: &str, body: &Value) -> Option<Value> {
+pub(crate) async fn webdriver(sandbox: &Sandbox, method: &str, path: &str, body: &Value) -> Option<Value> {
     let socket = dial(sandbox.socket("dial"), Channel::WebDriver).await.ok()?;
     let mut stream = TcpStream::from_std(socket).unwrap();
     let body = body.to_string();
