@@ -31,8 +31,10 @@ pub mod page;
 pub mod pool;
 pub mod process;
 pub mod project;
+pub mod proxy;
 pub mod replay;
 pub mod script;
+pub mod sealing;
 pub mod session;
 pub mod session_log;
 pub mod store_error;
@@ -43,6 +45,6 @@ pub mod testing;
 pub use clock::{Clock, Entropy, IdSource};
 pub use ids::{
     ApiKeyId, AuditRecordId, BadId, BrowserId, ExtensionId, NodeId, OrganizationId, PoolId, ProcessId, ProjectId,
-    ReplayId, SessionId, TicketId, UserId,
+    ProxyId, ReplayId, SessionId, TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};

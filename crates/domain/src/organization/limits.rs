@@ -46,6 +46,8 @@ pub enum Limit {
     ProjectPools,
     /// How many extensions a project may have.
     ProjectExtensions,
+    /// How many proxies a project may have.
+    ProjectProxies,
 }
 
 impl fmt::Display for Limit {
@@ -57,6 +59,7 @@ impl fmt::Display for Limit {
             Self::OrganizationPooled => "max_pooled_sessions of the organization",
             Self::ProjectPools => "the number of pools in a project",
             Self::ProjectExtensions => "the number of extensions in a project",
+            Self::ProjectProxies => "the number of proxies in a project",
         })
     }
 }

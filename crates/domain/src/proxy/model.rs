@@ -1,0 +1,130 @@
+//! What a proxy is.
+
+use time::OffsetDateTime;
+
+use super::BypassHost;
+use crate::ids::{ProjectId, ProxyId};
+use crate::name::LabelName;
+
+/// Where a proxy comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyType {
+    /// Rented, in a data centre.
+    Datacenter,
+    /// Rented, in a provider's network.
+    Isp,
+    /// Rented, in a household.
+    Residential,
+    /// Rented, in a mobile network.
+    Mobile,
+    /// The caller's own.
+    Custom,
+}
+
+impl ProxyType {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Datacenter, Self::Isp, Self::Residential, Self::Mobile, Self::Custom];
+
+    /// As it is stored and said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Datacenter => "datacenter",
+            Self::Isp => "isp",
+            Self::Residential => "residential",
+            Self::Mobile => "mobile",
+            Self::Custom => "custom",
+        }
+    }
+}
+
+/// What a proxy is spoken to in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// HTTP in the clear.
+    #[default]
+    Http,
+    /// HTTP over TLS.
+    Https,
+    /// SOCKS, version 5.
+    Socks5,
+}
+
+impl ProxyProtocol {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Http, Self::Https, Self::Socks5];
+
+    /// As it is stored and said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Socks5 => "socks5",
+        }
+    }
+}
+
+/// What the last check found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyStatus {
+    /// It answered and took the credentials.
+    Available,
+    /// It did not.
+    Unavailable,
+}
+
+impl ProxyStatus {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Available, Self::Unavailable];
+
+    /// As it is stored and said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Available => "available",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// A proxy that is kept. Its password is sealed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// Which one.
+    pub id: ProxyId,
+    /// Whose it is.
+    pub project: ProjectId,
+    /// For people; several may bear the same.
+    pub name: Option<LabelName>,
+    /// Where it comes from.
+    pub kind: ProxyType,
+    /// What it is spoken to in.
+    pub protocol: ProxyProtocol,
+    /// Where it stands: a name or an address.
+    pub host: String,
+    /// On which port.
+    pub port: u16,
+    /// Who it is told to be spoken to by.
+    pub username: Option<String>,
+    /// With what password, sealed in [`Proxy::place`].
+    pub password: Option<Vec<u8>>,
+    /// What does not go through it.
+    pub bypass: Vec<BypassHost>,
+    /// What the last check found.
+    pub status: ProxyStatus,
+    /// When that was.
+    pub last_checked: Option<OffsetDateTime>,
+    /// The address that others saw at the last good check.
+    pub ip_address: Option<String>,
+    /// When it was made.
+    pub created_at: OffsetDateTime,
+}
+
+impl Proxy {
+    /// Where the password of that proxy is sealed.
+    #[must_use]
+    pub fn place(id: ProxyId) -> String {
+        format!("proxies/{id}/password")
+    }
+}

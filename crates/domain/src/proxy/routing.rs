@@ -1,0 +1,133 @@
+//! Which way a browser's traffic goes.
+
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{NoProxies, NoRoutes, OpenProxy, Proxy, ProxyRepository, ProxyRoutes, Route};
+use crate::field::{Bad, FieldCode, InvalidInput};
+use crate::ids::{BrowserId, ProjectId, ProxyId};
+use crate::sealing::{KeyId, SealError, Sealer};
+use crate::session::IdOrName;
+use crate::store_error::StoreError;
+
+/// A browser was not sent through its proxy; its traffic goes nowhere.
+#[derive(Debug, thiserror::Error)]
+pub enum RouteError {
+    /// The proxy is not stored any more.
+    #[error("proxy {0} is not there")]
+    Gone(ProxyId),
+    /// Its password cannot be opened.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Finds proxies that sessions and pools name, and sends browsers through them.
+#[derive(Clone)]
+pub struct ProxyRouting {
+    proxies: Arc<dyn ProxyRepository>,
+    sealer: Arc<dyn Sealer>,
+    routes: Arc<dyn ProxyRoutes>,
+}
+
+impl ProxyRouting {
+    /// On these ports.
+    #[must_use]
+    pub fn new(proxies: Arc<dyn ProxyRepository>, sealer: Arc<dyn Sealer>, routes: Arc<dyn ProxyRoutes>) -> Self {
+        Self { proxies, sealer, routes }
+    }
+
+    /// For an installation without proxies.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::new(Arc::new(NoProxies), Arc::new(NoKey), Arc::new(NoRoutes))
+    }
+
+    /// The proxy of the project that `proxy_id` means, by id or name.
+    ///
+    /// # Errors
+    /// `reference_not_found`; `ambiguous` if several bear the name; the store's failure.
+    pub async fn resolve<E: From<InvalidInput> + From<StoreError>>(
+        &self,
+        project: ProjectId,
+        which: &str,
+    ) -> Result<ProxyId, E> {
+        let found = match IdOrName::parse(which) {
+            IdOrName::Id(id) => self.proxies.find(project, id).await?.into_iter().collect(),
+            // No name is longer, or holds what the store cannot.
+            IdOrName::Name(name) if name.chars().nth(255).is_some() || name.contains('\0') => Vec::new(),
+            IdOrName::Name(name) => self.proxies.named(project, name.trim()).await?,
+        };
+        let bad = match found.as_slice() {
+            [proxy] => return Ok(proxy.id),
+            [] => Bad::new(FieldCode::ReferenceNotFound, "there is no such proxy"),
+            _ => Bad::new(FieldCode::Ambiguous, "several proxies bear the name; give the id of one"),
+        };
+        Err(InvalidInput::of("proxy_id", bad).into())
+    }
+
+    /// Sends a browser's traffic through the proxy, or straight. After a failure it goes nowhere.
+    ///
+    /// # Errors
+    /// See [`RouteError`].
+    pub async fn send(&self, browser: BrowserId, proxy: Option<ProxyId>) -> Result<(), RouteError> {
+        let route = match proxy {
+            None => Ok(Route::Direct),
+            Some(id) => self.open(id).await.map(|proxy| Route::Through(Arc::new(proxy))),
+        };
+        match route {
+            Ok(route) => {
+                self.routes.set(browser, route);
+                Ok(())
+            }
+            Err(error) => {
+                self.routes.set(browser, Route::Nowhere);
+                Err(error)
+            }
+        }
+    }
+
+    async fn open(&self, id: ProxyId) -> Result<OpenProxy, RouteError> {
+        let proxy = self.proxies.find_any(id).await?.ok_or(RouteError::Gone(id))?;
+        Ok(open(&proxy, &*self.sealer)?)
+    }
+}
+
+/// The proxy with its password in clear.
+pub(super) fn open(proxy: &Proxy, sealer: &dyn Sealer) -> Result<OpenProxy, SealError> {
+    let password = match &proxy.password {
+        None => SecretString::default(),
+        Some(sealed) => {
+            let opened = sealer.open(&Proxy::place(proxy.id), sealed)?;
+            let text = std::str::from_utf8(opened.expose_secret()).map_err(|_| SealError::Damaged)?;
+            SecretString::from(text)
+        }
+    };
+    Ok(OpenProxy {
+        protocol: proxy.protocol,
+        host: proxy.host.clone(),
+        port: proxy.port,
+        credentials: proxy.username.clone().map(|name| (name, password)),
+        bypass: proxy.bypass.iter().map(ToString::to_string).collect(),
+    })
+}
+
+/// Seals nothing, for an installation without secrets.
+struct NoKey;
+
+impl Sealer for NoKey {
+    fn seal(&self, _: &str, _: &[u8]) -> Result<Vec<u8>, SealError> {
+        self.current().map(|_| Vec::new())
+    }
+
+    fn open(&self, _: &str, _: &[u8]) -> Result<secrecy::SecretSlice<u8>, SealError> {
+        self.current().map(|_| Vec::new().into())
+    }
+
+    fn current(&self) -> Result<KeyId, SealError> {
+        Err(SealError::NoKey("there is none".to_owned()))
+    }
+}

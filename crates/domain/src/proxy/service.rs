@@ -1,0 +1,283 @@
+//! What can be done with proxies.
+
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use time::Duration;
+use url::Url;
+
+use super::routing::open;
+use super::{
+    CheckOutcome, CreateProxy, OpenProxy, Proxy, ProxyChecked, ProxyDeleted, ProxyDialer, ProxyFilter, ProxyRepository,
+    ProxyStatus, ProxyStored, ProxyType, ProxyWish,
+};
+use crate::access::{ProjectArchived, Scope};
+use crate::clock::{Clock, IdSource};
+use crate::field::{Bad, FieldCode, Fields, InvalidInput};
+use crate::ids::ProxyId;
+use crate::name::LabelName;
+use crate::organization::LimitExceeded;
+use crate::page::{Listed, Page};
+use crate::sealing::{SealError, Sealer};
+use crate::session::{NotSupported, Refusal};
+use crate::store_error::StoreError;
+
+/// Something was not done with a proxy.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// This installation cannot do it.
+    #[error(transparent)]
+    NotSupported(#[from] NotSupported),
+    /// The project takes nothing new.
+    #[error(transparent)]
+    Archived(#[from] ProjectArchived),
+    /// The project is gone.
+    #[error("the project was deleted")]
+    ProjectGone,
+    /// The project has as many as it may have.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// The project has no such proxy.
+    #[error("proxy {0} not found")]
+    NotFound(String),
+    /// A pool names it.
+    #[error("proxy {0} is used by a browser pool; take it out of the pool first")]
+    InUse(String),
+    /// Its password cannot be sealed or opened.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<Refusal> for ProxyError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid(invalid) => invalid.into(),
+            Refusal::NotSupported(unsupported) => unsupported.into(),
+        }
+    }
+}
+
+/// What the use cases of proxies stand on.
+#[derive(Clone)]
+pub struct ProxyDeps {
+    /// Where they are kept.
+    pub proxies: Arc<dyn ProxyRepository>,
+    /// What seals their passwords.
+    pub sealer: Arc<dyn Sealer>,
+    /// What dials them.
+    pub dialer: Arc<dyn ProxyDialer>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identifiers.
+    pub ids: Arc<dyn IdSource>,
+    /// How many a project may have.
+    pub most: u32,
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct Proxies {
+    deps: ProxyDeps,
+}
+
+/// How many passwords are sealed anew at a time.
+const BATCH: u32 = 100;
+
+impl Proxies {
+    /// How many proxies a project may have, unless configured.
+    pub const DEFAULT_MOST: u32 = 1000;
+    /// How long after a check the next one is due.
+    pub const CHECKED_EVERY: Duration = Duration::minutes(10);
+
+    /// The use cases on these ports.
+    #[must_use]
+    pub fn new(deps: ProxyDeps) -> Self {
+        Self { deps }
+    }
+
+    /// Keeps a proxy, which is checked first: one that does not work is kept as unavailable.
+    ///
+    /// # Errors
+    /// See [`ProxyError`]; then nothing is kept.
+    pub async fn create(&self, scope: &Scope, wish: CreateProxy) -> Result<Proxy, ProxyError> {
+        scope.writable()?;
+        let wish = wish.parse()?;
+        let id = ProxyId::mint(self.deps.ids.as_ref());
+        let place = Proxy::place(id);
+        let seal = |secret: &SecretString| self.deps.sealer.seal(&place, secret.expose_secret().as_bytes());
+        let password = wish.password.as_ref().map(seal).transpose()?;
+        let created_at = self.deps.clock.now();
+        let found = self.look(&in_clear(&wish), None).await?;
+        let ProxyWish { name, protocol, bypass, host, port, username, .. } = wish;
+        let proxy = Proxy {
+            id,
+            project: scope.project_id(),
+            name,
+            kind: ProxyType::Custom,
+            protocol,
+            host,
+            port,
+            username,
+            password,
+            bypass,
+            status: found.status,
+            last_checked: Some(found.at),
+            ip_address: found.ip_address,
+            created_at,
+        };
+        match self.deps.proxies.create(&proxy, self.deps.most).await? {
+            ProxyStored::Yes => Ok(proxy),
+            ProxyStored::LimitExceeded(limit) => Err(limit.into()),
+            ProxyStored::ProjectGone => Err(ProxyError::ProjectGone),
+        }
+    }
+
+    /// The project's proxy.
+    ///
+    /// # Errors
+    /// [`ProxyError::NotFound`]; the store's failure.
+    pub async fn get(&self, scope: &Scope, which: &str) -> Result<Proxy, ProxyError> {
+        let missing = || ProxyError::NotFound(which.to_owned());
+        let id: ProxyId = which.parse().map_err(|_| missing())?;
+        self.deps.proxies.find(scope.project_id(), id).await?.ok_or_else(missing)
+    }
+
+    /// The project's proxies, newest first.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn list(&self, scope: &Scope, filter: &ProxyFilter, page: Page) -> Result<Listed<Proxy>, StoreError> {
+        self.deps.proxies.list(scope.project_id(), filter, page).await
+    }
+
+    /// Gives a proxy another name.
+    ///
+    /// # Errors
+    /// See [`ProxyError`].
+    pub async fn rename(&self, scope: &Scope, which: &str, name: Option<&str>) -> Result<Proxy, ProxyError> {
+        scope.writable()?;
+        let mut fields = Fields::new();
+        let name = fields.take_required("name", name, LabelName::parse);
+        fields.finish()?;
+        let Some(name) = name else { unreachable!("a refused field is an error") };
+        let missing = || ProxyError::NotFound(which.to_owned());
+        let id: ProxyId = which.parse().map_err(|_| missing())?;
+        self.deps.proxies.rename(scope.project_id(), id, &name).await?.ok_or_else(missing)
+    }
+
+    /// Deletes a proxy that no pool names. Sessions that have it keep it.
+    ///
+    /// # Errors
+    /// See [`ProxyError`].
+    pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), ProxyError> {
+        let missing = || ProxyError::NotFound(which.to_owned());
+        let id: ProxyId = which.parse().map_err(|_| missing())?;
+        match self.deps.proxies.delete(scope.project_id(), id, self.deps.clock.now()).await? {
+            ProxyDeleted::Yes => Ok(()),
+            ProxyDeleted::InUse => Err(ProxyError::InUse(which.to_owned())),
+            ProxyDeleted::NotFound => Err(missing()),
+        }
+    }
+
+    /// Checks a proxy. With an address, that is read through it, and what is found is answered only; without, it is noted.
+    ///
+    /// # Errors
+    /// See [`ProxyError`].
+    pub async fn check(&self, scope: &Scope, which: &str, url: Option<&str>) -> Result<Proxy, ProxyError> {
+        let mut fields = Fields::new();
+        let url = fields.take_optional("url", url, check_url);
+        fields.finish()?;
+        let proxy = self.get(scope, which).await?;
+        let clear = open(&proxy, &*self.deps.sealer)?;
+        let stored = url.is_none();
+        let found = self.look(&clear, url).await?;
+        if stored {
+            let noted = self.deps.proxies.checked(proxy.id, &found).await?;
+            return noted.ok_or_else(|| ProxyError::NotFound(which.to_owned()));
+        }
+        let ip_address = found.ip_address.or(proxy.ip_address);
+        Ok(Proxy { status: found.status, last_checked: Some(found.at), ip_address, ..proxy })
+    }
+
+    async fn look(&self, proxy: &OpenProxy, url: Option<Url>) -> Result<ProxyChecked, InvalidInput> {
+        let (status, address) = match self.deps.dialer.check(proxy, url).await {
+            CheckOutcome::Available(address) => (ProxyStatus::Available, address),
+            CheckOutcome::Unavailable => (ProxyStatus::Unavailable, None),
+            CheckOutcome::Blocked => return Err(InvalidInput::of("url", blocked())),
+        };
+        Ok(ProxyChecked { status, ip_address: address.map(|one| one.to_string()), at: self.deps.clock.now() })
+    }
+
+    /// Checks up to `most` proxies whose last check is long ago, of whatever project; says how many. One server does each.
+    ///
+    /// # Errors
+    /// See [`ProxyError`]; what is not done is done at a later call.
+    pub async fn check_due(&self, most: u32) -> Result<usize, ProxyError> {
+        let now = self.deps.clock.now();
+        let due = self.deps.proxies.due(now - Self::CHECKED_EVERY, now, most).await?;
+        let taken = due.len();
+        for proxy in due {
+            // One whose password cannot be opened works for nobody.
+            let found = match open(&proxy, &*self.deps.sealer) {
+                Ok(clear) => self.look(&clear, None).await?,
+                Err(_) => {
+                    ProxyChecked { status: ProxyStatus::Unavailable, ip_address: None, at: self.deps.clock.now() }
+                }
+            };
+            let _ = self.deps.proxies.checked(proxy.id, &found).await?;
+        }
+        Ok(taken)
+    }
+
+    /// Seals anew what is not sealed under the key in force; says how many.
+    ///
+    /// # Errors
+    /// See [`ProxyError`]; what is done stays done.
+    pub async fn reseal(&self) -> Result<usize, ProxyError> {
+        let mut done = 0;
+        loop {
+            let old = self.deps.proxies.sealed_otherwise(self.deps.sealer.current()?, BATCH).await?;
+            if old.is_empty() {
+                return Ok(done);
+            }
+            for (id, sealed) in &old {
+                let place = Proxy::place(*id);
+                let clear = self.deps.sealer.open(&place, sealed)?;
+                let next = self.deps.sealer.seal(&place, clear.expose_secret())?;
+                self.deps.proxies.reseal(*id, sealed, &next).await?;
+                done += 1;
+            }
+        }
+    }
+}
+
+fn in_clear(wish: &ProxyWish) -> OpenProxy {
+    OpenProxy {
+        protocol: wish.protocol,
+        host: wish.host.clone(),
+        port: wish.port,
+        credentials: wish.username.clone().map(|name| (name, wish.password.clone().unwrap_or_default())),
+        bypass: wish.bypass.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn blocked() -> Bad {
+    Bad::new(FieldCode::Blocked, "must be an http or https address on the public internet")
+}
+
+fn check_url(text: &str) -> Result<Url, Bad> {
+    if text.chars().nth(8192).is_some() {
+        return Err(Bad::new(FieldCode::TooLong, "must have at most 8192 characters"));
+    }
+    let url = Url::parse(text).map_err(|_| Bad::new(FieldCode::InvalidFormat, "must be an absolute URL"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err(blocked());
+    }
+    Ok(url)
+}

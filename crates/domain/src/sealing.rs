@@ -1,0 +1,63 @@
+//! Secrets that must be read again in clear: sealed before they are stored, opened where they are needed.
+
+use secrecy::SecretSlice;
+
+/// Sealing or opening failed. It says nothing of what was inside.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    /// The keys cannot be read.
+    #[error("the master key cannot be read: {0}")]
+    NoKey(String),
+    /// It was sealed under a key that is not there.
+    #[error("sealed under the key {0}, which is not there")]
+    UnknownKey(String),
+    /// It is not what was sealed in that place: cut, altered, or moved from elsewhere.
+    #[error("the sealed value is damaged or does not belong here")]
+    Damaged,
+}
+
+/// Under which key something is sealed; says nothing of the key itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyId(pub [u8; 8]);
+
+impl std::fmt::Display for KeyId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl KeyId {
+    /// What every sealed value begins with, before its key's id: the form it has.
+    pub const FORM: u8 = 1;
+
+    /// Under which key a value is sealed, if it has a form that is known.
+    #[must_use]
+    pub fn of(sealed: &[u8]) -> Option<Self> {
+        match sealed {
+            [Self::FORM, rest @ ..] => rest.first_chunk().copied().map(Self),
+            _ => None,
+        }
+    }
+}
+
+/// Seals and opens. What is sealed in one place opens in that place only: `place` names it, `proxies/<id>/password`, and is
+/// checked, not stored. The same value sealed twice gives different bytes.
+pub trait Sealer: Send + Sync {
+    /// Seals under the key that is in force.
+    ///
+    /// # Errors
+    /// [`SealError::NoKey`].
+    fn seal(&self, place: &str, plain: &[u8]) -> Result<Vec<u8>, SealError>;
+
+    /// What is inside.
+    ///
+    /// # Errors
+    /// See [`SealError`].
+    fn open(&self, place: &str, sealed: &[u8]) -> Result<SecretSlice<u8>, SealError>;
+
+    /// The key that is in force.
+    ///
+    /// # Errors
+    /// [`SealError::NoKey`].
+    fn current(&self) -> Result<KeyId, SealError>;
+}
