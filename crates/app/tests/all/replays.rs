@@ -144,7 +144,8 @@ fn a_recording_takes_its_share_of_the_disk_and_no_more_and_is_whole_as_far_as_it
     pages.put("/noise", NOISE);
     let flags = ["--session-disk", "128"].map(str::to_owned).to_vec();
     let server = Server::start(Options { spares: 0, flags, ..Options::reaching(&pages) })?;
-    let shape = json!({ "headless": true, "start_url": pages.url("/noise"), "viewport": { "width": 800, "height": 600 } });
+    let shape =
+        json!({ "headless": true, "start_url": pages.url("/noise"), "viewport": { "width": 800, "height": 600 } });
     let session = server.create(&shape)?;
     let list = format!("/browsers/{}/replays", session.id());
     let replay = server.post(&list, &json!({ "framerate": 20 }))?.expect(201)?.json()?;
