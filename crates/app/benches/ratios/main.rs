@@ -7,6 +7,7 @@ mod client;
 mod cold;
 mod commits;
 mod computer;
+mod files;
 mod machine;
 mod memory;
 mod relay;
@@ -42,6 +43,7 @@ const PARTS: &[Part] = &[
     ("waiters", waiters::measure),
     ("computer", computer::measure),
     ("scripts", scripts::measure),
+    ("files", files::measure),
 ];
 
 fn main() -> anyhow::Result<()> {

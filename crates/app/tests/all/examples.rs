@@ -8,6 +8,16 @@ use super::support::{Clients, Shared, png_size, repository};
 const WHOLE: Option<(u32, u32)> = Some((1920, 1080));
 
 #[test]
+fn the_example_of_files_takes_a_directory_home() -> anyhow::Result<()> {
+    let run = Clients::find()?.run(&Shared::get().server, "docs/examples/files.py", &[])?;
+
+    let saw = "drwxr-xr-x 0 /tmp/work/data\n-rw------- 5 /tmp/work/notes.txt\nCREATE /tmp/work/data/new.txt\nnew\n";
+    assert_eq!(run.stdout, saw);
+    assert!(run.file("work.zip")?.starts_with(b"PK"));
+    Ok(())
+}
+
+#[test]
 fn the_curl_example_leaves_a_picture() -> anyhow::Result<()> {
     let run = Clients::find()?.run(&Shared::get().server, "docs/examples/curl.sh", &[])?;
 
