@@ -73,6 +73,16 @@ fn the_python_client_example_prints_the_pool() -> anyhow::Result<()> {
 }
 
 #[test]
+fn the_extensions_example_prints_what_they_write_into_a_title() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+
+    let run = Clients::find()?.run(server, "docs/examples/extensions.py", &[&pages.url("/form")])?;
+
+    assert_eq!(run.stdout, "A form kept loaded\n");
+    Ok(())
+}
+
+#[test]
 fn the_curl_lines_of_the_readme_take_a_picture_and_give_the_browser_back() -> anyhow::Result<()> {
     let server = &Shared::get().server;
 

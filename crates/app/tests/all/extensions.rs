@@ -324,7 +324,10 @@ fn a_pool_whose_extension_chromium_does_not_take_waits_and_says_why() -> anyhow:
     })?;
     until("the metrics count it", SOON, || {
         let metrics = server.get("/metrics").ok()?.text();
-        metrics.lines().any(|line| line.contains("broken") || line.contains("reason=\"extension\"")).then_some(())
+        metrics
+            .lines()
+            .any(|line| line.starts_with("casement_pool_blocked") && line.contains("reason=\"extension\""))
+            .then_some(())
     })?;
     server.send("DELETE", "/browser_pools/broken", Some(&json!({ "force": true })))?.expect(204)?;
     server.delete("/extensions/broken")?.expect(204)?;

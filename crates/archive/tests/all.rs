@@ -1,0 +1,160 @@
+//! Archives made byte by byte, good ones and those of strangers.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs::{self, File};
+use std::io::{Seek as _, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use casement_archive::{ArchiveError, Limits, extension, unpack, walk};
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use rawzip::{CompressionMethod, ZipArchiveWriter};
+
+const LIMITS: Limits = Limits { entries: 100, bytes: 1 << 20, depth: 8 };
+const MANIFEST: &[u8] = br#"{"manifest_version":3,"name":"x","version":"1"}"#;
+
+/// An archive of these names and contents; a name that ends with a slash is a directory.
+fn archive(entries: &[(&str, &[u8])]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    let mut zip = ZipArchiveWriter::new(&mut file);
+    for (name, content) in entries {
+        if name.ends_with('/') {
+            zip.new_dir(rawzip::path::EntryPath::verbatim(name.as_bytes())).create().unwrap();
+            continue;
+        }
+        let entry = zip.new_file(rawzip::path::EntryPath::verbatim(name.as_bytes()));
+        let (mut entry, config) =
+            entry.compression_method(CompressionMethod::DEFLATE).unix_permissions(0o755).start().unwrap();
+        let mut writer = config.wrap(DeflateEncoder::new(&mut entry, Compression::fast()));
+        writer.write_all(content).unwrap();
+        let (encoder, descriptor) = writer.finish().unwrap();
+        encoder.finish().unwrap();
+        entry.finish(descriptor).unwrap();
+    }
+    zip.finish().unwrap();
+    file.rewind().unwrap();
+    file
+}
+
+fn through(entries: &[(&str, &[u8])]) -> Result<Vec<String>, ArchiveError> {
+    let mut seen = Vec::new();
+    walk(archive(entries), LIMITS, |entry, _| {
+        seen.push(entry.path.to_owned());
+        Ok(())
+    })?;
+    Ok(seen)
+}
+
+fn refused(entries: &[(&str, &[u8])], why: &str) {
+    let error = through(entries).unwrap_err();
+    assert!(matches!(&error, ArchiveError::Refused(text) if text.contains(why)), "{entries:?}: {error}");
+}
+
+#[test]
+fn what_is_whole_and_plain_is_unpacked_as_it_is() {
+    let place = tempfile::tempdir().unwrap();
+    let made = archive(&[("top/", b""), ("top/ünï/file", b"content"), ("top/empty", b""), ("beside", b"x")]);
+    unpack(made, LIMITS, Some("top"), place.path()).unwrap();
+    let read = |path: &str| fs::read(place.path().join(path)).unwrap();
+    assert_eq!((read("ünï/file"), read("empty")), (b"content".to_vec(), Vec::new()));
+    let mode = fs::metadata(place.path().join("ünï/file")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755 & !current_umask(place.path()));
+    assert!(!place.path().join("beside").exists() && !place.path().join("top").exists());
+}
+
+fn current_umask(place: &Path) -> u32 {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let file = File::options().write(true).create_new(true).mode(0o777).open(place.join("probe")).unwrap();
+    !file.metadata().unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn names_that_lead_anywhere_else_are_refused() {
+    for (name, why) in [
+        ("../out", "leads out"),
+        ("a/../../out", "leads out"),
+        ("..", "leads out"),
+        ("/etc/passwd", "absolute"),
+        ("C:/out", "absolute"),
+        ("a\\..\\out", "backslash"),
+        ("a\0b", "NUL"),
+        ("a//b", "empty part"),
+        ("./a", "empty part"),
+        ("a/b/c/d/e/f/g/h/i", "too deep"),
+    ] {
+        refused(&[(name, b"x")], why);
+    }
+    refused(&[(&"n".repeat(256), b"x")], "too long");
+    refused(&[(&"n/".repeat(600), b"")], "too long");
+    refused(&[("a", b"x"), ("a", b"y")], "twice");
+    refused(&[("a", b"x"), ("a/", b"")], "twice");
+    refused(&[("a", b"x"), ("a/b", b"y")], "in what is a file");
+    refused(&[("a/b", b"x"), ("a", b"y")], "twice");
+    assert_eq!(through(&[("a/b", b"x"), ("a/", b""), ("a/c", b"")]).unwrap(), ["a/b", "a", "a/c"]);
+}
+
+#[test]
+fn what_comes_out_is_counted_and_not_believed() {
+    let half = vec![0; 600 << 10];
+    assert!(through(&[("a", &half)]).is_ok());
+    refused(&[("a", &half), ("b", &half)], "bytes unpacked");
+    let names: Vec<String> = (0..101).map(|n| n.to_string()).collect();
+    let many: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
+    refused(&many, "more than 100 entries");
+    assert_eq!(through(&many[..100]).unwrap().len(), 100);
+}
+
+#[test]
+fn what_is_damaged_is_told_from_what_is_refused() {
+    let bytes = {
+        let mut file = archive(&[("a", b"some content that is long enough"), ("b", b"more")]);
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut file, &mut bytes).unwrap();
+        bytes
+    };
+    let read = |bytes: &[u8]| {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file.rewind().unwrap();
+        walk(file, LIMITS, |_, _| Ok(()))
+    };
+    read(&bytes).unwrap();
+    // Every single byte may be wrong, and every end too early: there is always an answer.
+    for cut in 0..bytes.len() {
+        assert!(read(&bytes[..cut]).is_err(), "cut at {cut}");
+    }
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0xff;
+        drop(read(&changed));
+    }
+    assert!(matches!(read(b"no archive"), Err(ArchiveError::Unreadable(_))));
+    assert!(matches!(read(b""), Err(ArchiveError::Unreadable(_))));
+}
+
+#[test]
+fn an_extension_lies_at_the_root_or_in_the_one_top_folder() {
+    let inspect = |entries: &[(&str, &[u8])]| extension::inspect(archive(entries));
+    assert_eq!(inspect(&[("manifest.json", MANIFEST), ("a/b", b"")]).unwrap(), None);
+    assert_eq!(inspect(&[("x/", b""), ("x/manifest.json", MANIFEST)]).unwrap().as_deref(), Some("x"));
+    let mac = [("x/manifest.json", MANIFEST), ("__MACOSX/x/._manifest.json", b"".as_slice())];
+    assert_eq!(inspect(&mac).unwrap().as_deref(), Some("x"));
+    let comments = b"// mine\n{\"manifest_version\": 3 /* three */}".as_slice();
+    assert_eq!(inspect(&[("manifest.json", comments)]).unwrap(), None);
+    for (entries, why) in [
+        (vec![("a", MANIFEST)], "no manifest.json"),
+        (vec![("a/b/manifest.json", MANIFEST)], "no manifest.json"),
+        (vec![("a/manifest.json", MANIFEST), ("b/c", b"".as_slice())], "no manifest.json"),
+        (vec![("a/manifest.json", MANIFEST), ("c", b"")], "no manifest.json"),
+        (vec![("manifest.json", b"[]")], "is not an object"),
+        (vec![("manifest.json", b"{")], "is not JSON"),
+        (vec![("manifest.json", b"\xff")], "is not UTF-8"),
+        (vec![("manifest.json", br#"{"manifest_version":1,"name":"x","version":"1"}"#)], "manifest_version"),
+        (vec![("manifest.json", br#"{"manifest_version":3,"name":"","version":"1"}"#)], "a name"),
+        (vec![("manifest.json", br#"{"manifest_version":3,"name":"x"}"#)], "a version"),
+    ] {
+        let error = inspect(&entries).unwrap_err();
+        assert!(error.to_string().contains(why), "{entries:?}: {error}");
+    }
+}
