@@ -7,12 +7,12 @@
 
 const net = require('node:net');
 const fs = require('node:fs');
-const { Console } = require('node:console');
 
 const { compile, explain, mapped } = require('./compile.cjs');
 const { inJson } = require('./value.cjs');
 const { Traces } = require('./traces.cjs');
 const { Link } = require('./link.cjs');
+const { freshConsole, flushed } = require('./output.cjs');
 
 /** Scripts that one process runs at most, and the resident bytes that it is ended at: what leaks slowly ends with it. */
 const MOST_RUNS = 500;
@@ -21,7 +21,7 @@ const MOST_RESIDENT = 400 << 20;
 const SETTLE = 25;
 
 const { stringify, parse } = JSON;
-const { exit, stdout, stderr, memoryUsage } = process;
+const { exit, memoryUsage } = process;
 const later = setImmediate;
 const pause = setTimeout;
 // What the kernel takes first when the session's memory is full.
@@ -57,7 +57,7 @@ async function run({ code, endpoint }) {
   const { page, context, browser } = await link.to(endpoint);
   traces.begin();
   const { run: start } = script;
-  globalThis.console = new Console({ stdout, stderr });
+  globalThis.console = freshConsole();
   try {
     const broken = new Promise((resolve) => { failed = (error) => resolve({ error }); });
     const whole = (async () => ({ value: await start(page, context, browser) }))();
@@ -96,6 +96,8 @@ async function serve(frame) {
     // The browser did not take the connection: nothing of the script was run.
     answer = stringify({ is: 'failed', error: explain(error) });
   }
+  // Only a script that has the process for itself can have written past its console.
+  if (traces.stained) await flushed();
   await send(answer);
   // Whatever it left to be done at once is done now, and shows.
   await new Promise((done) => later(done));

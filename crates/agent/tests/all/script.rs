@@ -302,6 +302,11 @@ async fn a_million_lines_are_cut_and_hold_nothing_up() {
     assert!(end.success, "{:?}", end.error);
     assert!((MAX_OUTPUT - 4..=MAX_OUTPUT).contains(&end.stdout.len()), "{}", end.stdout.len());
     assert!(end.stdout.starts_with("line ä 0\n"));
+    let end = execute(&client, "for (let n = 0; n < 1e5; n++) process.stdout.write(`line ${n}\n`); return 1").await;
+    assert!(end.success, "{:?}", end.error);
+    assert!(end.stdout.len() == MAX_OUTPUT, "{}", end.stdout.len());
+    let end = execute(&client, "console.log('next')").await;
+    assert_eq!((end.stdout.as_str(), end.stderr.as_str()), ("next\n", ""));
 }
 
 #[tokio::test]
