@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::launch::{self, Launched, drain, write_some};
 use super::ring::Ring;
-use super::{exit_code, tree};
+use super::{KEPT, exit_code, tree};
 use crate::protocol::ErrorCode;
 use crate::protocol::process::{Output, OutputStream, ProcessStatus, Signal, TerminalSize};
 use crate::reply::Refusal;
@@ -118,6 +118,14 @@ impl Running {
         let whole = read || tokio::time::timeout(GRACE, &mut reading).await.is_ok();
         self.output().closed = true;
         self.news.send_replace(());
+        let forgotten = Arc::downgrade(&self);
+        tokio::spawn(async move {
+            tokio::time::sleep(KEPT).await;
+            // Whether or not anybody asks again, its output need not be held any longer.
+            if let Some(running) = forgotten.upgrade() {
+                running.output().ring = Ring::default();
+            }
+        });
         // What goes on after it keeps a reader, as far as there is room for it.
         if !whole && let Ok(_place) = leftovers.try_acquire_owned() {
             reading.await;

@@ -40,11 +40,15 @@ const KEPT_BACK: [&str; 13] = [
 
 /// Any method of `/vm/{session_id}/curl/raw?url=…`: sends the request through the session's browser.
 pub(crate) async fn raw(mut inside: Inside) -> Answer {
+    let method = inside.request.method().clone();
+    if method == Method::CONNECT {
+        // No request, but a tunnel, and what follows it no body.
+        return Err(ApiError::new(Code::MethodNotAllowed, "CONNECT is not possible here"));
+    }
     let query = inside.query()?;
     let url = query.raw("url")?.map(str::to_owned);
     let others = query.all().filter(|(name, _)| !matches!(*name, "url" | "jwt"));
     let query = others.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let method = inside.request.method().clone();
     let text = |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
     let headers = inside.headers().iter().filter_map(text).collect();
     let patience = patience(inside.headers());
