@@ -129,12 +129,14 @@ const DOMAIN_MAY_USE: &[&str] = &[
     "bytes",        // what streams into a session and out of it is made of
     "futures-core", // and the trait of such a stream
     "mockall",      // behind the feature `mocks`
+    "secrecy",      // what must be read again in clear is neither shown nor left in memory
     "serde_json",   // `Value` only, for objects that the API calls free-form
     "sha2",         // an API key is kept as its hash
     "subtle",       // and compared in constant time
     "thiserror",
     "time",
     "ulid",
+    "url", // an address that a session asks of the web is taken apart as browsers do
 ];
 
 /// What must not come in behind those either: input, output, a runtime.
