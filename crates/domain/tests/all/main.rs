@@ -5,6 +5,7 @@ mod api_keys;
 mod audit;
 mod computer;
 mod embed;
+mod extensions;
 mod filler;
 mod leases;
 mod plan;

@@ -1,0 +1,144 @@
+//! Extensions: what is kept, what is resolved, and what a restart tells to whom.
+
+use casement_domain::ExtensionId;
+use casement_domain::browser::{EngineError, Shape, Viewport};
+use casement_domain::extension::{Extension, ExtensionRef};
+use casement_domain::field::FieldCode;
+use casement_domain::pool::{CreatePoolError, PoolInput, PoolStored};
+use casement_domain::session::{
+    CreateSession, CreateSessionError, Created, IdOrName, UpdateSession, UpdateSessionError, UseSessionError,
+    ViewportInput,
+};
+use casement_domain::testing::{NOON, project_id, scope, session};
+use casement_domain::{Replaced, SessionId};
+use ulid::Ulid;
+
+use crate::support::World;
+
+fn id(n: u128) -> ExtensionId {
+    ExtensionId::from_ulid(Ulid::from_parts(11, n))
+}
+
+fn named(name: &str) -> ExtensionRef {
+    ExtensionRef { id: None, name: Some(name.to_owned()) }
+}
+
+fn by_id(text: String) -> ExtensionRef {
+    ExtensionRef { id: Some(text), name: None }
+}
+
+/// The project has `red` and `blue`.
+fn world() -> World {
+    let mut world = World::default();
+    world.extensions.expect_find().returning(|project, which| {
+        let n = match which {
+            IdOrName::Name(name) if name == "red" => 1,
+            IdOrName::Id(wanted) if *wanted == id(2) => 2,
+            _ => return Ok(None),
+        };
+        Ok(Some(Extension {
+            id: id(n),
+            project,
+            name: None,
+            size_bytes: 1,
+            checksum: String::new(),
+            created_at: NOON,
+            last_used_at: None,
+        }))
+    });
+    world
+}
+
+#[tokio::test]
+async fn a_session_is_started_with_the_extensions_it_names_in_their_order() {
+    let mut world = world();
+    world.spares.expect_take().returning(|shape| {
+        assert_eq!(shape.extensions, [id(2), id(1)], "no spare has them");
+        None
+    });
+    world.sessions.expect_create().returning(|_, session, _| {
+        assert_eq!((session.project, &session.shape.extensions), (project_id(), &vec![id(2), id(1)]));
+        Ok(Created::Yes)
+    });
+    world
+        .engine
+        .expect_start()
+        .times(1)
+        .withf(|launch| launch.shape.extensions == [id(2), id(1)])
+        .returning(|_| Ok(Default::default()));
+    world.sessions.expect_activate().returning(|_, _, _| Ok(Replaced::Yes));
+    let extensions = vec![by_id(id(2).to_string()), named("red"), by_id(id(2).to_string())];
+    let wish = CreateSession { extensions, ..CreateSession::default() };
+    let made = world.build().sessions.create(&scope(), wish).await.expect("a session");
+    assert_eq!(made.shape, Shape { extensions: vec![id(2), id(1)], ..Shape::default() });
+}
+
+#[tokio::test]
+async fn extensions_that_the_project_does_not_have_are_each_named_before_anything_is_reserved() {
+    let asked = || vec![named("none"), named("red"), by_id(id(9).to_string()), by_id("red".to_owned())];
+    let wish = CreateSession { extensions: asked(), ..CreateSession::default() };
+    let Err(CreateSessionError::Invalid(invalid)) = world().build().sessions.create(&scope(), wish).await else {
+        panic!("they were found");
+    };
+    let fields: Vec<_> = invalid.fields().iter().map(|field| (field.field.as_str(), field.code)).collect();
+    let missing = |field| (field, FieldCode::ReferenceNotFound);
+    assert_eq!(fields, [missing("extensions[0]"), missing("extensions[2]"), missing("extensions[3]")]);
+
+    let input = PoolInput { size: Some(1), extensions: Some(asked()), ..PoolInput::default() };
+    let refused = world().build().pools.create(&scope(), input).await;
+    assert!(matches!(refused, Err(CreatePoolError::Invalid(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_extension_deleted_while_its_pool_is_stored_is_not_found() {
+    let mut world = world();
+    world.pools.expect_create().times(1).returning(|_, _, _| Ok(PoolStored::ExtensionGone));
+    let input = PoolInput { size: Some(1), extensions: Some(vec![named("red")]), ..PoolInput::default() };
+    let Err(CreatePoolError::Invalid(invalid)) = world.build().pools.create(&scope(), input).await else {
+        panic!("it was stored");
+    };
+    assert_eq!(invalid.fields()[0].code, FieldCode::ReferenceNotFound);
+}
+
+fn larger() -> UpdateSession {
+    let viewport = ViewportInput { width: Some(5000), height: Some(3000), refresh_rate: None };
+    UpdateSession { viewport: Some(viewport), ..UpdateSession::default() }
+}
+
+/// An active session whose display cannot become larger while its browser runs.
+fn with_small_display(headless: bool) -> World {
+    let mut world = World::default();
+    world.sessions.expect_find_in_project().returning(move |_, _, _| {
+        let mut found = session(1);
+        found.shape.headless = headless;
+        Ok(Some(found))
+    });
+    world.engine.expect_is_recording().returning(|_| Ok(false));
+    world.engine.expect_set_viewport().returning(|_, _| Err(EngineError::OutOfRange("too large".to_owned())));
+    world
+}
+
+#[tokio::test]
+async fn a_viewport_that_outgrows_the_display_starts_the_browser_anew_and_ends_what_is_open() {
+    let mut world = with_small_display(false);
+    let told = |of: SessionId| of == session(1).id;
+    world.connections.expect_restarted().times(2).withf(move |of| told(*of)).returning(|_| ());
+    let size = |viewport: &Viewport| (viewport.width, viewport.height) == (5000, 3000);
+    world
+        .engine
+        .expect_restart_with_viewport()
+        .times(1)
+        .withf(move |_, viewport| size(viewport))
+        .returning(|_, _| Ok(()));
+    world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
+    world.sessions.expect_set_viewport().times(1).returning(|_, _| Ok(()));
+    world.build().sessions.update(&scope(), "s", larger()).await.expect("it is larger");
+}
+
+#[tokio::test]
+async fn without_a_display_a_size_that_cannot_be_is_refused_and_nothing_ends() {
+    let refused = with_small_display(true).build().sessions.update(&scope(), "s", larger()).await;
+    let out_of_range =
+        matches!(&refused, Err(UpdateSessionError::Use(UseSessionError::Engine(EngineError::OutOfRange(_)))));
+    assert!(out_of_range, "{refused:?}");
+}
