@@ -107,7 +107,8 @@ impl BlobStore for LocalBlobs {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<(String, OffsetDateTime)>, BlobError> {
-        let found: Vec<_> = self.store.list(Some(&path(prefix.trim_end_matches('/'))?)).try_collect().await.map_err(failed)?;
+        let found: Vec<_> =
+            self.store.list(Some(&path(prefix.trim_end_matches('/'))?)).try_collect().await.map_err(failed)?;
         let since = |seconds: i64| OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
         Ok(found.into_iter().map(|one| (one.location.to_string(), since(one.last_modified.timestamp()))).collect())
     }

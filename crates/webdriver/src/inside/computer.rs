@@ -7,7 +7,9 @@ use bytes::Bytes;
 use casement_agent::client::ClientError;
 use casement_agent::protocol::computer::{self as words, MAX_CLIPBOARD_BYTES, Perform};
 use casement_domain::browser::EngineFault;
-use casement_domain::computer::{Action, BrokeOff, Button, ClickKind, Computer, Drag, DragMotion, KeySym, Move, Point, Way};
+use casement_domain::computer::{
+    Action, BrokeOff, Button, ClickKind, Computer, Drag, DragMotion, KeySym, Move, Point, Way,
+};
 use casement_domain::ids::BrowserId;
 use casement_domain::inside::InsideError;
 use futures_util::{StreamExt as _, stream};
