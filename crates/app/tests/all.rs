@@ -21,8 +21,8 @@ mod all {
     mod organization;
     mod playwright;
     mod pools;
-    mod puppeteer;
     mod processes;
+    mod puppeteer;
     mod python_client;
     mod rebinding;
     mod replays;
