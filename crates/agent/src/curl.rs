@@ -38,9 +38,10 @@ const PART: Duration = Duration::from_secs(60);
 const PART_BYTES: u32 = 256 << 10;
 
 /// What the way out says when it does not lead to where a request wants to go.
-const OUR_PROXYS: [&str; 3] = [
+const OUR_PROXYS: [&str; 4] = [
     "This destination is not allowed.\n",
     "This destination could not be reached.\n",
+    "The session's proxy could not be used.\n",
     "This is not a request that a proxy can pass on.\n",
 ];
 

@@ -101,7 +101,7 @@ pub(crate) fn control_socket(data_dir: &Path) -> PathBuf {
     data_dir.join("control.sock")
 }
 
-fn open_private(path: &Path, truncate: bool) -> anyhow::Result<File> {
+pub(crate) fn open_private(path: &Path, truncate: bool) -> anyhow::Result<File> {
     OpenOptions::new()
         .write(true)
         .create(true)
@@ -113,7 +113,7 @@ fn open_private(path: &Path, truncate: bool) -> anyhow::Result<File> {
 }
 
 /// The file is there whole or not at all, whenever the machine stops.
-fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let new = path.with_extension("new");
     let _ = fs::remove_file(&new);
     let mut file = open_private(&new, true)?;

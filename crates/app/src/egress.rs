@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use casement_egress::{Egress, EgressHandle, Stats};
+use crate::proxies::dialled;
+use casement_domain::BrowserId;
+use casement_domain::proxy::{self, ProxyRoutes};
+use casement_egress::{Egress, EgressHandle, Route, Stats};
 use casement_webdriver::EgressPort;
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
@@ -13,6 +16,9 @@ pub(crate) struct WaysOut {
     egress: Egress,
     runtime: Handle,
     open: Mutex<HashMap<String, EgressHandle>>,
+    /// Where the traffic of browsers goes that does not go straight; kept until they are gone for good, for one that is started
+    /// anew goes the same way.
+    routes: Mutex<HashMap<String, Route>>,
     closed: Mutex<Sums>,
 }
 
@@ -37,7 +43,13 @@ impl Sums {
 impl WaysOut {
     /// None yet. Must be called inside the main runtime, which serves them.
     pub(crate) fn new(egress: Egress) -> Self {
-        Self { egress, runtime: Handle::current(), open: Mutex::default(), closed: Mutex::default() }
+        Self {
+            egress,
+            runtime: Handle::current(),
+            open: Mutex::default(),
+            routes: Mutex::default(),
+            closed: Mutex::default(),
+        }
     }
 
     /// The rules and limits of all of them, for what the server itself fetches.
@@ -47,6 +59,10 @@ impl WaysOut {
 
     fn open(&self) -> MutexGuard<'_, HashMap<String, EgressHandle>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn routes(&self) -> MutexGuard<'_, HashMap<String, Route>> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn closed(&self) -> MutexGuard<'_, Sums> {
@@ -73,7 +89,10 @@ impl WaysOut {
 impl EgressPort for WaysOut {
     fn serve(&self, session: &str, listener: UnixListener) {
         let _entered = self.runtime.enter();
-        let handle = self.egress.serve(session.to_owned(), listener);
+        // Held until the way is open: it cannot change in between.
+        let routes = self.routes();
+        let route = routes.get(session).cloned().unwrap_or_default();
+        let handle = self.egress.serve_by(session.to_owned(), listener, route);
         // One that was open under this id is dropped, which closes it.
         self.open().insert(session.to_owned(), handle);
     }
@@ -84,5 +103,25 @@ impl EgressPort for WaysOut {
             self.closed().add(handle.stats());
             self.runtime.spawn(handle.close());
         }
+    }
+}
+
+impl ProxyRoutes for WaysOut {
+    fn set(&self, browser: BrowserId, route: proxy::Route) {
+        let id = browser.to_string();
+        let route = match route {
+            proxy::Route::Direct => Route::Direct,
+            proxy::Route::Through(proxy) => dialled(&proxy).map_or(Route::Nowhere, Route::Through),
+            proxy::Route::Nowhere => Route::Nowhere,
+        };
+        let mut routes = self.routes();
+        if let Some(handle) = self.open().get(&id) {
+            handle.set_route(route.clone());
+        }
+        routes.insert(id, route);
+    }
+
+    fn forget(&self, browser: BrowserId) {
+        self.routes().remove(&browser.to_string());
     }
 }

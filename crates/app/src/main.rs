@@ -11,6 +11,9 @@ mod keys;
 mod loops;
 mod metered;
 mod postmaster;
+mod proxies;
+mod sealing;
+mod secrets;
 mod serve;
 mod settings;
 mod short_path;
@@ -62,6 +65,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(settings) => serve::run(*settings).await,
         Command::Keys(command) => keys::run(command).await,
+        Command::Secrets(command) => secrets::run(command).await,
         Command::Doctor(data_dir) => doctor::run(data_dir).await,
         Command::Stop(settings) => stop::run(settings).await,
         Command::Openapi => Ok(write!(std::io::stdout(), "{}", casement_http::openapi())?),

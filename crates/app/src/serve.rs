@@ -18,6 +18,7 @@ use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolDeps, PoolFiller, PoolRepository, Pools, WaitingLine};
 use casement_domain::process::Processes;
 use casement_domain::project::{ProjectRepository, Projects};
+use casement_domain::proxy::{ProxyRepository, ProxyRouting};
 use casement_domain::replay::Replays;
 use casement_domain::script::Scripts;
 use casement_domain::session::{Activity, EndSessionError, SessionDeps, SessionEvent, SessionRepository, Sessions};
@@ -27,7 +28,7 @@ use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_postgres::{
     Notifications, PgApiKeys, PgAudit, PgBrowsers, PgExtensions, PgNodes, PgOrganizations, PgPools, PgProjects,
-    PgSessions, PgWaitingLine, node_channel,
+    PgProxies, PgSessions, PgWaitingLine, node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -49,6 +50,8 @@ use crate::loops::{
     keep_spares,
 };
 use crate::metered::Metered;
+use crate::proxies;
+use crate::sealing::MasterKeys;
 use crate::settings::ServeSettings;
 use crate::stop::{self, StopOrder};
 use crate::store::Store;
@@ -78,6 +81,7 @@ struct Repositories {
     line: Arc<dyn WaitingLine>,
     audit: Arc<dyn AuditRepository>,
     extensions: Arc<dyn ExtensionRepository>,
+    proxies: Arc<dyn ProxyRepository>,
     keys: ApiKeys,
     key_rows: Arc<PgApiKeys>,
 }
@@ -97,6 +101,7 @@ impl Repositories {
             line: Arc::new(PgWaitingLine::new(database())),
             audit: Arc::new(PgAudit::new(database())),
             extensions: Arc::new(PgExtensions::new(database())),
+            proxies: Arc::new(PgProxies::new(database())),
             keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
             key_rows,
         }
@@ -177,6 +182,9 @@ impl Running {
         announce_node(&*repositories.nodes, node, local).await?;
 
         let ways_out = ways_out(settings);
+        let master_keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref())?;
+        let sealer = Arc::new(master_keys.clone());
+        let routing = ProxyRouting::new(repositories.proxies.clone(), sealer, ways_out.clone());
         let engine = engine(settings, data_dir, ways_out.clone()).await?;
         let blobs = extensions::blobs(data_dir.path())?;
         let engine = engine.with_extensions(extensions::kept(repositories.extensions.clone(), blobs.clone()));
@@ -194,6 +202,7 @@ impl Running {
             browsers: repositories.browsers.clone(),
             engine: port.clone(),
             extensions: repositories.extensions.clone(),
+            proxies: routing.clone(),
             spares: Arc::new(spares.clone()),
             connections: logged.clone(),
             pools: Arc::new(bell.clone()),
@@ -209,6 +218,7 @@ impl Running {
             turns: Arc::new(room.clone()),
             engine: port.clone(),
             extensions: repositories.extensions.clone(),
+            proxies: routing.clone(),
             wake: Arc::new(bell.clone()),
             clock: system.clone(),
             ids: system.clone(),
@@ -217,6 +227,7 @@ impl Running {
         let pools = Pools::new(pool_deps.clone(), sessions.clone());
         let leases = Leases::new(pool_deps.clone(), sessions.clone());
         let events = engine.events();
+        proxies::restore(&routing, &*repositories.browsers, node).await?;
         take_up(&engine, &sessions, &*repositories.line, node).await?;
 
         let (organizations, with_pool) = (&*repositories.organizations, !settings.no_default_pool);
@@ -227,6 +238,8 @@ impl Running {
         let web_store = ChromeWebStore { egress: ways_out.egress(), url: settings.web_store_url.clone() };
         let (rows, data) = (repositories.extensions.clone(), data_dir.path());
         let extensions = extensions::use_cases(rows, blobs, data, &engine, &sessions, logged, web_store);
+        let dialer = proxies::Dialer { egress: ways_out.egress(), address_url: settings.proxy_check_url.clone() };
+        let kept_proxies = proxies::use_cases(repositories.proxies.clone(), &master_keys, dialer);
         let (trail, trail_writer) = GroupedTrail::start(repositories.audit.clone());
         let services = Services {
             api_keys: repositories.keys.clone(),
@@ -247,6 +260,7 @@ impl Running {
             computers: Computers::new(Arc::new(engine.clone()), sessions.activity().clone()),
             displays: Arc::new(engine.clone()),
             extensions: extensions.clone(),
+            proxies: kept_proxies.clone(),
             processes: Processes::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
             session_logs: SessionLogs::new(Arc::new(engine.clone()), sessions.activity().clone()),
             curl: Curl::new(Arc::new(engine.clone()), sessions.activity().clone()),
@@ -302,6 +316,7 @@ impl Running {
         let kept = time::Duration::days(settings.audit_days.into());
         tokio::spawn(keep_audit(repositories.audit, kept, stop.child_token()));
         tokio::spawn(extensions::sweep(extensions, stop.child_token()));
+        tokio::spawn(proxies::keep_checked(kept_proxies, stop.child_token()));
         tokio::spawn(upkeep(metrics, ways_out, spares.clone()));
         Ok(Self {
             server,

@@ -8,6 +8,7 @@ use casement_egress::Allow;
 use casement_http::Origin;
 use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
+use secrecy::SecretString;
 use url::Url;
 
 /// Real browsers for other programs.
@@ -25,6 +26,9 @@ pub(crate) enum Command {
     /// Create, list and revoke API keys
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// The key that secrets are sealed under
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
     /// Look whether this host gives what Casement needs, and say what to do where it does not
     Doctor(DataDir),
     /// Stop the server; sessions go on and are found again by its next start
@@ -88,6 +92,13 @@ pub(crate) struct ServeSettings {
         action = clap::ArgAction::Append
     )]
     pub(crate) egress_allow: Vec<Allow>,
+    /// The key under which passwords of proxies are sealed, 32 bytes in base64; several, separated by commas: the first seals, all
+    /// open [default: a file in the data directory, made at the first start]
+    #[arg(long, value_name = "KEY", env = "CASEMENT_MASTER_KEY", hide_env_values = true)]
+    pub(crate) master_key: Option<SecretString>,
+    /// An address that answers with the address it is asked from, as plain text; asked through each proxy that is checked
+    #[arg(long, value_name = "URL", env = "CASEMENT_PROXY_CHECK_URL", value_parser = plain_url)]
+    pub(crate) proxy_check_url: Option<Url>,
     /// A proxy in front of this server, whose X-Forwarded-For is believed; may be given several times
     #[arg(
         long = "trusted-proxy",
@@ -137,6 +148,13 @@ pub(crate) struct ServeSettings {
 fn network(text: &str) -> Result<IpNet, String> {
     let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
     text.parse().or_else(|_| address()).map_err(|_| "must be an address or a network as 10.0.0.0/8".to_owned())
+}
+
+/// An address that can be read.
+fn plain_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    let readable = matches!(url.scheme(), "http" | "https") && url.host().is_some();
+    if readable { Ok(url) } else { Err("must be an http or https URL with a host".into()) }
 }
 
 /// An address that clients can use: HTTP, a host, nothing behind it.
@@ -196,5 +214,17 @@ pub(crate) enum KeysCommand {
         store: Store,
         /// The key's id, the first part behind csk_
         id: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretsCommand {
+    /// Seal everything anew under a new key; the server may go on meanwhile
+    Rotate {
+        #[command(flatten)]
+        store: Store,
+        /// As of `casement serve`; then no key is made, and everything is sealed under the first
+        #[arg(long, value_name = "KEY", env = "CASEMENT_MASTER_KEY", hide_env_values = true)]
+        master_key: Option<SecretString>,
     },
 }

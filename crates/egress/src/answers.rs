@@ -3,11 +3,14 @@
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Response, StatusCode,
+    HeaderName, HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
 use http_body_util::{Either, Empty, Full};
 use hyper::body::Incoming;
+
+/// Says which of the proxies on the way an answer is of, and what is wrong (RFC 9209).
+const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
 /// An answer's body: the origin's, or a fixed one.
 pub(crate) type Body = Either<Incoming, Full<Bytes>>;
@@ -22,6 +25,13 @@ pub(crate) fn refused() -> Response<Body> {
 /// Nobody answers there, or with something that is not HTTP.
 pub(crate) fn unreachable() -> Response<Body> {
     fixed(StatusCode::BAD_GATEWAY, "This destination could not be reached.\n")
+}
+
+/// The session's proxy is down, says nothing that is understood, or does not take the credentials.
+pub(crate) fn proxy_down() -> Response<Body> {
+    let mut response = fixed(StatusCode::BAD_GATEWAY, "The session's proxy could not be used.\n");
+    response.headers_mut().insert(PROXY_STATUS, HeaderValue::from_static("casement; error=destination_unavailable"));
+    response
 }
 
 /// Not a request to a proxy.

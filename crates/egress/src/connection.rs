@@ -6,7 +6,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
 };
 
-use http::{Method, Request, Response, StatusCode, Uri, Version, header::HeaderValue, request::Parts};
+use http::{
+    Method, Request, Response, StatusCode, Uri, Version,
+    header::{HeaderValue, PROXY_AUTHORIZATION},
+    request::Parts,
+};
 use http_body_util::{Either, Empty};
 use hyper::{
     body::{Body as _, Incoming},
@@ -16,18 +20,16 @@ use hyper::{
     upgrade::OnUpgrade,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    io::copy_bidirectional_with_sizes,
-    net::{TcpStream, UnixStream},
-};
+use tokio::{io::copy_bidirectional_with_sizes, net::UnixStream};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     answers::{self, Body, Sent},
     headers,
+    proxy::{Io, Proxy},
     session::Session,
     target::Target,
-    upstream::NoWay,
+    upstream::{NoWay, Way},
     watched::{Activity, Watched},
 };
 
@@ -78,6 +80,8 @@ struct Connection {
 /// A connection to an origin that may carry the next request too.
 struct Kept {
     target: Target,
+    /// What it goes through.
+    proxy: Option<Arc<Proxy>>,
     address: SocketAddr,
     sender: SendRequest<Sent>,
     _driver: AbortOnDropHandle<()>,
@@ -85,7 +89,7 @@ struct Kept {
 
 struct Tunnel {
     inside: OnUpgrade,
-    outside: TcpStream,
+    outside: Box<dyn Io>,
 }
 
 impl Connection {
@@ -102,6 +106,7 @@ impl Connection {
             Ok(response) => response,
             Err(Failed::Malformed) => answers::malformed(),
             Err(Failed::NoWay(NoWay::Unreachable)) => answers::unreachable(),
+            Err(Failed::NoWay(NoWay::ProxyDown)) => answers::proxy_down(),
             Err(Failed::NoWay(NoWay::Refused)) => {
                 self.session.counters.refused.fetch_add(1, Relaxed);
                 answers::refused()
@@ -112,38 +117,46 @@ impl Connection {
     async fn connect(&self, request: Request<Incoming>) -> Result<Response<Body>, Failed> {
         let authority = request.uri().authority().ok_or(Failed::Malformed)?;
         let target = Target::parse(authority.as_str(), None).map_err(|_| NoWay::Refused)?;
-        let candidates = self.session.upstream.candidates(&target).await?;
+        let way = self.session.upstream.way(&self.session.route(), &target).await?;
         drop(lock(&self.kept).take());
-        let (outside, _) = self.session.upstream.dial(&candidates).await?;
+        let (outside, _) = self.session.upstream.open(&way, &target).await?;
         *lock(&self.tunnel) = Some(Tunnel { inside: hyper::upgrade::on(request), outside });
         Ok(answers::connected())
     }
 
     async fn pass_on(&self, request: Request<Incoming>) -> Result<Response<Body>, Failed> {
         let target = plain_http_target(request.uri())?;
-        let candidates = self.session.upstream.candidates(&target).await?;
-        let (head, body) = outgoing(request, &target)?;
+        let way = self.session.upstream.way(&self.session.route(), &target).await?;
+        let (head, body) = outgoing(request, &target, &way)?;
         // A kept connection may close under a request that is on its way; only one that can be sent again risks that.
         let repeatable = head.method.is_safe() && body.is_end_stream();
-        if let Some(kept) = self.take_kept(&target, &candidates).filter(|_| repeatable) {
+        if let Some(kept) = self.take_kept(&target, &way).filter(|_| repeatable) {
             let again = Request::from_parts(head.clone(), Either::Right(Empty::new()));
             if let Ok(response) = self.send(kept, again).await {
                 return Ok(response);
             }
         }
-        let kept = self.dial(target, &candidates).await?;
+        let kept = self.dial(target, &way).await?;
         let body = if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(body) };
         self.send(kept, Request::from_parts(head, body)).await
     }
 
     /// The kept connection, if this request may go where it leads; else it is closed.
-    fn take_kept(&self, target: &Target, candidates: &[SocketAddr]) -> Option<Kept> {
+    fn take_kept(&self, target: &Target, way: &Way) -> Option<Kept> {
         let kept = lock(&self.kept).take();
-        kept.filter(|kept| kept.target == *target && candidates.contains(&kept.address) && !kept.sender.is_closed())
+        let same_way = |kept: &Kept| match (&kept.proxy, way.proxy()) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        let kept = kept.filter(|kept| kept.target == *target && same_way(kept));
+        kept.filter(|kept| way.candidates().contains(&kept.address) && !kept.sender.is_closed())
     }
 
-    async fn dial(&self, target: Target, candidates: &[SocketAddr]) -> Result<Kept, Failed> {
-        let (stream, address) = self.session.upstream.dial(candidates).await?;
+    async fn dial(&self, target: Target, way: &Way) -> Result<Kept, Failed> {
+        let whole = way.proxy().is_some_and(|proxy| proxy.takes_requests());
+        let upstream = &self.session.upstream;
+        let (stream, address) = if whole { upstream.reach(way).await? } else { upstream.open(way, &target).await? };
         let handshake = hyper::client::conn::http1::Builder::new()
             .max_buf_size(self.session.limits.head_bytes.max(SMALLEST_BUFFER))
             .max_headers(MOST_ANSWER_HEADERS)
@@ -155,7 +168,7 @@ impl Connection {
                 tracing::debug!(%error, "a connection to an origin ended early");
             }
         });
-        Ok(Kept { target, address, sender, _driver: driver })
+        Ok(Kept { target, proxy: way.proxy().cloned(), address, sender, _driver: driver })
     }
 
     async fn send(&self, mut kept: Kept, request: Request<Sent>) -> Result<Response<Body>, Failed> {
@@ -167,7 +180,11 @@ impl Connection {
             tracing::debug!(%error, "an origin gave no answer");
             NoWay::Unreachable
         })?;
+        let whole = kept.proxy.as_ref().is_some_and(|proxy| proxy.takes_requests());
         *lock(&self.kept) = Some(kept);
+        if whole && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+            return Err(NoWay::ProxyDown.into());
+        }
         incoming(response)
     }
 
@@ -204,7 +221,7 @@ fn plain_http_target(uri: &Uri) -> Result<Target, Failed> {
     Target::parse(authority.as_str(), Some(80)).map_err(|_| NoWay::Refused.into())
 }
 
-fn outgoing(request: Request<Incoming>, target: &Target) -> Result<(Parts, Incoming), Failed> {
+fn outgoing(request: Request<Incoming>, target: &Target, way: &Way) -> Result<(Parts, Incoming), Failed> {
     let (mut head, body) = request.into_parts();
     let host = HeaderValue::try_from(target.host_header()).map_err(|_| Failed::Malformed)?;
     head.headers = headers::for_origin(&head.headers, host);
@@ -213,6 +230,14 @@ fn outgoing(request: Request<Incoming>, target: &Target) -> Result<(Parts, Incom
         Some(path) => Uri::from(path),
         None => Uri::from_static("/"),
     };
+    // An HTTP proxy is told the whole address; its credentials are put in behind what came from inside.
+    if let Some(proxy) = way.proxy().filter(|proxy| proxy.takes_requests()) {
+        let whole = format!("http://{}{}", target.host_header(), head.uri);
+        head.uri = Uri::try_from(whole).map_err(|_| Failed::Malformed)?;
+        if let Some(authorization) = proxy.authorization() {
+            head.headers.insert(PROXY_AUTHORIZATION, authorization.clone());
+        }
+    }
     Ok((head, body))
 }
 

@@ -136,7 +136,7 @@ async fn ask(upstream: &Upstream, url: &Url) -> Result<Asked, FetchError> {
 }
 
 /// Whom this machine trusts.
-fn trust() -> Result<Arc<ClientConfig>, FetchError> {
+pub(crate) fn trust() -> Result<Arc<ClientConfig>, FetchError> {
     let mut roots = RootCertStore::empty();
     // Some that cannot be read leave the others; without any, nobody is trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -21,10 +21,12 @@
 
 mod address;
 mod answers;
+mod check;
 mod connection;
 mod fetch;
 mod headers;
 mod limits;
+mod proxy;
 mod resolver;
 mod rules;
 mod session;
@@ -33,8 +35,10 @@ mod target;
 mod upstream;
 mod watched;
 
+pub use check::Checked;
 pub use fetch::{FetchError, Fetched};
 pub use limits::Limits;
+pub use proxy::{BadProxy, Proxy, ProxyProtocol, Route};
 pub use resolver::{LookupPlace, Resolver, SystemResolver};
 pub use rules::{Allow, BadAllow, Rules, Verdict};
 pub use session::{Egress, EgressHandle};

@@ -1,6 +1,10 @@
 //! One session's way out: its socket, its connections, its end.
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{
+    fmt, io,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use tokio::{
     net::{UnixListener, UnixStream},
@@ -16,6 +20,7 @@ use tracing::Instrument as _;
 use crate::{
     connection,
     limits::Limits,
+    proxy::Route,
     resolver::Resolver,
     rules::Rules,
     stats::{Counters, Stats},
@@ -54,9 +59,15 @@ impl Egress {
     ///
     /// Must be called within a tokio runtime, which the connections then belong to.
     pub fn serve(&self, session: String, listener: UnixListener) -> EgressHandle {
+        self.serve_by(session, listener, Route::Direct)
+    }
+
+    /// As [`serve`](Self::serve), by another way than straight.
+    pub fn serve_by(&self, session: String, listener: UnixListener, route: Route) -> EgressHandle {
         let span = tracing::info_span!(parent: None, "egress", %session);
         let session = Arc::new(Session {
             upstream: self.upstream(),
+            route: RwLock::new(route),
             limits: self.limits.clone(),
             counters: Arc::default(),
             tasks: TaskTracker::new(),
@@ -82,6 +93,11 @@ impl EgressHandle {
         self.session.tasks.wait().await;
     }
 
+    /// Sends the session's requests that way from now on. Tunnels that stand go on as they began.
+    pub fn set_route(&self, route: Route) {
+        *self.session.route.write().unwrap_or_else(PoisonError::into_inner) = route;
+    }
+
     /// What went through so far.
     pub fn stats(&self) -> Stats {
         self.session.counters.snapshot()
@@ -103,6 +119,7 @@ impl fmt::Debug for EgressHandle {
 /// What the connections of one session share.
 pub(crate) struct Session {
     pub(crate) upstream: Upstream,
+    route: RwLock<Route>,
     pub(crate) limits: Limits,
     pub(crate) counters: Arc<Counters>,
     tasks: TaskTracker,
@@ -111,6 +128,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Which way requests go now.
+    pub(crate) fn route(&self) -> Route {
+        self.route.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Runs `work` until it ends, the handle is dropped or the session's way out is closed.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
         let closing = self.closing.clone();

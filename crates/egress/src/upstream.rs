@@ -16,6 +16,7 @@ use url::Host;
 
 use crate::{
     limits::Limits,
+    proxy::{Io, Proxy, Refused, Route},
     resolver::{LookupPlace, Resolver},
     rules::{Rules, Verdict},
     target::Target,
@@ -23,8 +24,9 @@ use crate::{
 
 /// How a session's requests leave this machine.
 ///
-/// Today always straight to the destination. A session's own proxy and its bypass list belong here: they change what
-/// [`Upstream::dial`] connects to, never what [`Upstream::candidates`] lets through.
+/// A session's own proxy changes what is connected to, never what may be: the proxy itself is looked up, checked and dialled as any
+/// destination, and so is what bypasses it. Of what goes through it the name is the proxy's to look up; an address or a name that
+/// could never be reached straight is not reached through it either.
 pub(crate) struct Upstream {
     rules: Rules,
     resolver: Arc<dyn Resolver>,
@@ -39,6 +41,38 @@ pub(crate) enum NoWay {
     Refused,
     #[error("no such host, or it does not answer")]
     Unreachable,
+    #[error("the session's proxy does not answer, or does not take the credentials")]
+    ProxyDown,
+}
+
+/// Which way a request goes, with what may be dialled for it.
+pub(crate) enum Way {
+    Straight(Vec<SocketAddr>),
+    Proxy(Arc<Proxy>, Vec<SocketAddr>),
+}
+
+impl Way {
+    pub(crate) fn candidates(&self) -> &[SocketAddr] {
+        match self {
+            Self::Straight(candidates) | Self::Proxy(_, candidates) => candidates,
+        }
+    }
+
+    pub(crate) fn proxy(&self) -> Option<&Arc<Proxy>> {
+        match self {
+            Self::Straight(_) => None,
+            Self::Proxy(proxy, _) => Some(proxy),
+        }
+    }
+}
+
+impl From<Refused> for NoWay {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Proxy => Self::ProxyDown,
+            Refused::Target => Self::Unreachable,
+        }
+    }
 }
 
 impl Upstream {
@@ -90,6 +124,60 @@ impl Upstream {
             }
         }
         Err(NoWay::Unreachable)
+    }
+
+    /// Which way a request for `target` goes.
+    pub(crate) async fn way(&self, route: &Route, target: &Target) -> Result<Way, NoWay> {
+        match route {
+            Route::Nowhere => Err(NoWay::ProxyDown),
+            Route::Through(proxy) if !proxy.bypasses(&target.host) => {
+                if !self.may_be_asked_for(target) {
+                    tracing::debug!(host = %target.host, port = target.port, "refused by the rules");
+                    return Err(NoWay::Refused);
+                }
+                let candidates = self.candidates(&proxy.target).await.map_err(|_| NoWay::ProxyDown)?;
+                Ok(Way::Proxy(Arc::clone(proxy), candidates))
+            }
+            Route::Direct | Route::Through(_) => Ok(Way::Straight(self.candidates(target).await?)),
+        }
+    }
+
+    fn may_be_asked_for(&self, target: &Target) -> bool {
+        let ip = match &target.host {
+            Host::Ipv4(ip) => IpAddr::V4(*ip),
+            Host::Ipv6(ip) => IpAddr::V6(*ip),
+            Host::Domain(name) => return self.rules.could_reach(name, target.port),
+        };
+        self.may_dial(&target.host.to_string(), SocketAddr::new(ip.to_canonical(), target.port))
+    }
+
+    /// A connection to `target`, by a tunnel where it goes through a proxy; and what was dialled.
+    pub(crate) async fn open(&self, way: &Way, target: &Target) -> Result<(Box<dyn Io>, SocketAddr), NoWay> {
+        let (stream, address) = self.reach(way).await?;
+        match way {
+            Way::Straight(_) => Ok((stream, address)),
+            Way::Proxy(proxy, _) => Ok((proxy.tunnel(stream, target).await?, address)),
+        }
+    }
+
+    /// A connection to what is dialled: the destination, or the proxy on the way to it.
+    pub(crate) async fn reach(&self, way: &Way) -> Result<(Box<dyn Io>, SocketAddr), NoWay> {
+        match way {
+            Way::Straight(candidates) => {
+                let (stream, address) = self.dial(candidates).await?;
+                Ok((Box::new(stream), address))
+            }
+            Way::Proxy(proxy, candidates) => {
+                let (stream, address) = self.dial(candidates).await.map_err(|_| NoWay::ProxyDown)?;
+                Ok((proxy.greet(stream).await?, address))
+            }
+        }
+    }
+
+    /// A connection to a proxy.
+    pub(crate) async fn to_proxy(&self, proxy: &Arc<Proxy>) -> Result<Box<dyn Io>, NoWay> {
+        let candidates = self.candidates(&proxy.target).await.map_err(|_| NoWay::ProxyDown)?;
+        Ok(self.reach(&Way::Proxy(Arc::clone(proxy), candidates)).await?.0)
     }
 
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, NoWay> {

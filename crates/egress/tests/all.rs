@@ -7,6 +7,7 @@ mod all {
     mod corpus;
     mod forwarding;
     mod limits;
+    mod proxies;
     mod refusals;
     mod support;
     mod tunnels;

@@ -202,6 +202,7 @@ impl ApiError {
             EngineFault::BrowserHung => "browser_hung",
             EngineFault::AgentError => "agent_error",
             EngineFault::DisplayError => "display_error",
+            EngineFault::ProxyError => "proxy_error",
         };
         self.0.inner = Some(InnerError { code, message: shortened(message.into()) });
         self

@@ -31,6 +31,7 @@ mod plain_errors;
 mod pool;
 mod process;
 mod project;
+mod proxy;
 mod query;
 mod rate;
 mod refusals;

@@ -9,7 +9,7 @@ use utoipa::{
 };
 
 use crate::{
-    api_key, audit, computer, curl, extension, fs, operational, pool, process, project, replay, script, session,
+    api_key, audit, computer, curl, extension, fs, operational, pool, process, project, proxy, replay, script, session,
     session_log,
 };
 
@@ -63,6 +63,12 @@ use crate::{
         process::stream_process_output,
         session_log::stream_logs,
         curl::curl,
+        proxy::create_proxy,
+        proxy::list_proxies,
+        proxy::get_proxy,
+        proxy::update_proxy,
+        proxy::delete_proxy,
+        proxy::check_proxy,
         extension::load_extensions,
         extension::upload_extension,
         extension::list_extensions,

@@ -12,7 +12,7 @@ use actix_web::{
 use crate::{
     api_key, audit, computer, curl,
     error::{ApiError, Code},
-    extension, fs, operational, pool, process, project, replay, script, session, session_log, vm,
+    extension, fs, operational, pool, process, project, proxy, replay, script, session, session_log, vm,
 };
 
 /// A path with its methods; other methods are answered here.
@@ -121,6 +121,13 @@ pub(crate) fn all(config: &mut ServiceConfig) {
         .on(Method::DELETE, extension::delete_extension)
         .done(config);
     path("/extensions/{id_or_name}/metadata").on(Method::GET, extension::get_extension).done(config);
+    path("/proxies").on(Method::GET, proxy::list_proxies).on(Method::POST, proxy::create_proxy).done(config);
+    path("/proxies/{id}")
+        .on(Method::GET, proxy::get_proxy)
+        .on(Method::PATCH, proxy::update_proxy)
+        .on(Method::DELETE, proxy::delete_proxy)
+        .done(config);
+    path("/proxies/{id}/check").on(Method::POST, proxy::check_proxy).done(config);
     path("/browser_pools").on(Method::GET, pool::list_pools).on(Method::POST, pool::create_pool).done(config);
     path("/browser_pools/{id_or_name}")
         .on(Method::GET, pool::get_pool)

@@ -16,6 +16,7 @@ use casement_domain::{
     pool::{Leases, Pools},
     process::Processes,
     project::Projects,
+    proxy::Proxies,
     replay::Replays,
     script::Scripts,
     session::Sessions,
@@ -89,6 +90,8 @@ pub struct Services {
     pub files: Files,
     /// Mouse, keyboard and clipboard.
     pub computers: Computers,
+    /// Proxies.
+    pub proxies: Proxies,
     /// Extensions.
     pub extensions: Extensions,
     /// Programs inside sessions.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use casement_domain::ExtensionId;
 use casement_domain::browser::{BrowserPolicy, Shape, StartUrl, Viewport};
 use casement_domain::name::{LabelName, SlugName};
 use casement_domain::organization::Caps;
 use casement_domain::session::Tags;
+use casement_domain::{ExtensionId, ProxyId};
 use diesel::dsl::{AsExprOf, sql};
 use diesel::expression::{SqlLiteral, UncheckedBind};
 use diesel::sql_types::{Bool, Text};
@@ -104,6 +104,7 @@ pub(crate) struct ShapeParts {
     pub(crate) viewport: (i32, i32, i32),
     pub(crate) policy: Option<Value>,
     pub(crate) extensions: Vec<Uuid>,
+    pub(crate) proxy: Option<Uuid>,
 }
 
 impl ShapeParts {
@@ -114,6 +115,7 @@ impl ShapeParts {
             viewport: (int(width), int(height), int(refresh_rate)),
             policy: shape.policy.as_ref().map(|policy| Value::Object(policy.as_map().clone())),
             extensions: shape.extensions.iter().map(|id| uuid(id.ulid())).collect(),
+            proxy: shape.proxy.map(|id| uuid(id.ulid())),
         }
     }
 
@@ -131,7 +133,8 @@ impl ShapeParts {
             refresh_rate: number("viewport_refresh_rate", refresh_rate)?,
         };
         let extensions = self.extensions.into_iter().map(|id| ExtensionId::from_ulid(ulid(id))).collect();
-        Ok(Shape { headless, stealth, kiosk_mode, viewport, policy, extensions })
+        let proxy = self.proxy.map(|id| ProxyId::from_ulid(ulid(id)));
+        Ok(Shape { headless, stealth, kiosk_mode, viewport, policy, extensions, proxy })
     }
 }
 
@@ -156,6 +159,7 @@ macro_rules! shape_columns {
             viewport_refresh_rate: i32,
             policy: Option<serde_json::Value>,
             extension_ids: Vec<uuid::Uuid>,
+            proxy_id: Option<uuid::Uuid>,
         }
 
         impl From<&casement_domain::browser::Shape> for $name {
@@ -163,7 +167,7 @@ macro_rules! shape_columns {
                 let parts = $crate::convert::ShapeParts::of(shape);
                 let ((headless, stealth, kiosk_mode), (viewport_width, viewport_height, viewport_refresh_rate)) =
                     (parts.flags, parts.viewport);
-                let (policy, extension_ids) = (parts.policy, parts.extensions);
+                let (policy, extension_ids, proxy_id) = (parts.policy, parts.extensions, parts.proxy);
                 Self {
                     headless,
                     stealth,
@@ -173,6 +177,7 @@ macro_rules! shape_columns {
                     viewport_refresh_rate,
                     policy,
                     extension_ids,
+                    proxy_id,
                 }
             }
         }
@@ -186,6 +191,7 @@ macro_rules! shape_columns {
                     viewport: (row.viewport_width, row.viewport_height, row.viewport_refresh_rate),
                     policy: row.policy,
                     extensions: row.extension_ids,
+                    proxy: row.proxy_id,
                 };
                 parts.shape()
             }

@@ -18,6 +18,7 @@ mod notify;
 mod organization;
 mod pool;
 mod project;
+mod proxy;
 mod schema;
 mod session;
 #[cfg(feature = "testing")]
@@ -37,4 +38,5 @@ pub use notify::{Heard, Notifications};
 pub use organization::PgOrganizations;
 pub use pool::PgPools;
 pub use project::PgProjects;
+pub use proxy::PgProxies;
 pub use session::PgSessions;

@@ -22,7 +22,7 @@ use crate::convert::{contains, count, int, number, shape_columns, slug, start_ur
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
 use crate::schema::{browser_pools, browsers};
-use crate::{extension, line, organization, project, usage};
+use crate::{extension, line, organization, project, proxy, usage};
 
 shape_columns!(PoolShape, browser_pools);
 
@@ -177,6 +177,9 @@ impl PoolRepository for PgPools {
             if !extension::hold(connection, &pool.config.shape.extensions).await? {
                 return Ok(PoolStored::ExtensionGone);
             }
+            if !proxy::hold(connection, pool.config.shape.proxy).await? {
+                return Ok(PoolStored::ProxyGone);
+            }
             let row = (PoolRow::from(pool), browser_pools::lease_fence.eq(0));
             diesel::insert_into(browser_pools::table).values(row).execute(connection).await?;
             Ok(PoolStored::Yes)
@@ -200,6 +203,9 @@ impl PoolRepository for PgPools {
             }
             if !extension::hold(connection, &next.config.shape.extensions).await? {
                 return Ok(PoolStored::ExtensionGone);
+            }
+            if !proxy::hold(connection, next.config.shape.proxy).await? {
+                return Ok(PoolStored::ProxyGone);
             }
             let row = browser_pools::table.find(uuid(current.id.ulid()));
             let row = row.filter(browser_pools::updated_at.eq(current.updated_at));

@@ -109,6 +109,7 @@ diesel::table! {
         lease_until -> Nullable<Timestamptz>,
         lease_fence -> Int8,
         extension_ids -> Array<Uuid>,
+        proxy_id -> Nullable<Uuid>,
     }
 }
 
@@ -137,6 +138,7 @@ diesel::table! {
         last_active_at -> Timestamptz,
         ended_at -> Nullable<Timestamptz>,
         extension_ids -> Array<Uuid>,
+        proxy_id -> Nullable<Uuid>,
     }
 }
 
@@ -156,6 +158,7 @@ diesel::table! {
         session_id -> Nullable<Uuid>,
         created_at -> Timestamptz,
         extension_ids -> Array<Uuid>,
+        proxy_id -> Nullable<Uuid>,
     }
 }
 
@@ -191,6 +194,28 @@ diesel::joinable!(api_keys -> projects (project_id));
 diesel::joinable!(projects -> organizations (organization_id));
 diesel::joinable!(sessions -> projects (project_id));
 diesel::joinable!(browser_pools -> projects (project_id));
+diesel::table! {
+    proxies (id) {
+        id -> Uuid,
+        project_id -> Uuid,
+        name -> Nullable<Text>,
+        #[sql_name = "type"]
+        type_ -> Text,
+        protocol -> Text,
+        host -> Text,
+        port -> Int4,
+        username -> Nullable<Text>,
+        sealed_password -> Nullable<Bytea>,
+        bypass_hosts -> Array<Text>,
+        status -> Text,
+        last_checked -> Nullable<Timestamptz>,
+        ip_address -> Nullable<Text>,
+        check_taken_at -> Timestamptz,
+        created_at -> Timestamptz,
+        deleted_at -> Nullable<Timestamptz>,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     organizations,
     users,
@@ -201,5 +226,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     sessions,
     browsers,
     pool_waiters,
-    extensions
+    extensions,
+    proxies
 );

@@ -8,7 +8,7 @@ use casement_domain::session::{
     Created, EndReason, IdOrName, PoolRef, Session, SessionChanges, SessionFilter, SessionRepository, SessionState,
     StatusFilter, Tags,
 };
-use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, Replaced, SessionId, StoreError};
+use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, Replaced, SessionId, StoreError};
 use diesel::dsl::not;
 use diesel::prelude::*;
 use diesel::sql_types;
@@ -302,7 +302,9 @@ impl SessionRepository for PgSessions {
             if let Some(query) = &filter.query {
                 let by_id = query.parse::<SessionId>().ok().map(|id| uuid(id.ulid()));
                 let matches = contains("sessions.name", query).or(contains("sessions.pool_name", query));
-                rows = rows.filter(matches.or(sessions::id.nullable().eq(by_id)).assume_not_null());
+                let by_proxy = query.parse::<ProxyId>().ok().map(|id| uuid(id.ulid()));
+                let by_id = sessions::id.nullable().eq(by_id).or(sessions::proxy_id.eq(by_proxy));
+                rows = rows.filter(matches.nullable().or(by_id).assume_not_null());
             }
             if !filter.tags.is_empty() {
                 let wanted = Tags::parse(filter.tags.clone()).map(|wanted| tags_value(&wanted));
@@ -344,6 +346,18 @@ impl SessionRepository for PgSessions {
             Ok(())
         };
         self.database.call("session.set_viewport", work).await
+    }
+
+    async fn set_proxy(&self, id: SessionId, proxy: Option<ProxyId>) -> Result<bool, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let proxy = proxy.map(|id| uuid(id.ulid()));
+            let row = sessions::table.find(uuid(id.ulid())).filter(sessions::state.eq("active"));
+            let changed = diesel::update(row).set(sessions::proxy_id.eq(proxy)).execute(connection).await?;
+            let browser = browsers::table.filter(browsers::session_id.eq(uuid(id.ulid())));
+            diesel::update(browser).set(browsers::proxy_id.eq(proxy)).execute(connection).await?;
+            Ok(changed == 1)
+        };
+        self.database.transaction("session.set_proxy", work).await
     }
 
     async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError> {

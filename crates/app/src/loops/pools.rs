@@ -57,6 +57,7 @@ fn word(error: &EngineError) -> &'static str {
             EngineFault::BrowserHung => "browser_hung",
             EngineFault::AgentError => "agent_error",
             EngineFault::DisplayError => "display_error",
+            EngineFault::ProxyError => "proxy_error",
         },
         EngineError::NotRunning(_) => "not_running",
         EngineError::Timeout { .. } => "timeout",

@@ -18,6 +18,7 @@ use casement_domain::organization::Caps;
 use casement_domain::page::Page;
 use casement_domain::pool::{AcquireInput, Acquired, Leases, PoolDeps, PoolFiller, PoolInput, Pools};
 use casement_domain::project::{Project, ProjectStatus};
+use casement_domain::proxy::ProxyRouting;
 use casement_domain::session::{Activity, CreateSession, SessionDeps, SessionFilter, Sessions};
 use casement_domain::{Clock, IdSource, NodeId, OrganizationId, PoolId, ProjectId};
 use time::OffsetDateTime;
@@ -77,6 +78,7 @@ fn service(memory: &Arc<Memory>, engine: &Arc<Pretended>, ids: &Arc<Counting>) -
         browsers: memory.clone(),
         engine: engine.clone(),
         extensions: Arc::new(NoExtensions),
+        proxies: ProxyRouting::none(),
         spares: Arc::new(NoSpares),
         connections: Arc::new(Nobody),
         pools: Arc::new(Nobody),
@@ -92,6 +94,7 @@ fn service(memory: &Arc<Memory>, engine: &Arc<Pretended>, ids: &Arc<Counting>) -
         turns: memory.clone(),
         engine: engine.clone(),
         extensions: Arc::new(NoExtensions),
+        proxies: ProxyRouting::none(),
         wake: Arc::new(Nobody),
         clock,
         ids: ids.clone(),

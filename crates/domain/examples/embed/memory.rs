@@ -15,7 +15,7 @@ use casement_domain::session::{
     Created, EndReason, IdOrName, PoolRef, Session, SessionChanges, SessionFilter, SessionRepository, SessionState,
 };
 use casement_domain::{
-    BrowserId, NodeId, OrganizationId, PoolId, ProjectId, Replaced, SessionId, StoreError, TicketId,
+    BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, Replaced, SessionId, StoreError, TicketId,
 };
 use time::OffsetDateTime;
 use tokio::sync::Notify;
@@ -225,6 +225,12 @@ impl SessionRepository for Memory {
             row.shape.viewport = viewport;
         }
         Ok(())
+    }
+
+    async fn set_proxy(&self, id: SessionId, proxy: Option<ProxyId>) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        let row = state.sessions.get_mut(&id).filter(|row| row.is_active());
+        Ok(row.map(|row| row.shape.proxy = proxy).is_some())
     }
 
     async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError> {

@@ -4,7 +4,7 @@ use time::OffsetDateTime;
 
 use super::{BrowserPolicy, Viewport};
 use crate::field::{Bad, FieldCode};
-use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, SessionId};
+use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
 
 /// What a browser is started as; two browsers of one shape can stand for one another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Shape {
     pub policy: Option<BrowserPolicy>,
     /// Kept extensions, in the order they are loaded.
     pub extensions: Vec<ExtensionId>,
+    /// What its traffic goes through. Not of the browser itself: any of the same shape can be sent through another.
+    pub proxy: Option<ProxyId>,
 }
 
 /// An absolute URL that a session opens first; at most 8,192 characters.

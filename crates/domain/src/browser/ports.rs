@@ -46,6 +46,8 @@ pub enum EngineFault {
     AgentError,
     /// The display failed.
     DisplayError,
+    /// The proxy that its traffic is to go through cannot be used here.
+    ProxyError,
 }
 
 /// The engine did not do what it was asked.

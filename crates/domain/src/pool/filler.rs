@@ -173,6 +173,9 @@ impl PoolFiller {
     }
 
     async fn warm_quietly(&self, launch: &Launch) -> Result<(), WarmError> {
+        if launch.shape.proxy.is_some() {
+            self.deps.proxies.send(launch.id, launch.shape.proxy).await.map_err(EngineError::from)?;
+        }
         self.deps.engine.start(launch).await?;
         match self.deps.pools.ready(launch.id, self.deps.clock.now()).await? {
             Replaced::Yes => Ok(()),

@@ -39,8 +39,8 @@ pub struct PoolInput {
     pub refresh_on_profile_update: Option<bool>,
     /// Whether a profile was asked for; clearing one that is not there is fine.
     pub profile: bool,
-    /// Whether a proxy was asked for.
-    pub proxy: bool,
+    /// A proxy of the project, by id or name. Empty clears.
+    pub proxy: Option<String>,
     /// Extensions of the project, in the order they are loaded; empty clears.
     pub extensions: Option<Vec<ExtensionRef>>,
 }
@@ -58,7 +58,7 @@ use crate::session::Refusal;
 
 impl PoolInput {
     fn supported(&self, capture: bool) -> Result<(), NotSupported> {
-        crate::session::supported(None, capture, [("profile", self.profile), ("proxy_id", self.proxy), ("gpu", false)])
+        crate::session::supported(None, capture, &[("profile", self.profile)])
     }
 
     fn common(&self, fields: &mut Fields) -> (Option<SlugName>, bool) {

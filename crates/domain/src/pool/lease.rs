@@ -175,7 +175,7 @@ impl Leases {
         let tags = fields.take_optional("tags", input.tags.clone(), Tags::parse);
         let capture = fields.take("telemetry", telemetry::on_create(input.telemetry.as_ref())).flatten();
         fields.finish()?;
-        crate::session::supported(None, capture.is_some(), [("", false); 3])?;
+        crate::session::supported(None, capture.is_some(), &[])?;
         let session = SessionId::mint(self.deps.ids.as_ref());
         Ok((LeaseRequest { session, name, start_url, tags: tags.unwrap_or_default() }, seconds))
     }

@@ -24,6 +24,8 @@ pub enum PoolStored {
     LimitExceeded(LimitExceeded),
     /// An extension that it names is not kept any more. Nothing was stored.
     ExtensionGone,
+    /// The proxy that it names is not kept any more. Nothing was stored.
+    ProxyGone,
     /// The pool, or its project, is gone. Nothing was stored.
     Gone,
 }

@@ -11,10 +11,11 @@ use crate::browser::BrowserEngine;
 use crate::clock::{Clock, IdSource};
 use crate::extension::{ExtensionRef, ExtensionRepository, resolve};
 use crate::field::{Bad, FieldCode, InvalidInput};
-use crate::ids::{ExtensionId, NodeId, PoolId};
+use crate::ids::{ExtensionId, NodeId, PoolId, ProxyId};
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
+use crate::proxy::ProxyRouting;
 use crate::session::{
     EndSessionError, IdOrName, NotSupported, PoolWake, Refusal, SessionEvent, SessionRepository, Sessions,
 };
@@ -37,6 +38,8 @@ pub struct PoolDeps {
     pub engine: Arc<dyn BrowserEngine>,
     /// Where extensions are kept.
     pub extensions: Arc<dyn ExtensionRepository>,
+    /// What browsers are sent through.
+    pub proxies: ProxyRouting,
     /// Who fills pools.
     pub wake: Arc<dyn PoolWake>,
     /// Time.
@@ -134,8 +137,10 @@ impl Pools {
     pub async fn create(&self, scope: &Scope, input: PoolInput) -> Result<(Pool, PoolCounts), CreatePoolError> {
         scope.writable()?;
         let asked = input.extensions.clone().unwrap_or_default();
+        let proxy = input.proxy.clone();
         let (name, mut config) = input.parse()?;
         config.shape.extensions = self.extensions(scope, &asked).await?;
+        config.shape.proxy = self.proxy(scope, proxy.as_deref().unwrap_or_default()).await?;
         let now = self.deps.clock.now();
         let pool = Pool {
             id: PoolId::mint(self.deps.ids.as_ref()),
@@ -156,6 +161,13 @@ impl Pools {
         resolve(&*self.deps.extensions, scope.project_id(), asked).await
     }
 
+    async fn proxy(&self, scope: &Scope, asked: &str) -> Result<Option<ProxyId>, CreatePoolError> {
+        if asked.is_empty() {
+            return Ok(None);
+        }
+        self.deps.proxies.resolve(scope.project_id(), asked).await.map(Some)
+    }
+
     fn stored(&self, stored: PoolStored, pool: &Pool) -> Result<(), CreatePoolError> {
         match (stored, &pool.name) {
             (PoolStored::Yes, _) => Ok(()),
@@ -165,6 +177,10 @@ impl Pools {
             (PoolStored::ExtensionGone, _) => {
                 let bad = Bad::new(FieldCode::ReferenceNotFound, "an extension was deleted meanwhile");
                 Err(InvalidInput::of("extensions", bad).into())
+            }
+            (PoolStored::ProxyGone, _) => {
+                let bad = Bad::new(FieldCode::ReferenceNotFound, "the proxy was deleted meanwhile");
+                Err(InvalidInput::of("proxy_id", bad).into())
             }
             (PoolStored::Gone, _) => Err(CreatePoolError::ProjectGone),
         }
@@ -215,6 +231,9 @@ impl Pools {
             let (name, mut config) = update.input.clone().parse_onto(&current.config).map_err(CreatePoolError::from)?;
             if let Some(asked) = &update.input.extensions {
                 config.shape.extensions = self.extensions(scope, asked).await?;
+            }
+            if let Some(asked) = &update.input.proxy {
+                config.shape.proxy = self.proxy(scope, asked).await?;
             }
             let now = self.deps.clock.now();
             let growth = Growth {

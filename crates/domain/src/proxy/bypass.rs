@@ -1,7 +1,7 @@
 //! Hosts that a session reaches without its proxy.
 
+use core::net::IpAddr;
 use std::fmt;
-use std::net::IpAddr;
 
 use url::Host;
 

@@ -1,7 +1,7 @@
 //! What callers ask for, before and after it was checked.
 
+use core::net::IpAddr;
 use std::fmt;
-use std::net::IpAddr;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Host;
@@ -101,10 +101,16 @@ impl CreateProxy {
         }
         let host = fields.take_required("config.host", config.host.as_deref(), host);
         let port = fields.take_required("config.port", config.port, port);
+        let has_username = config.username.is_some();
         let username = fields.take_optional("config.username", config.username, |text| username(text, protocol));
+        let has_password = config.password.is_some();
         let password = fields.take_optional("config.password", config.password, password);
-        if password.is_some() && username.is_none() {
+        if has_password && !has_username {
             fields.refuse("config.username", Bad::new(FieldCode::Required, "is required beside a password"));
+        }
+        if username.is_some() && !has_password && protocol == ProxyProtocol::Socks5 {
+            let bad = Bad::new(FieldCode::Required, "is required beside a user name, which SOCKS never sends alone");
+            fields.refuse("config.password", bad);
         }
         fields.finish()?;
         let (Some(host), Some(port), Some(bypass)) = (host, port, bypass) else {

@@ -1,7 +1,7 @@
 //! What proxies need from outside.
 
+use core::net::IpAddr;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -157,8 +157,11 @@ pub enum Route {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait ProxyRoutes: Send + Sync {
     /// Sends the traffic of a browser that way: connections from now on, and those of a browser that is yet to be started. Holds
-    /// until the browser ends.
+    /// until the browser is forgotten.
     fn set(&self, browser: BrowserId, route: Route);
+
+    /// The browser is gone for good.
+    fn forget(&self, browser: BrowserId);
 }
 
 /// No proxies at all, for whoever embeds the sessions without them.
@@ -222,4 +225,6 @@ pub struct NoRoutes;
 
 impl ProxyRoutes for NoRoutes {
     fn set(&self, _: BrowserId, _: Route) {}
+
+    fn forget(&self, _: BrowserId) {}
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{NoProxies, NoRoutes, OpenProxy, Proxy, ProxyRepository, ProxyRoutes, Route};
+use crate::browser::{EngineError, EngineFault};
 use crate::field::{Bad, FieldCode, InvalidInput};
 use crate::ids::{BrowserId, ProjectId, ProxyId};
 use crate::sealing::{KeyId, SealError, Sealer};
@@ -23,6 +24,17 @@ pub enum RouteError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<RouteError> for EngineError {
+    fn from(error: RouteError) -> Self {
+        let message = match &error {
+            RouteError::Gone(_) => error.to_string(),
+            RouteError::Seal(_) => "the proxy's password cannot be opened on this node".to_owned(),
+            RouteError::Store(_) => "the proxy cannot be read".to_owned(),
+        };
+        Self::Failed { fault: EngineFault::ProxyError, message }
+    }
 }
 
 /// Finds proxies that sessions and pools name, and sends browsers through them.
@@ -69,25 +81,42 @@ impl ProxyRouting {
         Err(InvalidInput::of("proxy_id", bad).into())
     }
 
+    /// The way through the proxy, or straight.
+    ///
+    /// # Errors
+    /// See [`RouteError`].
+    pub async fn prepare(&self, proxy: Option<ProxyId>) -> Result<Route, RouteError> {
+        match proxy {
+            None => Ok(Route::Direct),
+            Some(id) => self.open(id).await.map(|proxy| Route::Through(Arc::new(proxy))),
+        }
+    }
+
+    /// Sends a browser's traffic that way.
+    pub fn set(&self, browser: BrowserId, route: Route) {
+        self.routes.set(browser, route);
+    }
+
     /// Sends a browser's traffic through the proxy, or straight. After a failure it goes nowhere.
     ///
     /// # Errors
     /// See [`RouteError`].
     pub async fn send(&self, browser: BrowserId, proxy: Option<ProxyId>) -> Result<(), RouteError> {
-        let route = match proxy {
-            None => Ok(Route::Direct),
-            Some(id) => self.open(id).await.map(|proxy| Route::Through(Arc::new(proxy))),
-        };
-        match route {
+        match self.prepare(proxy).await {
             Ok(route) => {
-                self.routes.set(browser, route);
+                self.set(browser, route);
                 Ok(())
             }
             Err(error) => {
-                self.routes.set(browser, Route::Nowhere);
+                self.set(browser, Route::Nowhere);
                 Err(error)
             }
         }
+    }
+
+    /// The browser is gone.
+    pub fn forget(&self, browser: BrowserId) {
+        self.routes.forget(browser);
     }
 
     async fn open(&self, id: ProxyId) -> Result<OpenProxy, RouteError> {

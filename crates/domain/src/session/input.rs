@@ -101,8 +101,8 @@ pub struct CreateSession {
     pub telemetry: Option<telemetry::Wish>,
     /// Whether a profile was asked for.
     pub profile: bool,
-    /// Whether a proxy was asked for.
-    pub proxy: bool,
+    /// A proxy of the project, by id or name.
+    pub proxy: Option<String>,
     /// Extensions of the project, in the order they are loaded.
     pub extensions: Vec<ExtensionRef>,
     /// Whether an invocation was named.
@@ -112,10 +112,12 @@ pub struct CreateSession {
 /// A session as asked for, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionWish {
-    /// What browser it needs, its extensions aside.
+    /// What browser it needs, its extensions and its proxy aside.
     pub shape: Shape,
     /// They are looked up when the session is made.
     pub extensions: Vec<ExtensionRef>,
+    /// By id or name; it is looked up when the session is made.
+    pub proxy: Option<String>,
     /// See [`Session`](super::Session).
     pub name: Option<LabelName>,
     /// See [`Session`](super::Session).
@@ -161,6 +163,7 @@ pub fn shape(
         viewport,
         policy: fields.take_optional("browser_policy", policy, BrowserPolicy::parse),
         extensions: Vec::new(),
+        proxy: None,
     }
 }
 
@@ -168,12 +171,12 @@ pub fn shape(
 pub(crate) fn supported(
     gpu: Option<bool>,
     telemetry_on: bool,
-    asked: [(&'static str, bool); 3],
+    asked: &[(&'static str, bool)],
 ) -> Result<(), NotSupported> {
     if gpu == Some(true) {
         return Err(NotSupported { field: "gpu", why: "this installation has no GPU for sessions" });
     }
-    for (field, asked) in asked {
+    for &(field, asked) in asked {
         if asked {
             return Err(NotSupported { field, why: "this installation does not offer it" });
         }
@@ -201,14 +204,11 @@ impl CreateSession {
         let tags = fields.take_optional("tags", self.tags, Tags::parse);
         let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
         fields.finish()?;
-        supported(
-            self.gpu,
-            capture.is_some(),
-            [("profile", self.profile), ("proxy_id", self.proxy), ("invocation_id", self.invocation)],
-        )?;
+        supported(self.gpu, capture.is_some(), &[("profile", self.profile), ("invocation_id", self.invocation)])?;
         Ok(SessionWish {
             shape,
             extensions: self.extensions,
+            proxy: self.proxy,
             name,
             timeout_seconds: timeout.unwrap_or(60),
             start_url,
@@ -232,8 +232,8 @@ pub struct UpdateSession {
     pub telemetry: Option<telemetry::Wish>,
     /// Whether a profile was asked for.
     pub profile: bool,
-    /// Whether a proxy was asked for; clearing one that is not there is fine.
-    pub proxy: bool,
+    /// A proxy of the project, by id or name; `Some(None)` and the empty one take it away.
+    pub proxy: Option<Option<String>>,
 }
 
 /// Changes of a session, checked.
@@ -245,6 +245,8 @@ pub struct SessionChanges {
     pub tags: Option<Tags>,
     /// The new size, and whether it may change while somebody watches.
     pub viewport: Option<(Viewport, bool)>,
+    /// The new proxy, by id or name; `Some(None)` takes it away. It is looked up when the session is changed.
+    pub proxy: Option<Option<String>>,
 }
 
 impl UpdateSession {
@@ -259,11 +261,12 @@ impl UpdateSession {
         let viewport = fields.take_optional("viewport", self.viewport, ViewportInput::parse);
         let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
         fields.finish()?;
-        supported(
-            None,
-            capture.is_some(),
-            [("profile", self.profile), ("proxy_id", self.proxy), ("invocation_id", false)],
-        )?;
-        Ok(SessionChanges { name, tags, viewport: viewport.map(|size| (size, self.force_viewport)) })
+        supported(None, capture.is_some(), &[("profile", self.profile)])?;
+        Ok(SessionChanges {
+            name,
+            tags,
+            viewport: viewport.map(|size| (size, self.force_viewport)),
+            proxy: self.proxy.map(|proxy| proxy.filter(|text| !text.is_empty())),
+        })
     }
 }

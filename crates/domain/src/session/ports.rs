@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::{EndReason, IdOrName, Session, SessionChanges, StatusFilter};
 use crate::browser::{Browser, Viewport};
-use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId};
+use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, SessionId};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::store_error::{Replaced, StoreError};
@@ -89,6 +89,9 @@ pub trait SessionRepository: Send + Sync {
 
     /// Notes the viewport in force of an active session.
     async fn set_viewport(&self, id: SessionId, viewport: Viewport) -> Result<(), StoreError>;
+
+    /// Notes what the traffic of an active session goes through; `false` if it is not active any more.
+    async fn set_proxy(&self, id: SessionId, proxy: Option<ProxyId>) -> Result<bool, StoreError>;
 
     /// Notes when sessions were last in use; never backwards.
     async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError>;

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::browser::{
-    Browser, BrowserEngine, BrowserRepository, BrowserState, EngineError, HandOut, Launch, Region, SpareBrowsers,
-    Viewport,
+    Browser, BrowserEngine, BrowserRepository, BrowserState, EngineError, HandOut, Launch, Region, Shape,
+    SpareBrowsers, Viewport,
 };
 use crate::clock::{Clock, IdSource};
 use crate::extension::{ExtensionRepository, resolve};
@@ -21,6 +21,7 @@ use crate::ids::{BrowserId, NodeId, SessionId};
 use crate::name::LabelName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
+use crate::proxy::{ProxyRouting, Route};
 use crate::store_error::{Replaced, StoreError};
 
 /// A session was not created.
@@ -125,6 +126,8 @@ pub struct SessionDeps {
     pub engine: Arc<dyn BrowserEngine>,
     /// Where extensions are kept.
     pub extensions: Arc<dyn ExtensionRepository>,
+    /// What browsers are sent through.
+    pub proxies: ProxyRouting,
     /// The node's reserve.
     pub spares: Arc<dyn SpareBrowsers>,
     /// What is open into sessions.
@@ -175,8 +178,11 @@ impl Sessions {
         let mut wish = wish.parse()?;
         wish.shape.extensions =
             resolve::<CreateSessionError>(&*self.deps.extensions, scope.project_id(), &wish.extensions).await?;
+        if let Some(asked) = &wish.proxy {
+            wish.shape.proxy = Some(self.deps.proxies.resolve::<CreateSessionError>(scope.project_id(), asked).await?);
+        }
         for _ in 0..SPARES_TRIED {
-            let Some(browser) = self.deps.spares.take(&wish.shape) else { break };
+            let Some(browser) = self.deps.spares.take(&bare(&wish.shape)) else { break };
             match self.create_on_spare(scope, &wish, browser).await {
                 Err(CreateSessionError::Engine(_)) => {}
                 done => return done,
@@ -223,12 +229,18 @@ impl Sessions {
                 return Err(error.into());
             }
             Err(refused) => {
-                self.deps.spares.put_back(&wish.shape, browser);
+                self.deps.spares.put_back(&bare(&wish.shape), browser);
                 return Err(refused);
             }
         }
         self.deps.activity.watch(&session);
-        if let Err(error) = self.deps.engine.hand_out(browser, hand_out(&session)).await {
+        let handed = async {
+            if session.shape.proxy.is_some() {
+                self.deps.proxies.send(browser, session.shape.proxy).await?;
+            }
+            self.deps.engine.hand_out(browser, hand_out(&session)).await
+        };
+        if let Err(error) = handed.await {
             self.end_quietly(&session, SessionEvent::StartFailed).await;
             return Err(error.into());
         }
@@ -241,6 +253,9 @@ impl Sessions {
         let id = BrowserId::mint(self.deps.ids.as_ref());
         let started = async {
             let launch = Launch { id, shape: wish.shape.clone(), abandoned_after_seconds: wish.timeout_seconds };
+            if wish.shape.proxy.is_some() {
+                self.deps.proxies.send(id, wish.shape.proxy).await.map_err(EngineError::from)?;
+            }
             self.deps.engine.start(&launch).await?;
             if wish.start_url.is_some() {
                 self.deps.engine.hand_out(id, hand_out(&draft)).await?;
@@ -263,6 +278,7 @@ impl Sessions {
             Err(error) => {
                 self.end_quietly(&draft, SessionEvent::StartFailed).await;
                 let _ = self.deps.engine.end(id).await;
+                self.deps.proxies.forget(id);
                 Err(error)
             }
         }
@@ -350,6 +366,15 @@ impl Sessions {
         {
             return Err(UpdateSessionError::Recorded(session.id));
         }
+        let proxy = match &changes.proxy {
+            None => None,
+            Some(None) => Some((None, Route::Direct)),
+            Some(Some(asked)) => {
+                let id = self.deps.proxies.resolve::<UseSessionError>(scope.project_id(), asked).await?;
+                let route = self.deps.proxies.prepare(Some(id)).await;
+                Some((Some(id), route.map_err(|error| UseSessionError::Engine(error.into()))?))
+            }
+        };
         // The size first: it is what can fail, and then nothing is changed.
         if let Some((viewport, _)) = size {
             self.resize(&session, viewport).await?;
@@ -368,6 +393,13 @@ impl Sessions {
         }
         if let Some((viewport, _)) = size {
             self.deps.sessions.set_viewport(session.id, viewport).await.map_err(UseSessionError::from)?;
+        }
+        if let Some((proxy, route)) = proxy {
+            // Stored before it counts: a server that starts anew goes by what is stored.
+            if !self.deps.sessions.set_proxy(session.id, proxy).await.map_err(UseSessionError::from)? {
+                return Err(UseSessionError::NotFound(which.to_owned()).into());
+            }
+            self.deps.proxies.set(browser_of(&session)?, route);
         }
         Ok(self.get(scope, &session.id.to_string(), false).await?)
     }
@@ -456,6 +488,7 @@ impl Sessions {
     /// housekeeping.
     pub async fn bury(&self, browser: BrowserId) {
         if self.deps.engine.end(browser).await.is_ok() {
+            self.deps.proxies.forget(browser);
             let _ = self.deps.browsers.forget(browser).await;
         }
     }
@@ -587,6 +620,11 @@ impl Sessions {
         }
         Ok(())
     }
+}
+
+/// What browser a session of that shape needs: any can be sent through its proxy.
+fn bare(shape: &Shape) -> Shape {
+    Shape { proxy: None, ..shape.clone() }
 }
 
 /// What the session's browser is told when its caller gets it.

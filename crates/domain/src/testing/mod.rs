@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use secrecy::SecretSlice;
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
@@ -10,11 +11,13 @@ use ulid::Ulid;
 use crate::access::Scope;
 use crate::browser::Shape;
 use crate::clock::{Clock, Entropy, IdSource};
-use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId};
+use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, SessionId};
 use crate::name::{LabelName, SlugName};
 use crate::organization::{Caps, Organization};
 use crate::pool::{Growth, Pool, PoolConfig};
 use crate::project::{Project, ProjectStatus};
+use crate::proxy::{Proxy, ProxyProtocol, ProxyStatus, ProxyType};
+use crate::sealing::{KeyId, SealError, Sealer};
 use crate::session::{PoolRef, Session, SessionState, Tags};
 
 /// The moment at which builders make things.
@@ -214,5 +217,52 @@ impl PoolBuilder {
     #[must_use]
     pub fn build(self) -> Pool {
         self.0
+    }
+}
+
+/// Seals so that a test sees what it did; hides nothing. One key.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlainSealer;
+
+impl PlainSealer {
+    /// The key's id.
+    pub const KEY: KeyId = KeyId(*b"test-key");
+}
+
+impl Sealer for PlainSealer {
+    fn seal(&self, place: &str, plain: &[u8]) -> Result<Vec<u8>, SealError> {
+        let turned: Vec<u8> = plain.iter().map(|byte| !byte).collect();
+        Ok([&[KeyId::FORM], Self::KEY.0.as_slice(), place.as_bytes(), b"\0", turned.as_slice()].concat())
+    }
+
+    fn open(&self, place: &str, sealed: &[u8]) -> Result<SecretSlice<u8>, SealError> {
+        let head = self.seal(place, b"")?;
+        let turned = sealed.strip_prefix(head.as_slice()).ok_or(SealError::Damaged)?;
+        Ok(turned.iter().map(|byte| !byte).collect::<Vec<u8>>().into())
+    }
+
+    fn current(&self) -> Result<KeyId, SealError> {
+        Ok(Self::KEY)
+    }
+}
+
+/// A proxy of the test's project, without a password.
+#[must_use]
+pub fn proxy(id: ProxyId, name: &str) -> Proxy {
+    Proxy {
+        id,
+        project: project_id(),
+        name: LabelName::parse(name).ok(),
+        kind: ProxyType::Custom,
+        protocol: ProxyProtocol::Http,
+        host: "proxy.example".to_owned(),
+        port: 3128,
+        username: None,
+        password: None,
+        bypass: Vec::new(),
+        status: ProxyStatus::Available,
+        last_checked: Some(NOON),
+        ip_address: None,
+        created_at: NOON,
     }
 }

@@ -201,7 +201,6 @@ async fn what_this_installation_cannot_do_is_refused_and_never_ignored() {
     for (field, wish) in [
         ("gpu", CreateSession { gpu: Some(true), ..wish() }),
         ("profile", CreateSession { profile: true, ..wish() }),
-        ("proxy_id", CreateSession { proxy: true, ..wish() }),
         ("invocation_id", CreateSession { invocation: true, ..wish() }),
         ("telemetry", CreateSession { telemetry: Some(on), ..wish() }),
     ] {

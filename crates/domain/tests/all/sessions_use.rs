@@ -208,7 +208,6 @@ async fn an_update_that_cannot_be_done_here_touches_nothing() {
     let on = telemetry::Wish { enabled: Some(true), browser: None };
     for (field, update) in [
         ("profile", UpdateSession { profile: true, ..UpdateSession::default() }),
-        ("proxy_id", UpdateSession { proxy: true, ..UpdateSession::default() }),
         ("telemetry", UpdateSession { telemetry: Some(on), ..UpdateSession::default() }),
     ] {
         let error = World::default().build().sessions.update(&scope(), "one", update).await.expect_err(field);

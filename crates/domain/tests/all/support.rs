@@ -12,6 +12,7 @@ use casement_domain::pool::{
     Leases, MockPoolRepository, MockTurns, MockWaitingLine, Pool, PoolDeps, PoolFiller, Pools,
 };
 use casement_domain::project::{Project, ProjectStatus};
+use casement_domain::proxy::ProxyRouting;
 use casement_domain::session::{
     Activity, Created, EndReason, MockConnections, MockPoolWake, MockSessionRepository, Session, SessionDeps,
     SessionState, Sessions,
@@ -60,6 +61,7 @@ impl World {
             browsers: browsers.clone(),
             engine: engine.clone(),
             extensions: extensions.clone(),
+            proxies: ProxyRouting::none(),
             spares: Arc::new(self.spares),
             connections: Arc::new(self.connections),
             pools: wake.clone(),
@@ -75,6 +77,7 @@ impl World {
             turns: Arc::new(self.turns),
             engine,
             extensions,
+            proxies: ProxyRouting::none(),
             wake,
             clock: clock.clone(),
             ids,

@@ -54,9 +54,9 @@ impl PoolInput {
     /// # Errors
     /// `invalid_input`, if anything is refused that the domain has no word for.
     pub(super) fn create(self) -> Result<pool::PoolInput, ApiError> {
-        let (profile, proxy) = (self.profile.is_some(), self.proxy_id.is_some());
+        let profile = self.profile.is_some();
         let mut fields = Fields::new();
-        let input = pool::PoolInput { profile, proxy, ..self.common(&mut fields) };
+        let input = pool::PoolInput { profile, ..self.common(&mut fields) };
         checked(input, fields, pool::PoolInput::parse)
     }
 
@@ -92,7 +92,7 @@ impl PoolInput {
             telemetry: wish(self.telemetry, fields),
             refresh_on_profile_update: self.refresh_on_profile_update,
             profile,
-            proxy: self.proxy_id.is_some_and(|id| !id.is_empty()),
+            proxy: self.proxy_id,
             extensions: self.extensions.map(|all| all.into_iter().map(Into::into).collect()),
         }
     }

@@ -42,6 +42,9 @@ struct Config {
     viewport: Viewport,
     #[serde(skip_serializing_if = "Option::is_none")]
     browser_policy: Option<Map<String, Value>>,
+    /// The proxy that the traffic of its browsers goes through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     start_url: Option<String>,
 }
@@ -67,6 +70,7 @@ impl From<(Pool, PoolCounts)> for PoolBody {
                 timeout_seconds: config.timeout_seconds,
                 viewport: config.shape.viewport.into(),
                 browser_policy: config.shape.policy.map(|policy| policy.as_map().clone()),
+                proxy_id: config.shape.proxy.map(|id| id.to_string()),
                 start_url: config.start_url.map(|url| url.as_str().to_owned()),
             },
         }

@@ -214,7 +214,7 @@ impl CreateBrowser {
             tags: self.tags,
             telemetry: wish(self.telemetry, &mut fields),
             profile: self.profile.is_some(),
-            proxy: self.proxy_id.is_some(),
+            proxy: self.proxy_id,
             extensions: self.extensions.unwrap_or_default().into_iter().map(Into::into).collect(),
             invocation: self.invocation_id.is_some(),
         };
@@ -233,8 +233,10 @@ pub(crate) struct UpdateBrowser {
     tags: Option<BTreeMap<String, String>>,
     /// What is captured.
     telemetry: Option<Telemetry>,
-    /// `""` or null takes the proxy away.
-    proxy_id: Option<String>,
+    /// A proxy of the project, by id or name, for connections from now on; `""` or null takes it away.
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<String>)]
+    proxy_id: Option<Option<String>>,
     /// Whether a stealth session goes out directly, not by the installation's proxy.
     #[expect(dead_code, reason = "only its type is checked: there is no such proxy, so every session goes directly")]
     disable_default_proxy: Option<bool>,
@@ -259,7 +261,7 @@ impl UpdateBrowser {
             viewport: self.viewport.map(Into::into),
             telemetry: wish(self.telemetry, &mut fields),
             profile: self.profile.is_some(),
-            proxy: self.proxy_id.is_some_and(|id| !id.is_empty()),
+            proxy: self.proxy_id,
         };
         checked(wish, fields, UpdateSession::parse)
     }

@@ -40,6 +40,9 @@ pub(crate) struct SessionBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<PoolReference>,
     viewport: Viewport,
+    /// The proxy that its traffic goes through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     start_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,6 +154,7 @@ impl SessionBody {
                 .pool
                 .map(|pool| PoolReference { id: pool.id.to_string(), name: pool.name.map(|name| name.to_string()) }),
             viewport: session.shape.viewport.into(),
+            proxy_id: session.shape.proxy.map(|id| id.to_string()),
             start_url: session.start_url.map(|url| url.as_str().to_owned()),
             browser_policy: session.shape.policy.map(|policy| policy.as_map().clone()),
             tags: session.tags.as_map().clone(),

@@ -18,6 +18,7 @@ mod pools;
 mod process;
 mod projects;
 mod protocol;
+mod proxies;
 mod replay;
 mod script;
 mod sessions;

@@ -131,7 +131,6 @@ async fn what_is_not_built_is_refused_and_never_ignored() {
     for (body, field) in [
         (json!({ "gpu": true }), "gpu"),
         (json!({ "profile": { "name": "p" } }), "profile"),
-        (json!({ "proxy_id": "p" }), "proxy_id"),
         (json!({ "invocation_id": "i" }), "invocation_id"),
         (json!({ "telemetry": { "enabled": true } }), "telemetry"),
     ] {
@@ -270,6 +269,7 @@ async fn an_update_tells_null_from_absent_and_clears_the_name() {
             .expect_change()
             .withf(move |_, changes| changes.name == name)
             .return_once(|_, _| Ok(Some(Created::Yes)));
+        ports.sessions.expect_set_proxy().withf(|_, proxy| proxy.is_none()).returning(|_, _| Ok(true));
         let reply = TestApi::start(ports).patch(&format!("/browsers/{}", session_id(1)), &body).await;
         assert_eq!(reply.status, 200, "{body}: {reply}");
     }

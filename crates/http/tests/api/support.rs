@@ -34,11 +34,12 @@ use casement_domain::{
     pool::{Leases, MockPoolRepository, MockTurns, MockWaitingLine, PoolDeps, Pools},
     process::{MockProcessMachine, Processes},
     project::{MockProjectRepository, Project, Projects},
+    proxy::{MockProxyDialer, MockProxyRepository, NoRoutes, Proxies, ProxyDeps, ProxyRouting},
     replay::{MockReplayMachine, Replays},
     script::{MockScriptMachine, Scripts},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
     session_log::{MockLogMachine, SessionLogs},
-    testing::{CountingIds, FixedClock, NOON, node_id, organization_id, project, project_id},
+    testing::{CountingIds, FixedClock, NOON, PlainSealer, node_id, organization_id, project, project_id},
 };
 use casement_http::{
     Config, ConnectionRegistry, Health, Permission, Server, Services, SessionDial, SessionTokens,
@@ -69,6 +70,8 @@ pub(super) struct Ports {
     pub(super) turns: MockTurns,
     pub(super) wake: MockPoolWake,
     pub(super) extensions: MockExtensionRepository,
+    pub(super) proxies: MockProxyRepository,
+    pub(super) dialer: MockProxyDialer,
     pub(super) blobs: MockBlobStore,
     pub(super) loading: MockExtensionMachine,
     pub(super) web_store: MockWebStore,
@@ -294,12 +297,15 @@ impl TestApi {
         let connections = ConnectionRegistry::new();
         let (session_rows, engine, wake) = (Arc::new(ports.sessions), Arc::new(ports.engine), Arc::new(ports.wake));
         let extensions = Arc::new(ports.extensions);
+        let proxies = Arc::new(ports.proxies);
+        let routing = ProxyRouting::new(proxies.clone(), Arc::new(PlainSealer), Arc::new(NoRoutes));
         let sessions = Sessions::new(SessionDeps {
             node: node_id(),
             sessions: session_rows.clone(),
             browsers: Arc::new(ports.browsers),
             engine: engine.clone(),
             extensions: extensions.clone(),
+            proxies: routing.clone(),
             spares: Arc::new(ports.spares),
             connections: Arc::new(connections.clone()),
             pools: wake.clone(),
@@ -315,6 +321,7 @@ impl TestApi {
             turns: Arc::new(ports.turns),
             engine,
             extensions: extensions.clone(),
+            proxies: routing,
             wake,
             clock: clock.clone(),
             ids: ids.clone(),
@@ -346,6 +353,14 @@ impl TestApi {
             trail: Arc::new(ports.trail),
             files: Files::new(Arc::new(ports.files), sessions.activity().clone()),
             computers: Computers::new(Arc::new(ports.computer), sessions.activity().clone()),
+            proxies: Proxies::new(ProxyDeps {
+                proxies,
+                sealer: Arc::new(PlainSealer),
+                dialer: Arc::new(ports.dialer),
+                clock: clock.clone(),
+                ids: ids.clone(),
+                most: 1000,
+            }),
             extensions: Extensions::new(ExtensionDeps {
                 extensions,
                 blobs: Arc::new(ports.blobs),

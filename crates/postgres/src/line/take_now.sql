@@ -18,18 +18,18 @@ WITH pool AS (
 )
 INSERT INTO sessions (
     id, project_id, node_id, browser_id, pool_id, pool_name,
-    headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids,
+    headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
     name, timeout_seconds, start_url, tags, state, created_at, last_active_at
 )
 SELECT
     $2, pool.project_id, leased.node_id, leased.id, pool.id, pool.name,
     leased.headless, leased.stealth, leased.kiosk_mode,
     leased.viewport_width, leased.viewport_height, leased.viewport_refresh_rate, leased.policy,
-    leased.extension_ids,
+    leased.extension_ids, leased.proxy_id,
     $3, pool.timeout_seconds, coalesce($4, pool.start_url), $5, 'active', $6, $6
 FROM leased, pool
 -- In the order in which a session is read.
 RETURNING
     id, project_id, node_id, browser_id, pool_id, pool_name,
-    headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids,
+    headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
     name, timeout_seconds, start_url, tags, state, end_reason, created_at, last_active_at, ended_at

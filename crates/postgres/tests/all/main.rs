@@ -10,6 +10,7 @@ mod migrations;
 mod notify;
 mod pools;
 mod projects;
+mod proxies;
 mod resources;
 mod sessions;
 mod support;

@@ -1,0 +1,101 @@
+//! Proxies, put together: their rows, their passwords, who dials them, and the ways of browsers that run already.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use casement_domain::NodeId;
+use casement_domain::browser::BrowserRepository;
+use casement_domain::proxy::{
+    CheckOutcome, OpenProxy, Proxies, ProxyDeps, ProxyDialer, ProxyProtocol, ProxyRepository, ProxyRouting, RouteError,
+};
+use casement_egress::{Checked, Egress, Proxy};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+use url::Url;
+
+use crate::sealing::MasterKeys;
+use crate::system::System;
+
+/// How often proxies are looked for that are to be checked again.
+const LOOK: Duration = Duration::from_secs(30);
+/// How many are checked at a time.
+const TOGETHER: u32 = 8;
+
+/// The proxy as the way out knows it.
+pub(crate) fn dialled(proxy: &OpenProxy) -> Option<Arc<Proxy>> {
+    let protocol = match proxy.protocol {
+        ProxyProtocol::Http => casement_egress::ProxyProtocol::Http,
+        ProxyProtocol::Https => casement_egress::ProxyProtocol::Https,
+        ProxyProtocol::Socks5 => casement_egress::ProxyProtocol::Socks5,
+    };
+    let place = (proxy.host.as_str(), proxy.port);
+    Proxy::new(protocol, place, proxy.credentials.clone(), &proxy.bypass).map(Arc::new).ok()
+}
+
+/// Dials proxies under the rules of the way out.
+pub(crate) struct Dialer {
+    pub(crate) egress: Egress,
+    /// What answers with the address that it sees.
+    pub(crate) address_url: Option<Url>,
+}
+
+#[async_trait]
+impl ProxyDialer for Dialer {
+    async fn check(&self, proxy: &OpenProxy, url: Option<Url>) -> CheckOutcome {
+        let Some(proxy) = dialled(proxy) else { return CheckOutcome::Unavailable };
+        let asked = url.is_some();
+        match self.egress.check_proxy(&proxy, url.as_ref().or(self.address_url.as_ref())).await {
+            Checked::Available(address) => CheckOutcome::Available(address),
+            Checked::Unavailable => CheckOutcome::Unavailable,
+            Checked::Blocked if asked => CheckOutcome::Blocked,
+            Checked::Blocked => {
+                warn!("--proxy-check-url is not reachable under the rules of the way out; see --egress-allow");
+                CheckOutcome::Unavailable
+            }
+        }
+    }
+}
+
+/// The use cases.
+pub(crate) fn use_cases(rows: Arc<dyn ProxyRepository>, keys: &MasterKeys, dialer: Dialer) -> Proxies {
+    Proxies::new(ProxyDeps {
+        proxies: rows,
+        sealer: Arc::new(keys.clone()),
+        dialer: Arc::new(dialer),
+        clock: Arc::new(System),
+        ids: Arc::new(System),
+        most: Proxies::DEFAULT_MOST,
+    })
+}
+
+/// Sends the browsers of an earlier life of this node through their proxies, before their ways out are opened again.
+pub(crate) async fn restore(routing: &ProxyRouting, rows: &dyn BrowserRepository, node: NodeId) -> anyhow::Result<()> {
+    for browser in rows.of_node(node).await? {
+        let Some(proxy) = browser.shape.proxy else { continue };
+        match routing.send(browser.id, Some(proxy)).await {
+            Ok(()) => {}
+            Err(RouteError::Store(error)) => {
+                return Err(error).context("the proxies of running sessions cannot be read");
+            }
+            Err(error) => warn!(browser = %browser.id, %error, "a session's proxy cannot be used; it reaches nothing"),
+        }
+    }
+    Ok(())
+}
+
+/// Checks proxies again whose last check is long ago.
+pub(crate) async fn keep_checked(proxies: Proxies, stop: CancellationToken) {
+    let mut tick = tokio::time::interval(LOOK);
+    while stop.run_until_cancelled(tick.tick()).await.is_some() {
+        let checking = async {
+            // Those that are due come in bits, so that another node can take its part.
+            while proxies.check_due(TOGETHER).await? == TOGETHER as usize {}
+            Ok::<(), casement_domain::proxy::ProxyError>(())
+        };
+        if let Some(Err(error)) = stop.run_until_cancelled(checking).await {
+            warn!(%error, "proxies cannot be checked");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Whether a proxy works.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::time::timeout;
+use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
+use tokio_util::task::AbortOnDropHandle;
+use url::{Host, Url};
+
+use crate::{
+    fetch::trust,
+    proxy::{Io, Proxy, Refused, Route},
+    session::Egress,
+    target::Target,
+    upstream::{NoWay, Upstream},
+};
+
+/// How long a check may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// An address in an answer, with room around it.
+const LONGEST_ANSWER: usize = 4096;
+/// A name that nobody has: a proxy that says so has understood the question and taken the credentials.
+const NOBODY: &str = "casement-check.invalid";
+
+/// What a check found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checked {
+    /// It answers and takes the credentials; through it the address could be read, if one was given, and maybe the answer was the
+    /// address that others see.
+    Available(Option<IpAddr>),
+    /// It does not.
+    Unavailable,
+    /// The rules do not let the address be read.
+    Blocked,
+}
+
+impl Egress {
+    /// Whether the proxy works, within 10 s. With a `url`, whether that can be read through it; without, whether the proxy answers a
+    /// request for a name that nobody has.
+    pub async fn check_proxy(&self, proxy: &Arc<Proxy>, url: Option<&Url>) -> Checked {
+        let upstream = self.upstream();
+        let check = async {
+            match url {
+                Some(url) => read(&upstream, proxy, url).await,
+                None => Ok(ask(&upstream, proxy).await),
+            }
+        };
+        match timeout(PATIENCE, check).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(NoWay::Refused)) => Checked::Blocked,
+            Ok(Err(_)) | Err(_) => Checked::Unavailable,
+        }
+    }
+}
+
+async fn ask(upstream: &Upstream, proxy: &Arc<Proxy>) -> Checked {
+    let nobody = Target { host: Host::Domain(NOBODY.to_owned()), port: 443 };
+    let Ok(stream) = upstream.to_proxy(proxy).await else { return Checked::Unavailable };
+    match proxy.tunnel(stream, &nobody).await {
+        Ok(_) | Err(Refused::Target) => Checked::Available(None),
+        Err(Refused::Proxy) => Checked::Unavailable,
+    }
+}
+
+async fn read(upstream: &Upstream, proxy: &Arc<Proxy>, url: &Url) -> Result<Checked, NoWay> {
+    let secure = url.scheme() == "https";
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return Err(NoWay::Refused) };
+    let target = Target::parse(host, Some(port)).map_err(|_| NoWay::Refused)?;
+    // The name is the proxy's to look up; but what is private as seen from here is not to be asked for, whoever fetches it.
+    if upstream.candidates(&target).await == Err(NoWay::Refused) {
+        return Err(NoWay::Refused);
+    }
+    if !secure && proxy.takes_requests() {
+        let stream = upstream.to_proxy(proxy).await?;
+        return get(stream, url, &target, Some(proxy)).await;
+    }
+    let way = upstream.way(&Route::Through(Arc::clone(proxy)), &target).await?;
+    let (stream, _) = upstream.open(&way, &target).await?;
+    if !secure {
+        return get(stream, url, &target, None).await;
+    }
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|_| NoWay::Refused)?;
+    let connector = TlsConnector::from(trust().map_err(|_| NoWay::Unreachable)?);
+    let stream = connector.connect(name, stream).await.map_err(|_| NoWay::Unreachable)?;
+    get(Box::new(stream), url, &target, None).await
+}
+
+/// Asks for the document, the proxy itself if that is given.
+async fn get(stream: Box<dyn Io>, url: &Url, target: &Target, proxy: Option<&Arc<Proxy>>) -> Result<Checked, NoWay> {
+    let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| NoWay::Unreachable)?;
+    let _driver = AbortOnDropHandle::new(tokio::spawn(async move {
+        let _ = driver.await;
+    }));
+    let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
+    let default_port = url.port().is_none();
+    let host = if default_port { target.host.to_string() } else { format!("{}:{}", target.host, target.port) };
+    let whole = if proxy.is_some() { format!("http://{host}{path}") } else { path };
+    let mut request = Request::get(whole).header(header::HOST, host).header(header::USER_AGENT, "casement");
+    if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization()) {
+        request = request.header(header::PROXY_AUTHORIZATION, authorization);
+    }
+    let request = request.body(Empty::<Bytes>::new()).map_err(|_| NoWay::Unreachable)?;
+    let answer = sender.send_request(request).await.map_err(|_| NoWay::Unreachable)?;
+    // A proxy says with the last ones that it did not get there.
+    if answer.status() == http::StatusCode::PROXY_AUTHENTICATION_REQUIRED || answer.status().is_server_error() {
+        return Ok(Checked::Unavailable);
+    }
+    let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await.map(|whole| whole.to_bytes());
+    let text = body.ok().and_then(|bytes| std::str::from_utf8(&bytes).ok().map(|text| text.trim().to_owned()));
+    Ok(Checked::Available(text.and_then(|text| text.parse().ok())))
+}

@@ -1,0 +1,282 @@
+//! `/proxies`.
+
+use actix_web::http::StatusCode;
+use casement_domain::proxy::{CreateProxy, Proxy, ProxyConfigInput, ProxyError, ProxyFilter};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::{
+    answer::{self, Answer, Moment},
+    caller::Authorized,
+    error::{ApiError, Code, ErrorBody},
+};
+
+/// A proxy that is kept.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Proxy)]
+pub(crate) struct ProxyBody {
+    id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    protocol: &'static str,
+    /// `available` or `unavailable`, as the last check found it.
+    status: &'static str,
+    /// Hosts that are reached without it.
+    bypass_hosts: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    last_checked: Option<Moment>,
+    /// The address that others saw at the last good check.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip_address: Option<String>,
+    config: ProxyConfig,
+}
+
+/// Where a proxy stands.
+#[derive(Debug, Serialize, ToSchema)]
+struct ProxyConfig {
+    host: String,
+    port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    username: Option<String>,
+    /// A password is never shown.
+    has_password: bool,
+}
+
+impl From<Proxy> for ProxyBody {
+    fn from(proxy: Proxy) -> Self {
+        Self {
+            id: proxy.id.to_string(),
+            name: proxy.name.map(|name| name.as_str().to_owned()),
+            kind: proxy.kind.as_str(),
+            protocol: proxy.protocol.as_str(),
+            status: proxy.status.as_str(),
+            bypass_hosts: proxy.bypass.iter().map(ToString::to_string).collect(),
+            last_checked: proxy.last_checked.map(Moment),
+            ip_address: proxy.ip_address,
+            config: ProxyConfig {
+                host: proxy.host,
+                port: proxy.port,
+                username: proxy.username,
+                has_password: proxy.password.is_some(),
+            },
+        }
+    }
+}
+
+/// A proxy to keep.
+#[derive(Default, Deserialize, ToSchema)]
+#[schema(as = CreateProxy)]
+pub(crate) struct ProxyInput {
+    /// `custom`; the others need a provider, which this installation has none of. Required.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    /// 1 to 255 characters; several proxies may bear the same.
+    name: Option<String>,
+    /// `http`, `https` or `socks5`. Default: `http`.
+    protocol: Option<String>,
+    /// Host names, `*.` and a host name, addresses, networks as `10.0.0.0/8`; at most 100. Default: none.
+    bypass_hosts: Option<Vec<String>>,
+    /// Required for `custom`.
+    config: Option<ConfigInput>,
+}
+
+/// Where the proxy stands.
+#[derive(Default, Deserialize, ToSchema)]
+#[schema(as = CreateProxyConfig)]
+struct ConfigInput {
+    /// A host name or an address. Required.
+    host: Option<String>,
+    /// 1 to 65535. Required.
+    port: Option<i64>,
+    username: Option<String>,
+    password: Option<String>,
+    #[schema(ignore)]
+    country: Option<Value>,
+    #[schema(ignore)]
+    state: Option<Value>,
+    #[schema(ignore)]
+    city: Option<Value>,
+    #[schema(ignore)]
+    zip: Option<Value>,
+    #[schema(ignore)]
+    asn: Option<Value>,
+    #[schema(ignore)]
+    os: Option<Value>,
+}
+
+impl From<ConfigInput> for ProxyConfigInput {
+    fn from(config: ConfigInput) -> Self {
+        let others = [
+            ("country", &config.country),
+            ("state", &config.state),
+            ("city", &config.city),
+            ("zip", &config.zip),
+            ("asn", &config.asn),
+            ("os", &config.os),
+        ];
+        let others = others.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect();
+        Self {
+            host: config.host,
+            port: config.port,
+            username: config.username,
+            password: config.password.map(Into::into),
+            others,
+        }
+    }
+}
+
+impl From<ProxyInput> for CreateProxy {
+    fn from(input: ProxyInput) -> Self {
+        Self {
+            kind: input.kind,
+            name: input.name,
+            protocol: input.protocol,
+            bypass_hosts: input.bypass_hosts.unwrap_or_default(),
+            config: input.config.map(Into::into),
+        }
+    }
+}
+
+/// What to change of a proxy.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct ProxyChanges {
+    /// 1 to 255 characters. Required.
+    name: Option<String>,
+}
+
+/// How to check a proxy.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct CheckProxy {
+    /// An http or https address to read through it. What is found is answered then, and not noted.
+    url: Option<String>,
+}
+
+/// Keeps a proxy. It is checked at once, for 10 s at most; one that does not work is kept as `unavailable`.
+#[utoipa::path(
+    post, path = "/proxies", tag = "Proxies", request_body = ProxyInput,
+    responses(
+        (status = 201, body = ProxyBody),
+        (status = 400, description = "A field breaks a rule, or this installation has no proxies of that type", body = ErrorBody),
+        (status = 403, description = "The project is archived", body = ErrorBody),
+        (status = 429, description = "The project has as many as it may have", body = ErrorBody),
+        (status = "5XX", description = "The database is away", body = ErrorBody),
+    )
+)]
+pub(crate) async fn create_proxy(mut caller: Authorized) -> Answer {
+    let wish = caller.json::<ProxyInput>().await?.into();
+    let kept = caller.finish(|services, scope| async move { services.proxies.create(&scope, wish).await }).await?;
+    let body = ProxyBody::from(kept);
+    Ok(answer::created(&format!("/proxies/{}", body.id), &body))
+}
+
+/// Lists proxies, newest first.
+#[utoipa::path(
+    get, path = "/proxies", tag = "Proxies",
+    params(
+        ("limit" = Option<u32>, Query, description = "1 to 100; default: 20"),
+        ("offset" = Option<u64>, Query, description = "How many come before; default: 0"),
+        ("name" = Option<String>, Query, description = "The whole name, whatever the case and the accents"),
+        ("query" = Option<String>, Query, description = "Part of name, host or exit address"),
+    ),
+    responses(
+        (status = 200, body = [ProxyBody], headers(
+            ("X-Has-More" = bool, description = "Whether there is a further page"),
+            ("X-Next-Offset" = u64, description = "Where it begins; 0 on the last page"),
+        )),
+        (status = 400, description = "A parameter breaks a rule", body = ErrorBody),
+        (status = "5XX", description = "The database is away", body = ErrorBody),
+    )
+)]
+pub(crate) async fn list_proxies(caller: Authorized) -> Answer {
+    let query = caller.query()?;
+    let given = |name| Ok::<_, ApiError>(query.text(name)?.filter(|text| !text.is_empty()).map(str::to_owned));
+    let filter = ProxyFilter { name: given("name")?, query: given("query")? };
+    let page = caller.services().proxies.list(caller.scope(), &filter, query.page()?).await?;
+    Ok(answer::list(&page.map(ProxyBody::from)))
+}
+
+/// Reads one proxy.
+#[utoipa::path(
+    get, path = "/proxies/{id}", tag = "Proxies", params(("id" = String, Path)),
+    responses(
+        (status = 200, body = ProxyBody),
+        (status = 400, description = "The project's header holds no id", body = ErrorBody),
+        (status = 403, description = "The key is of another project", body = ErrorBody),
+        (status = 404, description = "There is no such proxy", body = ErrorBody),
+        (status = "5XX", description = "The database is away", body = ErrorBody),
+    )
+)]
+pub(crate) async fn get_proxy(caller: Authorized) -> Answer {
+    let proxy = caller.services().proxies.get(caller.scope(), &caller.path("id")?).await?;
+    Ok(answer::record(StatusCode::OK, &ProxyBody::from(proxy)))
+}
+
+/// Gives a proxy another name.
+#[utoipa::path(
+    patch, path = "/proxies/{id}", tag = "Proxies", params(("id" = String, Path)), request_body = ProxyChanges,
+    responses(
+        (status = 200, body = ProxyBody),
+        (status = 400, description = "The name breaks a rule", body = ErrorBody),
+        (status = 403, description = "The project is archived", body = ErrorBody),
+        (status = 404, description = "There is no such proxy", body = ErrorBody),
+        (status = "5XX", description = "The database is away", body = ErrorBody),
+    )
+)]
+pub(crate) async fn update_proxy(mut caller: Authorized) -> Answer {
+    let which = caller.path("id")?;
+    let ProxyChanges { name } = caller.json().await?;
+    let proxy = caller.services().proxies.rename(caller.scope(), &which, name.as_deref()).await?;
+    Ok(answer::record(StatusCode::OK, &ProxyBody::from(proxy)))
+}
+
+/// Deletes a proxy. Sessions that have it keep it.
+#[utoipa::path(
+    delete, path = "/proxies/{id}", tag = "Proxies", params(("id" = String, Path)),
+    responses(
+        (status = 204, description = "It is gone"),
+        (status = 404, description = "There is no such proxy", body = ErrorBody),
+        (status = 409, description = "A browser pool uses it", body = ErrorBody),
+        (status = "5XX", description = "The database is away", body = ErrorBody),
+    )
+)]
+pub(crate) async fn delete_proxy(caller: Authorized) -> Answer {
+    caller.services().proxies.delete(caller.scope(), &caller.path("id")?).await?;
+    Ok(answer::nothing())
+}
+
+/// Checks a proxy, for 10 s at most.
+#[utoipa::path(
+    post, path = "/proxies/{id}/check", tag = "Proxies", params(("id" = String, Path)), request_body = CheckProxy,
+    responses(
+        (status = 200, body = ProxyBody),
+        (status = 400, description = "The address may not be read", body = ErrorBody),
+        (status = 404, description = "There is no such proxy", body = ErrorBody),
+        (status = "5XX", description = "The database is away", body = ErrorBody),
+    )
+)]
+pub(crate) async fn check_proxy(mut caller: Authorized) -> Answer {
+    let which = caller.path("id")?;
+    let url = caller.json::<CheckProxy>().await?.url;
+    let checked =
+        caller.finish(|services, scope| async move { services.proxies.check(&scope, &which, url.as_deref()).await });
+    Ok(answer::record(StatusCode::OK, &ProxyBody::from(checked.await?)))
+}
+
+impl From<ProxyError> for ApiError {
+    fn from(error: ProxyError) -> Self {
+        match error {
+            ProxyError::Invalid(invalid) => invalid.into(),
+            ProxyError::NotSupported(unsupported) => unsupported.into(),
+            ProxyError::Archived(archived) => archived.into(),
+            ProxyError::ProjectGone | ProxyError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            ProxyError::Limit(limit) => limit.into(),
+            ProxyError::InUse(_) => Self::new(Code::ResourceInUse, error.to_string()),
+            ProxyError::Seal(seal) => Self::internal(seal),
+            ProxyError::Store(store) => store.into(),
+        }
+    }
+}

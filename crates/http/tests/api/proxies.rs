@@ -1,0 +1,199 @@
+//! `/proxies`, and naming one for a session.
+
+use casement_domain::{
+    ProxyId,
+    page::Listed,
+    proxy::{CheckOutcome, Proxy, ProxyDeleted, ProxyStatus, ProxyStored},
+    session::Created,
+    testing::{PlainSealer, browser_id, proxy, session, session_id},
+};
+use pretty_assertions::assert_eq;
+use serde_json::json;
+
+use super::support::{Ports, TestApi};
+
+fn id(n: u128) -> ProxyId {
+    ProxyId::from_ulid(ulid::Ulid::from_parts(12, n))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_is_checked_sealed_and_kept_and_its_password_is_never_said() {
+    let mut ports = Ports::default();
+    ports.dialer.expect_check().times(1).returning(|proxy, url| {
+        assert!(url.is_none() && proxy.port == 1080 && proxy.credentials.is_some());
+        CheckOutcome::Available("198.51.100.7".parse().ok())
+    });
+    ports.proxies.expect_create().times(1).returning(|proxy, most| {
+        assert_eq!((most, proxy.status), (1000, ProxyStatus::Available));
+        let sealed = proxy.password.as_deref().unwrap();
+        assert!(!sealed.windows(6).any(|part| part == b"s3cr3t"), "it is stored in clear");
+        Ok(ProxyStored::Yes)
+    });
+    let body = json!({
+        "type": "custom", "name": " exit ", "protocol": "socks5", "bypass_hosts": ["*.Local.example", "10.0.0.0/8"],
+        "config": { "host": "Proxy.example", "port": 1080, "username": "me:@/%", "password": "s3cr3t:@/%" },
+    });
+    let reply = TestApi::start(ports).post("/proxies", &body).await;
+    assert_eq!(reply.status, 201, "{reply}");
+    let said = reply.json();
+    assert!(!reply.text().contains("s3cr3t"));
+    assert_eq!(
+        said["config"],
+        json!({ "host": "proxy.example", "port": 1080, "username": "me:@/%", "has_password": true })
+    );
+    assert_eq!(
+        [&said["name"], &said["type"], &said["protocol"], &said["status"], &said["ip_address"]],
+        [&json!("exit"), &json!("custom"), &json!("socks5"), &json!("available"), &json!("198.51.100.7")]
+    );
+    assert_eq!(said["bypass_hosts"], json!(["*.local.example", "10.0.0.0/8"]));
+    assert_eq!(reply.header("location"), Some(&*format!("/proxies/{}", said["id"].as_str().unwrap())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_breaks_a_rule_is_named_and_nothing_is_dialled() {
+    let api = TestApi::start(Ports::default());
+    let config = |more: serde_json::Value| {
+        let mut config = json!({ "host": "a.example", "port": 1 });
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "type": "custom", "config": config })
+    };
+    let many = vec!["a"; 10_000];
+    for (body, field, code) in [
+        (json!({}), "type", "required"),
+        (json!({ "type": "custom" }), "config", "required"),
+        (json!({ "type": "tor", "config": { "host": "a", "port": 1 } }), "type", "not_allowed"),
+        (
+            json!({ "type": "custom", "protocol": "ftp", "config": { "host": "a", "port": 1 } }),
+            "protocol",
+            "not_allowed",
+        ),
+        (config(json!({ "port": 0 })), "config.port", "out_of_range"),
+        (config(json!({ "port": 65_536 })), "config.port", "out_of_range"),
+        (config(json!({ "host": "a b" })), "config.host", "invalid_format"),
+        (config(json!({ "host": "http://a" })), "config.host", "invalid_format"),
+        (config(json!({ "country": "US" })), "config.country", "not_allowed"),
+        (config(json!({ "username": "a:b" })), "config.username", "invalid_format"),
+        (config(json!({ "username": "a\nb" })), "config.username", "invalid_format"),
+        (config(json!({ "password": "x" })), "config.username", "required"),
+        (
+            json!({ "type": "custom", "bypass_hosts": ["*"], "config": { "host": "a", "port": 1 } }),
+            "bypass_hosts.0",
+            "invalid_format",
+        ),
+        (
+            json!({ "type": "custom", "bypass_hosts": many, "config": { "host": "a", "port": 1 } }),
+            "bypass_hosts",
+            "too_many",
+        ),
+    ] {
+        let reply = api.post("/proxies", &body).await;
+        assert_eq!((reply.status, &*reply.code()), (400, "invalid_input"), "{reply}");
+        let detail = &reply.json()["error"]["details"][0];
+        let detail = if detail.is_null() { reply.json()["details"][0].clone() } else { detail.clone() };
+        assert_eq!(detail["code"], code, "{reply}");
+        assert!(detail.to_string().contains(field), "{reply}");
+    }
+    for kind in ["datacenter", "isp", "residential", "mobile"] {
+        let reply = api.post("/proxies", json!({ "type": kind })).await;
+        assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_with_an_address_is_answered_only_and_one_without_is_noted() {
+    let sealed = casement_domain::sealing::Sealer::seal(&PlainSealer, &Proxy::place(id(1)), b"word").unwrap();
+    let kept = Proxy { username: Some("me".to_owned()), password: Some(sealed), ..proxy(id(1), "exit") };
+    let mut ports = Ports::default();
+    let found = kept.clone();
+    ports.proxies.expect_find().returning(move |_, wanted| Ok((wanted == id(1)).then(|| found.clone())));
+    ports.dialer.expect_check().returning(|proxy, url| match url {
+        _ if proxy.credentials.is_none() => CheckOutcome::Unavailable,
+        None => CheckOutcome::Unavailable,
+        Some(url) if url.host_str() == Some("10.0.0.1") => CheckOutcome::Blocked,
+        Some(_) => CheckOutcome::Available(None),
+    });
+    ports.proxies.expect_checked().times(1).returning(move |_, found| {
+        Ok(Some(Proxy { status: found.status, last_checked: Some(found.at), ..kept.clone() }))
+    });
+    let api = TestApi::start(ports);
+    let path = format!("/proxies/{}/check", id(1));
+    let reply = api.post(&path, json!({ "url": "https://example.com/" })).await;
+    assert_eq!((reply.status, &reply.json()["status"]), (200, &json!("available")), "{reply}");
+    let reply = api.call("POST", &path, "").await;
+    assert_eq!((reply.status, &reply.json()["status"]), (200, &json!("unavailable")), "{reply}");
+    for url in ["http://10.0.0.1/", "ftp://example.com/", "file:///etc/passwd"] {
+        let reply = api.post(&path, json!({ "url": url })).await;
+        assert_eq!((reply.status, &*reply.code()), (400, "invalid_input"), "{url}");
+        assert!(reply.text().contains("blocked"), "{reply}");
+    }
+    let reply = api.call("POST", &format!("/proxies/{}/check", id(2)), "").await;
+    assert_eq!((reply.status, &*reply.code()), (404, "not_found"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_is_listed_renamed_and_deleted_unless_a_pool_uses_it() {
+    let mut ports = Ports::default();
+    ports.proxies.expect_list().returning(|_, filter, _| {
+        assert_eq!((filter.name.as_deref(), filter.query.as_deref()), (None, Some("example")));
+        Ok(Listed { items: vec![proxy(id(2), "b"), proxy(id(1), "a")], next_offset: None })
+    });
+    ports
+        .proxies
+        .expect_rename()
+        .returning(|_, wanted, name| Ok((wanted == id(1)).then(|| proxy(id(1), name.as_str()))));
+    ports
+        .proxies
+        .expect_delete()
+        .returning(|_, wanted, _| Ok(if wanted == id(1) { ProxyDeleted::InUse } else { ProxyDeleted::Yes }));
+    let api = TestApi::start(ports);
+    let reply = api.call("GET", "/proxies?query=example", "").await;
+    assert_eq!((reply.status, reply.json().as_array().unwrap().len()), (200, 2));
+    let path = format!("/proxies/{}", id(1));
+    let reply = api.patch(&path, json!({ "name": " new " })).await;
+    assert_eq!((reply.status, &reply.json()["name"]), (200, &json!("new")), "{reply}");
+    assert_eq!(api.patch(&path, json!({})).await.status, 400);
+    let reply = api.call("DELETE", &path, "").await;
+    assert_eq!((reply.status, &*reply.code()), (409, "resource_in_use"));
+    assert_eq!(api.call("DELETE", &format!("/proxies/{}", id(2)), "").await.status, 204);
+    assert_eq!(api.call("DELETE", "/proxies/exit", "").await.status, 404, "a name is no id");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_names_its_proxy_by_id_or_name_and_an_ambiguous_name_is_refused() {
+    for (named, code) in [(0, "reference_not_found"), (2, "ambiguous")] {
+        let mut ports = Ports::default();
+        let found: Vec<_> = (0..named).map(|n| proxy(id(n), "exit")).collect();
+        ports.proxies.expect_named().returning(move |_, _| Ok(found.clone()));
+        let reply = TestApi::start(ports).post("/browsers", json!({ "headless": true, "proxy_id": "exit" })).await;
+        assert_eq!((reply.status, &*reply.code()), (400, "invalid_input"), "{reply}");
+        assert!(reply.text().contains(code), "{reply}");
+    }
+    let mut ports = Ports::default();
+    ports.proxies.expect_find().returning(|_, wanted| Ok(Some(proxy(wanted, "exit"))));
+    ports.proxies.expect_find_any().times(1).returning(|wanted| Ok(Some(proxy(wanted, "exit"))));
+    ports.spares.expect_take().withf(|shape| shape.proxy.is_none()).returning(|_| Some(browser_id(1)));
+    ports.sessions.expect_create().returning(|_, session, _| {
+        assert_eq!(session.shape.proxy, Some(id(7)));
+        Ok(Created::Yes)
+    });
+    ports.engine.expect_hand_out().returning(|_, _| Ok(()));
+    let reply =
+        TestApi::start(ports).post("/browsers", json!({ "headless": true, "proxy_id": id(7).to_string() })).await;
+    assert_eq!((reply.status, &reply.json()["proxy_id"]), (200, &json!(id(7).to_string())), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_living_session_changes_its_proxy() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    ports.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
+    ports.proxies.expect_named().returning(|_, _| Ok(vec![proxy(id(7), "exit")]));
+    ports.proxies.expect_find_any().returning(|wanted| Ok(Some(proxy(wanted, "exit"))));
+    ports.sessions.expect_set_proxy().times(1).returning(|_, proxy| {
+        assert_eq!(proxy, Some(id(7)));
+        Ok(true)
+    });
+    let reply =
+        TestApi::start(ports).patch(&format!("/browsers/{}", session_id(1)), json!({ "proxy_id": "exit" })).await;
+    assert_eq!(reply.status, 200, "{reply}");
+}

@@ -1,0 +1,150 @@
+//! Proxies: their names, their number, their checks, and what holds on to them.
+
+use casement_domain::browser::Browser;
+use casement_domain::page::Page;
+use casement_domain::pool::{Pool, PoolRepository as _, PoolStored, TakenNow, WaitingLine as _};
+use casement_domain::project::{ProjectDeleted, ProjectRepository as _};
+use casement_domain::proxy::{
+    Proxy, ProxyChecked, ProxyDeleted, ProxyFilter, ProxyRepository as _, ProxyStatus, ProxyStored,
+};
+use casement_domain::sealing::{KeyId, Sealer as _};
+use casement_domain::session::SessionRepository as _;
+use casement_domain::testing::{self, NOON, PlainSealer};
+use casement_domain::{ProjectId, ProxyId, Replaced};
+use casement_postgres::{PgProjects, PgProxies};
+use pretty_assertions::assert_eq;
+use time::Duration;
+use ulid::Ulid;
+
+use crate::support::TestResult;
+use crate::world::{Fault, World, lease, seconds, warming};
+
+fn id(n: u32) -> ProxyId {
+    ProxyId::from_ulid(Ulid::from_parts(12, u128::from(n)))
+}
+
+fn proxy(n: u32, name: &str) -> Proxy {
+    Proxy {
+        host: format!("p{n}.example"),
+        username: Some("me:@/%".to_owned()),
+        password: PlainSealer.seal(&Proxy::place(id(n)), b"word").ok(),
+        created_at: seconds(i64::from(n)),
+        ..testing::proxy(id(n), name)
+    }
+}
+
+async fn kept(world: &World) -> Result<PgProxies, Fault> {
+    let proxies = PgProxies::new(world.db.database().clone());
+    for (n, name) in [(1, "Exit"), (2, "other"), (3, "éxit")] {
+        assert_eq!(proxies.create(&proxy(n, name), 10).await?, ProxyStored::Yes);
+    }
+    Ok(proxies)
+}
+
+#[tokio::test]
+async fn a_proxy_is_found_in_its_project_alone_and_several_may_bear_a_name() -> TestResult {
+    let world = World::new().await?;
+    let proxies = kept(&world).await?;
+    let (ours, others) = (testing::project_id(), ProjectId::from_ulid(Ulid::from_parts(1, 99)));
+    assert_eq!(proxies.find(ours, id(1)).await?, Some(proxy(1, "Exit")));
+    assert_eq!(proxies.find(others, id(1)).await?, None);
+    assert_eq!(proxies.named(ours, "EXIT").await?.len(), 2);
+    assert_eq!(proxies.named(ours, "Other").await?, [proxy(2, "other")]);
+    assert_eq!(proxies.named(others, "exit").await?, []);
+    assert_eq!(proxies.create(&Proxy { project: others, ..proxy(9, "x") }, 10).await?, ProxyStored::ProjectGone);
+    let refused = proxies.create(&proxy(4, "x"), 3).await?;
+    assert!(matches!(refused, ProxyStored::LimitExceeded(limit) if limit.used == 3), "{refused:?}");
+
+    let list = async |name: Option<&str>, query: Option<&str>, limit| {
+        let filter = ProxyFilter { name: name.map(str::to_owned), query: query.map(str::to_owned) };
+        let listed = proxies.list(ours, &filter, Page { limit, offset: 0 }).await?;
+        Ok::<_, Fault>((listed.items.iter().map(|one| one.id).collect::<Vec<_>>(), listed.next_offset))
+    };
+    assert_eq!(list(None, None, 2).await?, (vec![id(3), id(2)], Some(2)));
+    assert_eq!(list(Some("exit"), None, 20).await?.0, [id(3), id(1)]);
+    assert_eq!(list(None, Some("P2.EXAMPLE"), 20).await?.0, [id(2)]);
+    assert_eq!(list(None, Some("%"), 20).await?.0, []);
+
+    let name = casement_domain::name::LabelName::parse("Other").map_err(|bad| bad.to_string())?;
+    assert_eq!(proxies.rename(others, id(1), &name).await?, None);
+    assert_eq!(proxies.rename(ours, id(1), &name).await?.and_then(|proxy| proxy.name), Some(name));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_check_is_noted_never_backwards_and_taken_on_by_one_server() -> TestResult {
+    let world = World::new().await?;
+    let proxies = kept(&world).await?;
+    let found = |at, status, address: Option<&str>| ProxyChecked { status, ip_address: address.map(str::to_owned), at };
+    let good = found(seconds(60), ProxyStatus::Available, Some("198.51.100.7"));
+    let noted = proxies.checked(id(1), &good).await?.ok_or("gone")?;
+    assert_eq!((noted.last_checked, noted.ip_address.as_deref()), (Some(seconds(60)), Some("198.51.100.7")));
+    let bad = found(seconds(90), ProxyStatus::Unavailable, None);
+    let noted = proxies.checked(id(1), &bad).await?.ok_or("gone")?;
+    assert_eq!((noted.status, noted.ip_address.as_deref()), (ProxyStatus::Unavailable, Some("198.51.100.7")));
+    let noted = proxies.checked(id(1), &good).await?.ok_or("gone")?;
+    assert_eq!((noted.status, noted.last_checked), (ProxyStatus::Unavailable, Some(seconds(90))));
+
+    let (before, now) = (NOON + Duration::minutes(1), NOON + Duration::minutes(11));
+    let (one, two) = (proxies.due(before, now, 2), proxies.due(before, now, 2));
+    let (one, two) = tokio::join!(one, two);
+    let mut taken: Vec<_> = one?.into_iter().chain(two?).map(|proxy| proxy.id).collect();
+    taken.extend(proxies.due(before, now, 10).await?.into_iter().map(|proxy| proxy.id));
+    taken.sort();
+    assert_eq!(taken, [id(1), id(2), id(3)]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn passwords_are_found_by_the_key_that_they_are_sealed_under() -> TestResult {
+    let world = World::new().await?;
+    let proxies = kept(&world).await?;
+    assert_eq!(proxies.keys().await?, [PlainSealer::KEY]);
+    assert_eq!(proxies.sealed_otherwise(PlainSealer::KEY, 10).await?, []);
+    let old = proxies.sealed_otherwise(KeyId(*b"new-key!"), 2).await?;
+    assert_eq!(old.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [id(1), id(2)]);
+    let (first, sealed) = &old[0];
+    let next = [&[KeyId::FORM], b"new-key!".as_slice(), b"rest"].concat();
+    proxies.reseal(*first, b"something else", &next).await?;
+    assert_eq!(proxies.find_any(*first).await?.and_then(|proxy| proxy.password).as_ref(), Some(sealed));
+    proxies.reseal(*first, sealed, &next).await?;
+    assert_eq!(proxies.find_any(*first).await?.and_then(|proxy| proxy.password), Some(next));
+    assert_eq!(proxies.sealed_otherwise(KeyId(*b"new-key!"), 10).await?.len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pool_holds_on_to_its_proxy_and_a_session_keeps_a_deleted_one() -> TestResult {
+    let world = World::new().await?;
+    let proxies = kept(&world).await?;
+    let (ours, mut pool) = (testing::project_id(), testing::pool(1).build());
+    pool.config.shape.proxy = Some(id(9));
+    let store = async |pool: &Pool| world.pools.create(testing::organization_id(), pool, 100).await;
+    assert_eq!(store(&pool).await?, PoolStored::ProxyGone);
+    pool.config.shape.proxy = Some(id(1));
+    assert_eq!(store(&pool).await?, PoolStored::Yes);
+    assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
+    assert_eq!(proxies.delete(ours, id(1), NOON).await?, ProxyDeleted::InUse);
+
+    let fence = world.pools.lead(pool.id, testing::node_id(), NOON, seconds(20)).await?.ok_or("no lead")?;
+    let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
+    assert_eq!(world.pools.warm(&browser, fence).await?, Replaced::Yes);
+    assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
+    let TakenNow::Leased(session) = world.line.take_now(pool.id, &lease(1), NOON).await? else {
+        return Err("a browser was idle".into());
+    };
+    assert_eq!(session.shape.proxy, Some(id(1)));
+    assert!(world.sessions.set_proxy(session.id, Some(id(2))).await?);
+    assert_eq!(world.sessions.find(session.id).await?.and_then(|found| found.shape.proxy), Some(id(2)));
+
+    assert_eq!(proxies.delete(ours, id(2), NOON).await?, ProxyDeleted::Yes);
+    assert_eq!(proxies.delete(ours, id(2), NOON).await?, ProxyDeleted::NotFound);
+    assert_eq!(proxies.find(ours, id(2)).await?, None);
+    assert_eq!(proxies.find_any(id(2)).await?, Some(proxy(2, "other")));
+
+    let projects = PgProjects::new(world.db.database().clone());
+    let deleted = projects.delete(testing::organization_id(), ours, NOON).await?;
+    let ProjectDeleted::InUse(found) = deleted else { return Err("it has resources".into()) };
+    assert!(found.iter().any(|found| (found.kind, found.count) == ("proxies", 2)), "{found:?}");
+    Ok(())
+}
