@@ -1,5 +1,6 @@
 //! What we ask of a running browser: does the page answer, open an address, a picture of the page, another size.
 
+mod dialogs;
 mod front;
 mod reopen;
 
@@ -51,6 +52,7 @@ pub(crate) struct Browser {
     /// The page that is proven to answer at a hand-out; attached once and kept, because attaching costs as much as asking.
     page: Mutex<Option<Page>>,
     viewport: Mutex<Viewport>,
+    dialogs: dialogs::Dialogs,
 }
 
 impl Browser {
@@ -66,7 +68,13 @@ impl Browser {
             .await
             .map_err(|_| CdpError::Timeout { method: "connect", after: BROWSER })??;
         let version = cdp.call(None, "Browser.getVersion", json!({}), BROWSER).await?;
-        let browser = Self { cdp, port, page: Mutex::new(None), viewport: Mutex::new(viewport) };
+        let browser = Self {
+            cdp,
+            port,
+            page: Mutex::new(None),
+            viewport: Mutex::new(viewport),
+            dialogs: dialogs::Dialogs::default(),
+        };
         if anew {
             browser.await_marked_page().await?;
         } else {
@@ -305,6 +313,7 @@ impl Browser {
     }
 
     pub(crate) async fn detach(&self, page: &Page) {
+        self.dialogs.forget(&page.session);
         // The page may be gone, and its session with it.
         drop(self.cdp.tell(None, "Target.detachFromTarget", json!({ "sessionId": page.session })).await);
     }
@@ -349,6 +358,7 @@ fn left(deadline: Instant) -> Duration {
 async fn heed(browser: std::sync::Weak<Browser>, mut notices: mpsc::Receiver<Notice>) {
     while let Some(notice) = notices.recv().await {
         let Some(browser) = browser.upgrade() else { return };
+        browser.dialogs.heed(&notice);
         match notice.method.as_str() {
             "Target.detachedFromTarget" => {
                 let mut page = browser.page.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,6 +17,8 @@ const EVENT: Duration = Duration::from_secs(10);
 const DOUBLE: Duration = Duration::from_millis(500);
 /// What a step of the wheel scrolls, in pixels: as much as on a display.
 const WHEEL_STEP: i32 = 120;
+/// Longest text typed into a dialog, in bytes.
+const LONGEST_ANSWER: usize = 64 << 10;
 /// Events on their way at once.
 const WINDOW: usize = 64;
 
@@ -30,13 +32,15 @@ pub(super) struct PageHands {
     buttons: u8,
     /// Bits of the pressed modifiers.
     modifiers: u8,
+    /// What was typed while a dialog was open.
+    typed: String,
     last_click: Option<(Instant, Button, Point, u32)>,
 }
 
 impl PageHands {
     pub(super) fn new(browser: Arc<Browser>) -> Self {
         let at = Point { x: 0, y: 0 };
-        Self { browser, page: None, at, buttons: 0, modifiers: 0, last_click: None }
+        Self { browser, page: None, at, buttons: 0, modifiers: 0, typed: String::new(), last_click: None }
     }
 
     pub(super) const fn mouse(&self) -> Point {
@@ -50,7 +54,8 @@ impl PageHands {
 
     /// Turns to the page in front. While a button is held, to the one that saw it go down.
     pub(super) async fn turn_to_front(&mut self) -> Result<(), CdpError> {
-        if self.buttons != 0 && self.page.is_some() {
+        // A page with a dialog answers no question, and nothing else gets the keyboard before that is answered.
+        if self.page.as_ref().is_some_and(|page| self.buttons != 0 || self.browser.has_dialog(page)) {
             return Ok(());
         }
         let front = self.browser.front_target().await?;
@@ -60,15 +65,51 @@ impl PageHands {
         if let Some(page) = self.page.take() {
             self.browser.detach(&page).await;
         }
-        self.page = Some(self.browser.attach(front, EVENT).await?);
+        let page = self.browser.attach(front, EVENT).await?;
+        self.browser.hear_dialogs(&page).await?;
+        self.typed.clear();
+        self.page = Some(page);
         Ok(())
     }
 
     async fn send(&mut self, method: &'static str, params: Value) -> Result<(), CdpError> {
         let page = self.page.as_ref().ok_or(CdpError::Closed)?;
-        let sent = self.browser.cdp.call(Some(&page.session), method, params, EVENT).await.map(drop);
+        if self.browser.has_dialog(page) {
+            return Ok(());
+        }
+        // An event that opens a dialog is answered when that is closed, and by then it has been done.
+        let sent = tokio::select! {
+            sent = self.browser.cdp.call(Some(&page.session), method, params, EVENT) => sent.map(drop),
+            () = self.browser.dialog_opens(&page.session) => Ok(()),
+        };
         self.forget_lost(&sent);
         sent
+    }
+
+    /// What a key does to the dialog that is open.
+    async fn answer(&mut self, definition: &Definition) -> Result<(), CdpError> {
+        let page = self.page.as_ref().ok_or(CdpError::Closed)?;
+        match (&*definition.key, definition.text.as_deref()) {
+            ("Enter", _) => self.browser.answer_dialog(page, true, &std::mem::take(&mut self.typed)).await,
+            ("Escape", _) => {
+                self.typed.clear();
+                self.browser.answer_dialog(page, false, "").await
+            }
+            ("Backspace", _) => {
+                self.typed.pop();
+                Ok(())
+            }
+            (_, Some(text)) if self.typed.len() < LONGEST_ANSWER => {
+                self.typed.push_str(text);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a dialog is open where the hands are.
+    fn at_dialog(&self) -> bool {
+        self.page.as_ref().is_some_and(|page| self.browser.has_dialog(page))
     }
 
     /// Sends several events without waiting for each.
@@ -81,7 +122,11 @@ impl PageHands {
                 answers.push(self.browser.cdp.begin(Some(&page.session), method, event).await?);
             }
             for answer in answers {
-                sent = sent.and(answer.within(EVENT).await.map(drop));
+                let answered = tokio::select! {
+                    answered = answer.within(EVENT) => answered.map(drop),
+                    () = self.browser.dialog_opens(&page.session) => Ok(()),
+                };
+                sent = sent.and(answered);
             }
             if sent.is_err() {
                 break;
@@ -154,6 +199,9 @@ impl PageHands {
                 self.modifiers &= !definition.modifier;
             }
         }
+        if down && self.at_dialog() {
+            return self.answer(&definition).await;
+        }
         let event = key_event(&definition, self.modifiers, down);
         self.send("Input.dispatchKeyEvent", event).await
     }
@@ -163,6 +211,10 @@ impl PageHands {
         for key in keys {
             let shifted = us_keys::is_shifted(key);
             let Some(definition) = us_keys::definition(key, shifted) else { continue };
+            if self.at_dialog() {
+                self.answer(&definition).await?;
+                continue;
+            }
             let modifiers = if shifted { SHIFT } else { 0 };
             events.push(key_event(&definition, modifiers, true));
             events.push(key_event(&definition, modifiers, false));

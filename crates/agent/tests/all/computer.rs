@@ -19,6 +19,7 @@ const LONG: Duration = Duration::from_secs(60);
 const CTRL: u32 = 0xffe3;
 const SHIFT: u32 = 0xffe1;
 const RETURN: u32 = 0xff0d;
+const ESCAPE: u32 = 0xff1b;
 /// Every kind of text there is: accents put together, right to left, beyond the first plane, joined pictures.
 const ALL_KINDS: &str = "aZ~ äöüß€ 漢字 😀 e\u{301} \u{202e}x\u{202c} עברית नमस्ते 👩\u{200d}💻 \u{10ffff}";
 /// Notes what happens to it.
@@ -553,5 +554,31 @@ async fn on_a_display_text_is_exact_in_every_layout_of_its_keyboard() {
         let text = format!("{ALL_KINDS} zyZY#'{{}}[]@\\ привет ελ");
         stage.act(vec![Action::Type { text: text.clone(), delay_ms: 0 }]).await;
         stage.cdp.until(&stage.page, "area.value", &json!(text)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_display_a_click_that_opens_a_dialog_is_done_and_the_keyboard_answers_it() {
+    for stealth in [false, true] {
+        let mut stage = Stage::set(true, stealth).await;
+        for (dialog, text, key, answer) in [
+            ("prompt('Who?')", "Ada", RETURN, json!("Ada")),
+            ("prompt('Who?')", "Ada", ESCAPE, json!(null)),
+            ("confirm('Really?')", "", ESCAPE, json!(false)),
+            ("confirm('Really?')", "", RETURN, json!(true)),
+            ("alert('Done'), 'seen'", "", RETURN, json!("seen")),
+        ] {
+            let asking = format!("answer = 'none'; onclick = () => {{ answer = ({dialog}); }}; true");
+            stage.cdp.evaluate(&stage.page, &asking).await;
+            let began = Instant::now();
+            stage.click(600, 300).await;
+            assert!(began.elapsed() < Duration::from_secs(5), "the click waits for nobody's answer");
+            stage.act(vec![Action::Type { text: text.to_owned(), delay_ms: 0 }]).await;
+            stage.press(&[key]).await;
+            stage.cdp.until(&stage.page, "answer", &answer).await;
+        }
+        stage.forget().await;
+        stage.click(600, 300).await;
+        stage.press(&[RETURN]).await;
     }
 }
