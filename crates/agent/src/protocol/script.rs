@@ -1,6 +1,6 @@
 //! Scripts, run beside the browser.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 /// Runs a script: [`ExecuteScript`] to [`ScriptEnd`].
@@ -31,7 +31,7 @@ pub struct ScriptEnd {
     /// Whether it came to its end.
     pub success: bool,
     /// What it returned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "as_given")]
     pub result: Option<Box<RawValue>>,
     /// Why it did not succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,4 +42,9 @@ pub struct ScriptEnd {
     /// What it complained.
     #[serde(default)]
     pub stderr: String,
+}
+
+/// A value as it stands, `null` included: a script that returns `null` returns something.
+pub(crate) fn as_given<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(source).map(Some)
 }

@@ -15,7 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
 use crate::protocol::AgentConfig;
-use crate::protocol::script::{MAX_OUTPUT, MAX_RESULT};
+use crate::protocol::script::{MAX_OUTPUT, MAX_RESULT, as_given};
 
 /// JavaScript's own memory, in MiB.
 const HEAP_MIB: u32 = 512;
@@ -35,7 +35,7 @@ pub(super) struct Said {
     pub(super) is: Word,
     #[serde(default)]
     pub(super) success: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "as_given")]
     pub(super) result: Option<Box<RawValue>>,
     #[serde(default)]
     pub(super) error: Option<String>,

@@ -84,25 +84,6 @@ async fn null_is_a_value_and_undefined_is_none() {
 }
 
 #[tokio::test]
-async fn a_page_that_a_script_left_in_a_loop_is_freed_and_others_are_left_alone() {
-    let (_sandbox, client) = started("stuck").await;
-    let open = "globalThis.name = 'kept'; window.ticks = 0; setInterval(() => window.ticks++, 10)";
-    result(&client, &format!("const p = await context.newPage(); await p.evaluate(() => {{ {open} }}); return 0"))
-        .await;
-    result(&client, "await (await context.newPage()).goto('data:text/html,<title>stuck</title>'); return 0").await;
-    let end = execute_for(&client, "await page.evaluate(() => { for (;;); })", 1_500).await.unwrap();
-    assert!(end.error.as_deref().is_some_and(|why| why.contains("timed out")), "{end:?}");
-    let began = Instant::now();
-    assert_eq!(result(&client, "return page.title()").await, json!("stuck"), "the page itself lives on");
-    println!("after a page that hung: {:?}", began.elapsed());
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-    let others = "for (const p of context.pages()) if (await p.evaluate(() => globalThis.name) === 'kept') {\n\
-                  const before = await p.evaluate(() => window.ticks);\n\
-                  await p.waitForFunction(n => window.ticks > n + 3, before); return 'runs' }";
-    assert_eq!(result(&client, others).await, json!("runs"));
-}
-
-#[tokio::test]
 async fn the_page_is_the_one_that_was_focused_last() {
     let (_sandbox, client) = started("focus").await;
     let open = "for (const n of [1, 2, 3]) await (await context.newPage()).goto(`data:text/html,<title>${n}</title>`); return 0";
