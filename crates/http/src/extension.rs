@@ -2,7 +2,7 @@
 
 use actix_web::{
     HttpResponse,
-    http::{StatusCode, header::ContentType},
+    http::{StatusCode, header, header::ContentType},
 };
 use casement_domain::{
     extension::{Extension, ExtensionError, ExtensionFilter, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, Upload},
@@ -155,12 +155,16 @@ pub(crate) async fn list_extensions(caller: Authorized) -> Answer {
 pub(crate) async fn download_extension(caller: Authorized) -> Answer {
     let which = caller.path("id_or_name")?;
     let (extension, content) = caller.services().extensions.download(caller.scope(), &which).await?;
-    Ok(bytes(content, Some(extension.size_bytes)))
+    let name = extension.name.as_ref().map_or_else(|| extension.id.to_string(), ToString::to_string);
+    Ok(bytes(content, &name, Some(extension.size_bytes)))
 }
 
-fn bytes(content: ByteStream, length: Option<u64>) -> HttpResponse {
+/// The archive, to be saved under that name, which is a slug.
+fn bytes(content: ByteStream, name: &str, length: Option<u64>) -> HttpResponse {
     let mut response = HttpResponse::Ok();
-    response.content_type(ContentType::octet_stream());
+    response
+        .content_type(ContentType::octet_stream())
+        .insert_header((header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}.zip\"")));
     if let Some(length) = length {
         response.no_chunking(length);
     }
@@ -216,7 +220,7 @@ pub(crate) async fn extension_from_web_store(caller: Authorized) -> Answer {
     let query = caller.query()?;
     let (url, os) = (query.text("url")?, query.text("os")?);
     let content = caller.services().extensions.from_web_store(url, os).await?;
-    Ok(bytes(content, None))
+    Ok(bytes(content, "extension", None))
 }
 
 /// Loads extensions into a session. Chromium is started anew with its profile; debugging connections end.

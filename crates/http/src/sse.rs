@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use actix_web::{HttpResponse, web::Bytes};
+use actix_web::{HttpResponse, http::header, web::Bytes};
 use casement_domain::inside::InsideError;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Serialize;
@@ -34,6 +34,9 @@ pub(crate) fn answer<T: Serialize>(
     });
     HttpResponse::Ok()
         .content_type("text/event-stream")
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        // A proxy in between would else collect events before it passes them on.
+        .insert_header(("x-accel-buffering", "no"))
         .streaming(frames.take_until(ended).map(Ok::<_, actix_web::Error>))
 }
 

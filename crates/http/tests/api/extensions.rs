@@ -136,6 +136,7 @@ async fn an_extension_is_read_downloaded_listed_and_deleted_by_id_or_name() {
     let download = api.get("/extensions/red").await;
     assert_eq!((download.status, download.body.as_slice()), (200, ARCHIVE));
     assert_eq!(download.header("content-type"), Some("application/octet-stream"));
+    assert_eq!(download.header("content-disposition"), Some("attachment; filename=\"red.zip\""));
     let list = api.get("/extensions?name=red&query=e&limit=5").await;
     assert_eq!((list.header("x-has-more"), list.json()[0].clone()), (Some("true"), record));
     assert!(list.json()[1].get("name").is_none(), "{list}");

@@ -180,6 +180,8 @@ async fn output_is_streamed_until_the_end_of_its_program() {
     let direct = api.request("GET", &format!("/vm/{}/{tail}?jwt={token}", session_id(1)), &[], "").await;
     for reply in [api.get(&path(&tail)).await, direct] {
         assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/event-stream")));
+        let for_proxies = (reply.header("cache-control"), reply.header("x-accel-buffering"));
+        assert_eq!(for_proxies, (Some("no-cache"), Some("no")), "events are kept and collected by nobody");
         let expected = "data: {\"stream\":\"stdout\",\"data_b64\":\"YQo=\",\"dropped_bytes\":7}\n\n\
                         data: {\"stream\":\"stderr\",\"data_b64\":\"Yg==\"}\n\n\
                         data: {\"event\":\"exit\",\"exit_code\":-1}\n\n";
