@@ -71,9 +71,10 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
         let mut events = client.events().await.unwrap();
         let mut cdp = Cdp::dial(&sandbox, &first).await;
         let page = cdp.page("http://page.test/", false).await;
+        cdp.until(&page, "document.readyState + document.title", &json!("completecoloured")).await;
         let kept = "document.cookie = 'ends=with the browser'; document.cookie = 'stays=1; max-age=999';\
-                    localStorage.kept = 'here'; document.readyState";
-        cdp.until(&page, kept, &json!("complete")).await;
+                    localStorage.kept = 'here'";
+        cdp.evaluate(&page, kept).await;
 
         add(&client, "red", extension("red")).await.unwrap();
         let began = Instant::now();
