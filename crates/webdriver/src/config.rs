@@ -87,10 +87,11 @@ impl EngineConfig {
         paths
     }
 
-    /// The script runner: where it is, and where a sandbox sees it. Looked at anew each time: without it a sandbox starts all the same.
+    /// The script runner: where it is, and where a sandbox sees it.
     pub(crate) fn script_runner(&self) -> Option<(PathBuf, PathBuf)> {
+        // Looked at anew each time: it may be installed anew, and without it a sandbox starts all the same.
         let place = self.script_runner.as_deref()?;
-        match runner::check(place) {
+        match runner::within_reach(place, &self.data_dir) {
             Ok(place) => Some((place, PathBuf::from(runner::INSIDE))),
             Err(error) => {
                 tracing::warn!(error, "a session starts without scripts");

@@ -1,7 +1,8 @@
 //! Where the script runner is, and whether sandboxes can use it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 /// Where a sandbox sees it.
@@ -22,7 +23,7 @@ pub(crate) fn beside(program: &Path) -> Option<PathBuf> {
     places.into_iter().filter_map(|place| place.canonicalize().ok()).find(|place| check(place).is_ok())
 }
 
-/// Whether sandboxes can use the script runner in this folder. Answers where it is, without links.
+/// Whether the script runner in this folder is whole. Answers where it is, without links.
 ///
 /// # Errors
 /// What is missing, for people.
@@ -33,20 +34,70 @@ pub fn check(folder: &Path) -> Result<PathBuf, String> {
             return Err(format!("{} is missing", part.display()));
         }
     }
-    if rustix::process::geteuid().is_root() {
-        // Sandboxes run as other users than root.
-        let node = place.join(NODE);
-        let mode = |path: &Path| fs::metadata(path).map(|about| about.permissions().mode());
-        if mode(&node).map_err(|error| error.to_string())? & 0o005 != 0o005 {
-            return Err(format!("other users than root cannot run {}", node.display()));
-        }
-        for above in place.ancestors() {
-            if mode(above).map_err(|error| format!("{}: {error}", above.display()))? & 0o001 == 0 {
-                return Err(format!("other users than root cannot enter {}", above.display()));
-            }
+    Ok(place)
+}
+
+/// The script runner where sandboxes can reach it: where it is, or, as they run as other users than root, a copy in the data directory of
+/// what lies where only root can enter.
+///
+/// # Errors
+/// What is missing, or why it cannot be copied, for people.
+pub(crate) fn within_reach(folder: &Path, data_dir: &Path) -> Result<PathBuf, String> {
+    let place = check(folder)?;
+    if !rustix::process::geteuid().is_root() || others_reach(&place) {
+        return Ok(place);
+    }
+    copied(&place, &data_dir.join("script-runner")).map_err(|error| format!("copying {}: {error}", place.display()))
+}
+
+fn others_reach(place: &Path) -> bool {
+    let mode = |path: &Path| fs::metadata(path).map_or(0, |about| about.permissions().mode());
+    mode(&place.join(NODE)) & 0o005 == 0o005 && place.ancestors().all(|above| mode(above) & 0o001 != 0)
+}
+
+/// A copy of this state of `place` below `copies`. Those of earlier states stay: sandboxes that run may use them.
+fn copied(place: &Path, copies: &Path) -> io::Result<PathBuf> {
+    let changed = |part: &str| fs::metadata(place.join(part)).map(|about| (about.mtime(), about.len()));
+    let name = PARTS.iter().chain([&NODE]).map(|part| changed(part)).collect::<io::Result<Vec<_>>>()?;
+    let name = name.iter().map(|(seconds, length)| format!("{seconds:x}-{length:x}")).collect::<Vec<_>>().join("-");
+    let target = copies.join(&name);
+    if target.is_dir() {
+        return Ok(target);
+    }
+    let half = copies.join("half");
+    match fs::remove_dir_all(&half) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    copy(place, &half)?;
+    for made in [copies, &half] {
+        fs::set_permissions(made, fs::Permissions::from_mode(0o755))?;
+    }
+    fs::rename(&half, &target)?;
+    Ok(target)
+}
+
+/// Folders, files and links, readable by all.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, target) = (entry.file_type()?, to.join(entry.file_name()));
+        if kind.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else if kind.is_symlink() {
+            symlink(fs::read_link(entry.path())?, &target)?;
+        } else if kind.is_file() {
+            fs::copy(entry.path(), &target)?;
+            let mode = entry.metadata()?.permissions().mode() | 0o444;
+            fs::set_permissions(
+                &target,
+                fs::Permissions::from_mode(if mode & 0o100 == 0 { mode } else { mode | 0o111 }),
+            )?;
         }
     }
-    Ok(place)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -65,7 +116,31 @@ mod tests {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
         }
         assert_eq!(check(folder.path()).expect("it is whole"), folder.path());
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("it is ours");
-        assert_eq!(check(folder.path()).is_err(), rustix::process::geteuid().is_root());
+    }
+
+    #[test]
+    fn what_only_root_can_enter_is_copied_once_to_where_sandboxes_can() {
+        let [folder, data] = [(); 2].map(|()| tempfile::tempdir().expect("a folder can be made"));
+        fs::set_permissions(data.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        for part in PARTS.iter().chain([&NODE]) {
+            let path = folder.path().join(part);
+            fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("it can be made");
+            fs::write(&path, part).expect("it can be written");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("it is ours");
+        }
+        symlink("playwright-core", folder.path().join("node_modules/link")).expect("it can be made");
+        let found = within_reach(folder.path(), data.path()).expect("it is whole");
+        if !rustix::process::geteuid().is_root() {
+            assert_eq!(found, folder.path());
+            return;
+        }
+        assert!(found.starts_with(data.path()) && others_reach(&found), "{}", found.display());
+        assert_eq!(fs::read(found.join(NODE)).expect("it was copied"), NODE.as_bytes());
+        assert!(found.join("node_modules/link").is_symlink());
+        assert_eq!(within_reach(folder.path(), data.path()), Ok(found.clone()));
+
+        fs::write(folder.path().join("runner.cjs"), "another version").expect("it can be written");
+        let newer = within_reach(folder.path(), data.path()).expect("it is whole");
+        assert!(newer != found && found.exists(), "{}", newer.display());
     }
 }
