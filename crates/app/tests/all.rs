@@ -22,6 +22,7 @@ mod all {
     mod playwright;
     mod pools;
     mod processes;
+    mod proxies;
     mod puppeteer;
     mod python_client;
     mod rebinding;

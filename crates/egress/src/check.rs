@@ -72,7 +72,7 @@ async fn read(upstream: &Upstream, proxy: &Arc<Proxy>, url: &Url) -> Result<Chec
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return Err(NoWay::Refused) };
     let target = Target::parse(host, Some(port)).map_err(|_| NoWay::Refused)?;
     // The name is the proxy's to look up; but what is private as seen from here is not to be asked for, whoever fetches it.
-    if upstream.candidates(&target).await == Err(NoWay::Refused) {
+    if !upstream.may_be_asked_for(&target) || upstream.candidates(&target).await == Err(NoWay::Refused) {
         return Err(NoWay::Refused);
     }
     if !secure && proxy.takes_requests() {

@@ -106,6 +106,17 @@ impl Rules {
         }
     }
 
+    /// Whether somebody else may be asked to look up `name` and go there. Without its address, only exceptions by name count.
+    pub(crate) fn may_ask_for(&self, name: &str, port: u16) -> bool {
+        let name = without_final_dot(name);
+        let excepted = |allow: &&Allow| allow.allows_port(port) && allow.matches_name(name);
+        let mut exceptions = self.allow.iter().filter(excepted);
+        if port == SMTP {
+            return exceptions.any(|allow| allow.port == Some(SMTP));
+        }
+        !is_refused_name(name) || exceptions.next().is_some()
+    }
+
     /// False if no address that `name` could have would be reachable, so that it need not be looked up.
     pub(crate) fn could_reach(&self, name: &str, port: u16) -> bool {
         let name = without_final_dot(name);

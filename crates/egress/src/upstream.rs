@@ -142,11 +142,12 @@ impl Upstream {
         }
     }
 
-    fn may_be_asked_for(&self, target: &Target) -> bool {
+    /// Whether a proxy may be asked to go there.
+    pub(crate) fn may_be_asked_for(&self, target: &Target) -> bool {
         let ip = match &target.host {
             Host::Ipv4(ip) => IpAddr::V4(*ip),
             Host::Ipv6(ip) => IpAddr::V6(*ip),
-            Host::Domain(name) => return self.rules.could_reach(name, target.port),
+            Host::Domain(name) => return self.rules.may_ask_for(name, target.port),
         };
         self.may_dial(&target.host.to_string(), SocketAddr::new(ip.to_canonical(), target.port))
     }

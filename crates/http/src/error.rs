@@ -93,7 +93,8 @@ pub(crate) struct Detail {
 /// What failed below.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct InnerError {
-    /// What failed: `browser_crashed`, `browser_hung`, `agent_error` or `display_error`.
+    /// What failed: `browser_crashed`, `browser_hung`, `agent_error`, `display_error` or
+    /// `proxy_error`.
     code: &'static str,
     /// For people.
     message: String,

@@ -97,6 +97,16 @@ impl Exit {
     }
 }
 
+/// Says something that is no proxy's word, to whoever comes.
+async fn nonsense() -> Origin {
+    Origin::start(|mut client| async move {
+        client.write_all(b"\x00\x01 nonsense\r\n\r\n").await.unwrap();
+        // Until the other side has had enough.
+        client.read_to_end(&mut Vec::new()).await.ok();
+    })
+    .await
+}
+
 async fn bytes(client: &mut BufReader<TcpStream>, length: usize) -> Vec<u8> {
     let mut found = vec![0; length];
     client.read_exact(&mut found).await.unwrap();
@@ -142,7 +152,7 @@ async fn requests_and_tunnels_go_through_the_proxy_which_looks_up_the_names() {
 #[tokio::test]
 async fn a_proxy_that_fails_is_said_and_nothing_goes_straight() {
     let origin = Origin::echo_heads().await;
-    let garbage = Origin::answering(b"\x00\x01 nonsense\r\n\r\n").await;
+    let garbage = nonsense().await;
     for (protocol, exit) in both(origin.address).await {
         for route in [
             Route::Nowhere,
@@ -236,7 +246,7 @@ async fn a_changed_route_counts_from_the_next_request_on_the_same_connection() {
 #[tokio::test]
 async fn a_check_tells_a_proxy_that_works_from_one_that_does_not() {
     let address = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n198.51.100.7\n").await;
-    let garbage = Origin::answering(b"\x00\x01 nonsense\r\n\r\n").await;
+    let garbage = nonsense().await;
     let egress = |allow: &[&str]| {
         let rules = Rules::new(allow.iter().map(|text| Rules::parse(text).unwrap()).collect());
         Egress::new(rules, Arc::new(Names::default()), Limits::default())

@@ -179,7 +179,7 @@ async fn a_session_names_its_proxy_by_id_or_name_and_an_ambiguous_name_is_refuse
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     let reply =
         TestApi::start(ports).post("/browsers", json!({ "headless": true, "proxy_id": id(7).to_string() })).await;
-    assert_eq!((reply.status, &reply.json()["proxy_id"]), (200, &json!(id(7).to_string())), "{reply}");
+    assert_eq!((reply.status, &reply.json()["proxy_id"]), (201, &json!(id(7).to_string())), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,134 @@
+//! Sessions that go through a proxy: with the public client, after a restart of the server, and what nobody may read.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use super::support::{Cdp, Clients, Options, Pages, Server};
+
+const PASSWORD: &str = "hunter2-at-the-exit";
+
+/// A server whose browsers may reach loopback, where these tests have their proxies.
+fn server() -> anyhow::Result<Server> {
+    Server::start(Options { egress_allow: vec!["127.0.0.0/8".to_owned()], ..Options::default() })
+}
+
+#[test]
+fn every_call_of_the_python_client_for_proxies_works_and_pages_go_through_them() -> anyhow::Result<()> {
+    let (server, pages) = (server()?, Pages::start()?);
+
+    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/proxies.py", &[&pages.allow()])?;
+
+    let failed = "The session's proxy could not be used.";
+    let (form, green) = (title(&pages, "/form")?, title(&pages, "/green")?);
+    let saw = json!({
+        "made": ["available", "available", "unavailable", ["*.inner.example"], true],
+        "shown": false,
+        "listed": ["exit", "exit"],
+        "renamed": "other",
+        "checked": ["available", "unavailable"],
+        "read through": "available",
+        "refused": [
+            ["BadRequestError", "invalid_input", "blocked"],
+            ["BadRequestError", "not_supported"],
+            ["NotFoundError", "not_found"],
+            ["BadRequestError", "invalid_input", "reference_not_found"],
+        ],
+        "ambiguous": ["BadRequestError", "invalid_input", "ambiguous"],
+        "through http": form,
+        "asked http": true,
+        "through socks": green,
+        "asked socks": true,
+        "down": failed,
+        "wrong": failed,
+        "straight": [null, form],
+        "unavailable": "unavailable",
+        "in use": ["ConflictError", "resource_in_use"],
+        "through pool": [form, true],
+        "left": 0,
+    });
+    assert_eq!(run.json()?, saw);
+    Ok(())
+}
+
+/// What a page is called, or says first.
+fn title(pages: &Pages, path: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(pages.allow())?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    BufReader::new(stream).read_to_string(&mut text)?;
+    let title = text.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next());
+    Ok(title.unwrap_or_default().to_owned())
+}
+
+/// A proxy without a password that leads everywhere to the pages, and says what it was asked for.
+fn exit(pages: &Pages) -> anyhow::Result<(SocketAddr, Arc<Mutex<Vec<String>>>)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let (address, to, asked) = (listener.local_addr()?, pages.allow(), Arc::<Mutex<Vec<String>>>::default());
+    let heads = asked.clone();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let (to, heads) = (to.clone(), heads.clone());
+            // One that breaks off is the browser's business.
+            thread::spawn(move || drop(lead(client, &to, &heads)));
+        }
+    });
+    Ok((address, asked))
+}
+
+fn lead(mut client: TcpStream, to: &str, heads: &Mutex<Vec<String>>) -> std::io::Result<()> {
+    let (mut reader, mut head) = (BufReader::new(client.try_clone()?), String::new());
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head)? == 0 {
+            return Ok(());
+        }
+    }
+    heads.lock().unwrap().push(head.lines().next().unwrap_or_default().to_owned());
+    let path = head.split(' ').nth(1).and_then(|url| url.splitn(4, '/').nth(3)).unwrap_or_default();
+    let mut origin = TcpStream::connect(to)?;
+    write!(origin, "GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    std::io::copy(&mut origin, &mut client)?;
+    client.shutdown(std::net::Shutdown::Both)
+}
+
+#[test]
+fn a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is_nowhere() -> anyhow::Result<()> {
+    let (mut server, pages) = (server()?, Pages::start()?);
+    let (address, asked) = exit(&pages)?;
+    let config = json!({ "host": "127.0.0.1", "port": address.port(), "username": "me", "password": PASSWORD });
+    let made = server.post("/proxies", &json!({ "type": "custom", "name": "exit", "config": config }))?;
+    ensure!(made.status == 201, "{made:?}");
+    let session = server.create(&json!({ "headless": true, "proxy_id": "exit", "timeout_seconds": 600 }))?;
+
+    server.kill()?;
+    server.restart()?;
+    asked.lock().unwrap().clear();
+    let mut cdp = Cdp::connect(&session.text("cdp_ws_url").replace("localhost", "127.0.0.1"))?;
+    let page = cdp.page()?;
+    cdp.open(&page, "http://only-there.example/form")?;
+    assert_eq!(cdp.evaluate(&page, "document.title")?, Value::from(title(&pages, "/form")?));
+    assert!(asked.lock().unwrap().iter().any(|line| line.contains("only-there.example")));
+
+    let encoded = "bWU6aHVudGVyMi1hdC10aGUtZXhpdA";
+    for process in std::fs::read_dir("/proc")?.flatten().map(|entry| entry.path()) {
+        for file in ["cmdline", "environ"] {
+            let Ok(bytes) = std::fs::read(process.join(file)) else { continue };
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(!text.contains(PASSWORD) && !text.contains(encoded), "{}", process.display());
+        }
+    }
+    assert!(!server.log().contains(PASSWORD) && !server.log().contains(encoded));
+
+    let rotated = server.command(&["secrets", "rotate"]).output()?;
+    assert!(rotated.status.success(), "{}", String::from_utf8_lossy(&rotated.stderr));
+    assert!(String::from_utf8_lossy(&rotated.stdout).contains("sealed anew: 1"), "{rotated:?}");
+    let id = made.json()?["id"].as_str().unwrap_or_default().to_owned();
+    let checked = server.post(&format!("/proxies/{id}/check"), &json!({}))?;
+    assert_eq!(checked.json()?["status"], "available", "the running server opens what is sealed under the new key");
+    server.delete(&format!("/browsers/{}", session.id()))?;
+    Ok(())
+}
