@@ -67,46 +67,80 @@ impl AuditTrail for GroupedTrail {
 /// One group after the other: while one is being written, the next one gathers.
 async fn write(repository: Arc<dyn AuditRepository>, mut receiver: mpsc::Receiver<Kept>) {
     let mut group = Vec::with_capacity(GROUP);
-    while receiver.recv_many(&mut group, GROUP).await > 0 {
+    // What could not be written yet, oldest first.
+    let mut late: Vec<AuditEntry> = Vec::new();
+    while next_group(&mut receiver, &mut group, !late.is_empty()).await {
         let (entries, waiting): (Vec<_>, Vec<_>) = group.drain(..).map(|kept| (kept.entry, kept.done)).unzip();
-        let written = repository.append(&entries).await;
-        let failed = written.as_ref().err().map(ToString::to_string);
+        late.extend(entries);
+        let written = append(&*repository, &mut late).await;
+        if let Err(error) = &written {
+            warn!(%error, records = late.len(), "audit records are not written yet");
+            counter!("casement_audit_write_failures_total").increment(1);
+        }
         for done in waiting.into_iter().flatten() {
-            let answer = match &failed {
-                None => Ok(()),
-                Some(why) => Err(StoreError::Unavailable { operation: "audit.append", source: why.clone().into() }),
+            let answer = match &written {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    Err(StoreError::Unavailable { operation: "audit.append", source: error.to_string().into() })
+                }
             };
             drop(done.send(answer));
         }
-        if let Some(why) = failed {
-            warn!(why, records = entries.len(), "audit records are not written yet");
-            counter!("casement_audit_write_failures_total").increment(1);
-            again(&*repository, entries, &receiver).await;
+        if late.len() > WAITING {
+            counter!("casement_audit_records_lost_total").increment((late.len() - WAITING) as u64);
+            late.drain(..late.len() - WAITING);
         }
     }
+    counter!("casement_audit_records_lost_total").increment(late.len() as u64);
 }
 
-/// What was done is on record, however late: tries until it is, or the server ends. A group that the database will never take is
-/// written record by record, and only those that it refuses are lost.
-async fn again(repository: &dyn AuditRepository, entries: Vec<AuditEntry>, receiver: &mpsc::Receiver<Kept>) {
-    loop {
-        if receiver.is_closed() && receiver.is_empty() {
-            counter!("casement_audit_records_lost_total").increment(entries.len() as u64);
-            return;
-        }
-        tokio::time::sleep(AGAIN).await;
-        match repository.append(&entries).await {
-            Ok(()) => return,
-            Err(StoreError::Unavailable { .. }) => {}
-            Err(StoreError::Broken { .. }) => break,
+/// Waits for records; where some are late already, no longer than until it is worth another try. `false` when there will be none.
+async fn next_group(receiver: &mut mpsc::Receiver<Kept>, group: &mut Vec<Kept>, some_late: bool) -> bool {
+    let coming = receiver.recv_many(group, GROUP);
+    if !some_late {
+        return coming.await > 0;
+    }
+    tokio::time::timeout(AGAIN, coming).await.is_err() || !group.is_empty()
+}
+
+/// Writes all of them. Records that the database will never take are taken out one by one, and only these are lost.
+async fn append(repository: &dyn AuditRepository, late: &mut Vec<AuditEntry>) -> Result<(), StoreError> {
+    while !late.is_empty() {
+        let group = late.len().min(GROUP);
+        match repository.append(&late[..group]).await {
+            Ok(()) => drop(late.drain(..group)),
+            Err(StoreError::Broken { .. }) if group > 1 => one_by_one(repository, late, group).await?,
+            Err(StoreError::Broken { operation, source }) => {
+                let lost = late.remove(0);
+                warn!(error = %source, record = %lost.id, path = lost.path, "an audit record is lost");
+                counter!("casement_audit_records_lost_total").increment(1);
+                return Err(StoreError::Broken { operation, source });
+            }
+            Err(away) => return Err(away),
         }
     }
-    for entry in entries {
-        if let Err(error) = repository.append(std::slice::from_ref(&entry)).await {
-            warn!(%error, record = %entry.id, path = entry.path, "an audit record is lost");
-            counter!("casement_audit_records_lost_total").increment(1);
+    Ok(())
+}
+
+async fn one_by_one(
+    repository: &dyn AuditRepository,
+    late: &mut Vec<AuditEntry>,
+    group: usize,
+) -> Result<(), StoreError> {
+    for _ in 0..group {
+        match repository.append(&late[..1]).await {
+            Err(StoreError::Unavailable { operation, source }) => {
+                return Err(StoreError::Unavailable { operation, source });
+            }
+            Err(StoreError::Broken { source, .. }) => {
+                warn!(error = %source, record = %late[0].id, path = late[0].path, "an audit record is lost");
+                counter!("casement_audit_records_lost_total").increment(1);
+            }
+            Ok(()) => {}
         }
+        late.remove(0);
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -160,6 +194,33 @@ mod tests {
         let groups = groups.lock().expect("groups");
         assert_eq!(groups.iter().sum::<usize>(), 100);
         assert!(groups.len() < 10, "{groups:?}");
+    }
+
+    #[tokio::test]
+    async fn while_the_database_is_away_every_call_is_told_so_and_none_waits_for_its_return() {
+        let mut repository = MockAuditRepository::new();
+        repository.expect_append().returning(|_| Err(away()));
+        let (trail, _writer) = GroupedTrail::start(Arc::new(repository));
+        let began = std::time::Instant::now();
+        for n in 0..20 {
+            assert!(matches!(trail.keep(entry(n)).await, Err(StoreError::Unavailable { .. })));
+        }
+        assert!(began.elapsed() < AGAIN, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_record_that_the_database_never_takes_holds_no_other_up() {
+        let mut repository = MockAuditRepository::new();
+        repository.expect_append().returning(|entries| match entries.iter().any(|one| one.id == entry(2).id) {
+            true => Err(StoreError::Broken { operation: "audit.append", source: "never".into() }),
+            false => Ok(()),
+        });
+        let (trail, writer) = GroupedTrail::start(Arc::new(repository));
+        let answers = futures_util::future::join_all((1..=3).map(|n| trail.keep(entry(n)))).await;
+        assert!(answers.iter().any(Result::is_ok) || answers.iter().all(Result::is_ok), "{answers:?}");
+        trail.keep(entry(4)).await.expect("it goes on");
+        drop(trail);
+        writer.finish(Duration::from_secs(5)).await;
     }
 
     #[tokio::test]

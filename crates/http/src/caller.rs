@@ -7,7 +7,13 @@ use actix_web::{
     web::{Data, Payload},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use casement_domain::{OrganizationId, SessionId, access::Scope, api_key::Caller, project::Project, session::Session};
+use casement_domain::{
+    OrganizationId, SessionId,
+    access::Scope,
+    api_key::{AuthenticateError, Caller},
+    project::Project,
+    session::Session,
+};
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
@@ -77,9 +83,12 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
             api.rate.admit(caller.key)?;
             Ok(caller)
         }
-        Err(refused) => {
-            Identity::refused(request, text);
-            Err(refused.into())
+        Err(error) => {
+            // Where nobody could look, nobody was refused.
+            if matches!(error, AuthenticateError::Refused) {
+                Identity::refused(request, text);
+            }
+            Err(error.into())
         }
     }
 }
@@ -159,12 +168,17 @@ impl Member {
         segment(&self.call.request, name)
     }
 
+    /// What a key of one project may read of its organization: that project alone. To it all others are the same, those that there are
+    /// and those that there are not.
+    ///
     /// # Errors
-    /// `forbidden` for a key of another project.
-    pub(crate) fn reads(&self, project: &Project) -> Result<(), ApiError> {
-        match self.caller.project {
-            Some(own) if own != project.id => Err(ApiError::new(Code::Forbidden, "the key does not open this project")),
-            _ => Ok(()),
+    /// `forbidden` for such a key; what `found` says for a key of the organization.
+    pub(crate) fn reads(&self, found: Result<Project, ApiError>) -> Result<Project, ApiError> {
+        match (self.caller.project, found) {
+            (Some(own), Ok(project)) if own == project.id => Ok(project),
+            (None, found) => found,
+            (Some(_), Err(error)) if error.code() != Code::NotFound => Err(error),
+            (Some(_), _) => Err(ApiError::new(Code::Forbidden, "the key does not open this project")),
         }
     }
 }

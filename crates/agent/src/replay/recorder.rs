@@ -133,9 +133,9 @@ impl Recorder {
         }
         match end {
             End::Broke(why) => {
-                // Whatever it has can still be played.
-                drop(ffmpeg.finish().await);
-                Ok(End::Broke(why))
+                // Whatever it has can still be played. How it ended says more than that it took no more pictures.
+                let ended = ffmpeg.finish().await;
+                Ok(End::Broke(ended.err().unwrap_or(why)))
             }
             end => ffmpeg.finish().await.map(|()| end),
         }

@@ -29,14 +29,13 @@ pub(crate) struct ProjectChanges {
 }
 
 impl Member {
-    /// The project of that id or name. A key of one project sees that one alone; to it every other is unknown.
+    /// The project of that id or name.
     ///
     /// # Errors
-    /// `not_found`; `forbidden` for the project of another key.
+    /// `not_found`; `forbidden` for a key of one project that asks for anything else.
     pub(super) async fn project(&self, which: &str) -> Result<Project, ApiError> {
-        let found = self.services().projects.get(self.caller().organization, which).await?;
-        self.reads(&found)?;
-        Ok(found)
+        let found = self.services().projects.get(self.caller().organization, which).await;
+        self.reads(found.map_err(ApiError::from))
     }
 }
 

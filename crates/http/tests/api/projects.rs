@@ -98,6 +98,8 @@ async fn a_key_of_one_project_reads_that_one_and_changes_nothing() {
     let foreign = format!("/org/projects/{}", project_id());
     for (method, path) in [
         ("GET", foreign.as_str()),
+        ("GET", "/org/projects/nothing"),
+        ("GET", "/org/projects/01k9zk0000000000000000000a/limits"),
         ("GET", &format!("{foreign}/limits")),
         ("PATCH", &own),
         ("DELETE", &own),
