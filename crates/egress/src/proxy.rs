@@ -199,7 +199,8 @@ impl Proxy {
         let status = answered(&mut reader).await.ok_or(Refused::Proxy)?;
         match status {
             200..=299 => Ok(Box::new(reader)),
-            407 => Err(Refused::Proxy),
+            // Some say 401 of credentials that are wrong; to this question nobody answers but the proxy.
+            401 | 407 => Err(Refused::Proxy),
             _ => Err(Refused::Target),
         }
     }

@@ -97,6 +97,7 @@ async fn the_schema_in_rust_is_the_schema_in_the_database() -> TestResult {
             "uuid" => "Uuid",
             "_uuid" => "Array<Uuid>",
             "text" => "Text",
+            "_text" => "Array<Text>",
             "int4" => "Int4",
             "int8" => "Int8",
             "bool" => "Bool",
