@@ -3,6 +3,7 @@
 mod dialogs;
 mod front;
 mod reopen;
+mod unstick;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

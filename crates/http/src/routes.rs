@@ -187,8 +187,8 @@ fn organization(config: &mut ServiceConfig) {
 fn files(config: &mut ServiceConfig) {
     inside(config, "fs/list_files", |path| path.on(Method::GET, fs::list_files));
     inside(config, "fs/file_info", |path| path.on(Method::GET, fs::file_info));
-    inside(config, "fs/read_file", |path| path.only_get(fs::read_file));
-    inside(config, "fs/download_dir_zip", |path| path.only_get(fs::download_dir_zip));
+    inside(config, "fs/read_file", |path| path.on(Method::GET, fs::read_file));
+    inside(config, "fs/download_dir_zip", |path| path.on(Method::GET, fs::download_dir_zip));
     inside(config, "fs/write_file", |path| path.on(Method::PUT, fs::write_file));
     inside(config, "fs/upload", |path| path.on(Method::POST, fs::upload_files));
     inside(config, "fs/upload_zip", |path| path.on(Method::POST, fs::upload_zip));

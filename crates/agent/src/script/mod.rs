@@ -200,6 +200,9 @@ async fn in_turn(
         }
         Outcome::Late => {
             process.end().await;
+            if let Some(live) = setting.core.ready() {
+                live.browser.free_stuck_page().await;
+            }
             setting.core.scripts.prepare(setting);
             (false, None, Some(too_late(named)))
         }

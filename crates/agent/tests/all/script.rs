@@ -157,6 +157,17 @@ async fn a_script_that_never_ends_is_ended_and_the_next_one_runs_within_a_second
     assert!(sandbox.processes("--user-data-dir").len() > 1, "the browser lives");
 }
 
+#[tokio::test]
+async fn a_page_that_a_script_left_in_a_loop_is_freed_from_it() {
+    let (_sandbox, client) = started("page loop").await;
+    result(&client, "return 1").await;
+    let end = execute_for(&client, "return await page.evaluate(() => { while (true) {} })", 2000).await.unwrap();
+    assert_eq!(end.error.as_deref(), Some("timed out after 2 s"));
+    let began = Instant::now();
+    assert_eq!(result(&client, "return await page.evaluate(() => 6 * 7)").await, json!(42));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
 /// Each leaves something behind; the next script must find nothing of it.
 #[tokio::test]
 async fn nothing_of_an_earlier_script_is_alive_in_the_next() {

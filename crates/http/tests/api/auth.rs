@@ -59,8 +59,12 @@ async fn a1_every_operation_refuses_a_missing_a_malformed_and_a_revoked_key() {
                 None => "Bearer realm=\"casement\"",
                 Some(_) => "Bearer realm=\"casement\", error=\"invalid_token\"",
             };
+            // Routes with a last day say so to everybody.
+            let said = reply.to_string();
+            let dated = |line: &&str| ["deprecation: ", "sunset: ", "link: "].iter().any(|name| line.starts_with(name));
+            let said = said.lines().filter(|line| !(path.starts_with("/projects/") && dated(line)));
             assert_eq!(
-                reply.to_string(),
+                said.collect::<Vec<_>>().join("\n"),
                 format!(
                     "401\nwww-authenticate: {challenge}\n\
                      {{\"code\":\"unauthorized\",\"message\":\"the credential is missing or not valid\"}}"

@@ -234,7 +234,8 @@ async fn a_browser_that_answers_nothing_is_not_asked_without_end() {
     };
     let (close, asked, ()) = soon(async { tokio::join!(end, count, tabs) }).await;
     assert_eq!((u16::from(close.code), close.reason.as_str()), (4002, "crashed"));
-    assert!((1000..=1024).contains(&asked), "{asked}");
+    // What was on its way when the view ended is not counted.
+    assert!((512..=1024).contains(&asked), "{asked}");
 }
 
 #[actix_web::test]
