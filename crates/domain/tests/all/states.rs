@@ -156,7 +156,7 @@ fn a_refusal_says_what_where_and_which_event() {
 const PROJECT_COLUMNS: [&str; 4] = ["active", "archived", "active, the default", "archived, the default"];
 
 fn project_in(column: usize) -> Project {
-    let status = if column % 2 == 0 { ProjectStatus::Active } else { ProjectStatus::Archived };
+    let status = if column.is_multiple_of(2) { ProjectStatus::Active } else { ProjectStatus::Archived };
     Project { is_default: column >= 2, status, ..project() }
 }
 

@@ -22,14 +22,14 @@ pub(super) enum Format {
 /// Makes lines of records, and packs them.
 enum Writer {
     Lines,
-    Packed(GzEncoder<Vec<u8>>),
+    Packed(Box<GzEncoder<Vec<u8>>>),
 }
 
 impl Writer {
     fn new(format: Format) -> Self {
         match format {
             Format::Lines => Self::Lines,
-            Format::Packed => Self::Packed(GzEncoder::new(Vec::new(), Compression::fast())),
+            Format::Packed => Self::Packed(Box::new(GzEncoder::new(Vec::new(), Compression::fast()))),
         }
     }
 

@@ -185,7 +185,8 @@ fn to_microseconds(at: OffsetDateTime) -> OffsetDateTime {
 
 /// As much as is kept, up to the end of a character.
 fn cut(text: &str, longest: usize) -> String {
-    text[..text.floor_char_boundary(longest)].to_owned()
+    let end = (0..=longest.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text[..end.unwrap_or(0)].to_owned()
 }
 
 /// Where a call came from: the peer, or behind proxies that are trusted the last hop that is none of them.
