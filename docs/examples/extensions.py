@@ -14,7 +14,7 @@ def packed(word):
         "manifest_version": 3,
         "name": word,
         "version": "1.0",
-        "content_scripts": [{"matches": ["http://*/*", "https://*/*"], "js": ["content.js"]}],
+        "content_scripts": [{"matches": ["http://*/*", "https://*/*"], "js": ["content.js"], "run_at": "document_end"}],
     }
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -120,7 +120,7 @@ try:
 
     # And one more while it runs: what is open ends with a word, what was open comes back.
     page = cdp.open(pages + "/form")
-    cdp.until(page, "document.readyState", "complete")
+    cdp.until(page, "document.readyState + document.title", "completeA form")
     cdp.evaluate(page, "document.cookie = 'logged=in'; localStorage.kept = 'here'")
     green = extension("green")
     client.browsers.load_extensions(session.session_id, extensions=[{"name": "green", "zip_file": green}])
