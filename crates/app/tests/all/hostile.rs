@@ -114,7 +114,9 @@ fn a3_another_projects_key_finds_nothing_and_cannot_tell_what_is_there() -> anyh
     let rows = || sql(server, "select count(*), min(size), max(size) from browser_pools where deleted_at is null");
     let before = (rows()?, server.get(&format!("/browsers/{}", session.id()))?.json()?["name"].clone());
 
-    for (method, path) in operations(server)?.into_iter().filter(|(_, path)| path.contains('{')) {
+    // The routes with a last day answer by the clock, and what they say holds the id: they are tried with a clock of their own.
+    let lasting = |path: &str| path.contains('{') && !path.starts_with("/projects/");
+    for (method, path) in operations(server)?.into_iter().filter(|(_, path)| lasting(path)) {
         let (there, not_there) = match path.starts_with("/browsers") {
             true => (vec![session.id(), "the-name"], vec!["01k9zk0000000000000000000a", "no-name!"]),
             false => (vec![pool, "default"], vec!["01k9zk0000000000000000000a", "unknown"]),
@@ -129,7 +131,7 @@ fn a3_another_projects_key_finds_nothing_and_cannot_tell_what_is_there() -> anyh
             };
             let (found, unknown) = (ask(there)?, ask(not_there)?);
             // What is the organization's is none of a project's business at all.
-            let refusal = if path.starts_with("/org/") || path.starts_with("/projects/") { 403 } else { 404 };
+            let refusal = if path.starts_with("/org/") { 403 } else { 404 };
             assert_eq!(found.status, refusal, "{method} {path} {there}: {}", found.text());
             assert_eq!(comparable(&found, there), comparable(&unknown, not_there), "{method} {path} {there}");
         }
