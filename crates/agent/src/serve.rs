@@ -222,7 +222,8 @@ fn browser_refusal(error: CdpError) -> Refusal {
 /// One line per event: a greeting, what happens, a heartbeat so that either side notices a dead one, the end.
 fn events(core: &Arc<Core>) -> Response<Body> {
     let hello = Event::Hello { version: PROTOCOL_VERSION, nonce: core.config.nonce.clone() };
-    let source = Source { core: Arc::clone(core), status: core.status(), first: Some(hello), last: None };
+    let source =
+        Source { core: Arc::clone(core), status: core.status(), first: Some(hello), last: None, place: String::new() };
     let listener = core.listener();
     reply::stream("application/x-ndjson", lines(source, listener))
 }
@@ -233,6 +234,8 @@ struct Source {
     first: Option<Event>,
     /// The state told last. `Starting` is not told.
     last: Option<State>,
+    /// Where the browser answered then: one that was started anew is ready once more.
+    place: String,
 }
 
 fn lines(source: Source, listener: Listener) -> impl Stream<Item = io::Result<Bytes>> + Send {
@@ -250,8 +253,13 @@ impl Source {
             return Some(hello);
         }
         loop {
-            let state = self.status.borrow_and_update().state.clone();
-            if state != State::Starting && self.last.as_ref() != Some(&state) {
+            let (state, place) = {
+                let status = self.status.borrow_and_update();
+                (status.state.clone(), status.browser_ws_path.clone())
+            };
+            let elsewhere = state == State::Ready && place != self.place;
+            if state != State::Starting && (elsewhere || self.last.as_ref() != Some(&state)) {
+                self.place = place;
                 if self.last.as_ref().is_some_and(is_end) {
                     return None;
                 }

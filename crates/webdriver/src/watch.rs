@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use casement_agent::protocol::{Event, ExitReason};
+use casement_agent::protocol::{Event, ExitReason, State};
 
 use crate::engine::{Engine, Inner};
 use crate::events::{EngineEvent, What, Why};
@@ -74,6 +74,19 @@ async fn killed_for_memory(running: &Running) -> End {
     (Why::Oom, "a process of it was killed for its memory".to_owned())
 }
 
+/// Learns where the browser answers: it may have been started anew by the order of a server that has died since.
+async fn learn(running: &Running) {
+    let moved = match running.agent.status().await {
+        Ok(status) if status.state == State::Ready => running.moved(status.browser_ws_path),
+        // It is said again when it is ready.
+        Ok(_) => Ok(()),
+        Err(error) => Err(running.failed(&error)),
+    };
+    if let Err(error) = moved {
+        tracing::warn!(browser = %running.id, %error, "where a browser answers is not known");
+    }
+}
+
 /// Returns when the agent says that the browser is gone, or nobody answers.
 async fn listen(running: &Running) -> End {
     let mut tries = TRIES;
@@ -84,6 +97,10 @@ async fn listen(running: &Running) -> End {
                     Ok(Some(Event::Exited { reason, detail })) => {
                         let why = if reason == ExitReason::Oom { Why::Oom } else { Why::Crashed };
                         return (why, detail);
+                    }
+                    Ok(Some(Event::Ready)) => {
+                        tries = TRIES;
+                        learn(running).await;
                     }
                     Ok(Some(_)) => tries = TRIES,
                     Ok(None) => break,

@@ -446,7 +446,7 @@ pub enum Event {
     },
     /// Every [`HEARTBEAT_SECONDS`].
     Heartbeat,
-    /// The browser is ready.
+    /// The browser is ready; said again when it was started anew, and answers at another path.
     Ready,
     /// The browser is gone, and the agent soon after it.
     Exited {

@@ -99,14 +99,15 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
         assert_eq!(decode(&client.screenshot(None).await.unwrap()).size, (900, 700));
         client.handout(None, None, None).await.unwrap();
 
-        // Nothing of it looked like an end from outside.
+        // Nothing of it looked like an end from outside; that it answers elsewhere is said.
         assert!(matches!(events.next().await.unwrap(), Some(Event::Hello { .. })));
+        assert_eq!(events.next().await.unwrap(), Some(Event::Ready));
         assert_eq!(events.next().await.unwrap(), Some(Event::Ready));
         client.shutdown().await.unwrap();
         let last = loop {
             match events.next().await.unwrap() {
                 Some(Event::Exited { reason, .. }) => break reason,
-                Some(Event::Heartbeat) => {}
+                Some(Event::Heartbeat | Event::Ready) => {}
                 other => panic!("{other:?}"),
             }
         };

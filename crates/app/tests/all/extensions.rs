@@ -4,10 +4,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::support::http::{Answer, Request};
 use super::support::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
@@ -256,16 +256,21 @@ fn marking(word: &str) -> anyhow::Result<Vec<u8>> {
     ))
 }
 
-/// Whether a fresh page of the session bears the mark. Waits for the session to answer.
+/// Whether a fresh page of the session bears the mark. Waits for the session to answer: its browser may just go, and come again.
 fn marked(session: &Session, url: &str, word: &str) -> anyhow::Result<bool> {
-    let mut cdp = until("the session answers", SOON, || Cdp::connect(session.text("cdp_ws_url")).ok())?;
+    until("the session shows a page", SOON, || look(session, url, word).ok())
+}
+
+fn look(session: &Session, url: &str, word: &str) -> anyhow::Result<bool> {
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let target = cdp.call("Target.createTarget", &json!({ "url": url }))?;
     let attach = json!({ "targetId": target["targetId"], "flatten": true });
     let page = cdp.call("Target.attachToTarget", &attach)?["sessionId"].as_str().context("no session")?.to_owned();
-    until("the page is there", SOON, || {
-        let ready = cdp.evaluate(&page, "document.readyState == 'complete' && location.href != 'about:blank'");
-        ready.ok().filter(|ready| *ready == Value::Bool(true)).map(drop)
-    })?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while cdp.evaluate(&page, "document.readyState == 'complete' && location.href != 'about:blank'")? != true {
+        ensure!(Instant::now() < deadline, "the page does not come");
+        thread::sleep(Duration::from_millis(20));
+    }
     Ok(cdp.evaluate(&page, &format!("document.documentElement.getAttribute('data-{word}')"))? == "seen")
 }
 
