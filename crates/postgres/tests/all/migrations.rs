@@ -126,7 +126,8 @@ fn said(text: &str) -> Vec<(String, String, String)> {
         } else if let Some((column, kind)) =
             line.trim_end_matches(',').split_once(" -> ").filter(|_| line.ends_with(','))
         {
-            columns.push((table.clone(), column.to_owned(), kind.to_owned()));
+            // A word of Rust bears an underscore there.
+            columns.push((table.clone(), column.trim_end_matches('_').to_owned(), kind.to_owned()));
         }
     }
     columns
