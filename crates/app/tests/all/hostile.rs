@@ -226,7 +226,8 @@ fn a4_a_token_opens_its_own_session_only_and_nothing_after_its_end() -> anyhow::
 
 #[test]
 fn b1_b2_b3_b5_a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::Result<()> {
-    let server = &Shared::get().server;
+    // Its own: it counts all sessions that there are.
+    let server = &Server::start(Options::default())?;
     let address = server.address();
     let session = server.headless()?;
     let port = address.port();
