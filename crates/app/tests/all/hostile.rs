@@ -428,7 +428,7 @@ fn j3_no_secret_stands_in_the_log_or_in_the_database() -> anyhow::Result<()> {
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     let log = server.log();
     assert!(log.contains(&format!("/vm/{}/cdp", session.id())), "the log tells of what was asked");
-    let secret = |key: &str| key.rsplit('_').next().unwrap_or_default().to_owned();
+    let secret = |key: &str| key.splitn(3, '_').last().unwrap_or_default().to_owned();
     let mac = session.token().rsplit('.').next().unwrap_or_default().to_owned();
     let dump =
         sql(&server, "select string_agg(t::text, ' ') from (select api_keys::text as t from api_keys) all_keys")?;
