@@ -1,0 +1,165 @@
+//! A session comes to be: on a spare browser, or on one that is started for it.
+
+use super::super::{CreateSession, Created, Session, SessionEvent, SessionState, SessionWish};
+use super::{CreateSessionError, Sessions, hand_out};
+use crate::access::Scope;
+use crate::browser::{Browser, BrowserState, EngineError, Launch, Shape};
+use crate::extension::resolve;
+use crate::ids::{BrowserId, SessionId};
+use crate::store_error::Replaced;
+
+/// How often a spare that does not answer is replaced by the next before one is started afresh.
+const SPARES_TRIED: usize = 2;
+
+impl Sessions {
+    /// Creates a session on demand, ready to use: from a spare browser of its shape, else from one started for it.
+    ///
+    /// Must run to its end: a caller that drops it midway leaves a reservation that only the node's next start clears.
+    ///
+    /// # Errors
+    /// See [`CreateSessionError`]; then nothing is left of it.
+    pub async fn create(&self, scope: &Scope, wish: CreateSession) -> Result<Session, CreateSessionError> {
+        scope.writable()?;
+        let mut wish = wish.parse()?;
+        wish.shape.extensions =
+            resolve::<CreateSessionError>(&*self.deps.extensions, scope.project_id(), &wish.extensions).await?;
+        if let Some(asked) = &wish.proxy {
+            wish.shape.proxy = Some(self.deps.proxies.resolve::<CreateSessionError>(scope.project_id(), asked).await?);
+        }
+        for _ in 0..SPARES_TRIED {
+            let Some(browser) = self.deps.spares.take(&bare(&wish.shape)) else { break };
+            match self.create_on_spare(scope, &wish, browser).await {
+                Err(CreateSessionError::Engine(_)) => {}
+                done => return done,
+            }
+        }
+        self.create_afresh(scope, &wish).await
+    }
+
+    fn draft(&self, scope: &Scope, wish: &SessionWish) -> Session {
+        let now = self.deps.clock.now();
+        Session {
+            id: SessionId::mint(self.deps.ids.as_ref()),
+            project: scope.project_id(),
+            node: self.deps.node,
+            browser: None,
+            pool: None,
+            shape: wish.shape.clone(),
+            name: wish.name.clone(),
+            timeout_seconds: wish.timeout_seconds,
+            start_url: wish.start_url.clone(),
+            tags: wish.tags.clone(),
+            state: SessionState::Starting,
+            created_at: now,
+            last_active_at: now,
+            ended_at: None,
+        }
+    }
+
+    async fn create_on_spare(
+        &self,
+        scope: &Scope,
+        wish: &SessionWish,
+        browser: BrowserId,
+    ) -> Result<Session, CreateSessionError> {
+        let draft = self.draft(scope, wish);
+        let session = Session { state: SessionState::Active, browser: Some(browser), ..draft };
+        let row = self.leased_browser(&session, browser);
+        match self.reserve(scope, &session, Some(row)).await {
+            Ok(()) => {}
+            Err(CreateSessionError::Store(error)) => {
+                // It may be stored all the same; a spare that a row calls leased must not be taken again.
+                self.end_quietly(&session, SessionEvent::StartFailed).await;
+                self.bury(browser).await;
+                return Err(error.into());
+            }
+            Err(refused) => {
+                self.deps.spares.put_back(&bare(&wish.shape), browser);
+                return Err(refused);
+            }
+        }
+        self.deps.activity.watch(&session);
+        let handed = async {
+            if session.shape.proxy.is_some() {
+                self.deps.proxies.send(browser, session.shape.proxy).await?;
+            }
+            self.deps.engine.hand_out(browser, hand_out(&session)).await
+        };
+        if let Err(error) = handed.await {
+            self.end_quietly(&session, SessionEvent::StartFailed).await;
+            return Err(error.into());
+        }
+        Ok(session)
+    }
+
+    async fn create_afresh(&self, scope: &Scope, wish: &SessionWish) -> Result<Session, CreateSessionError> {
+        let draft = self.draft(scope, wish);
+        self.reserve(scope, &draft, None).await?;
+        let id = BrowserId::mint(self.deps.ids.as_ref());
+        let started = async {
+            let launch = Launch { id, shape: wish.shape.clone(), abandoned_after_seconds: wish.timeout_seconds };
+            if wish.shape.proxy.is_some() {
+                self.deps.proxies.send(id, wish.shape.proxy).await.map_err(EngineError::from)?;
+            }
+            self.deps.engine.start(&launch).await?;
+            if wish.start_url.is_some() {
+                self.deps.engine.hand_out(id, hand_out(&draft)).await?;
+            }
+            let active = draft
+                .on(SessionEvent::Ready(id), self.deps.clock.now())
+                .unwrap_or_else(|_| unreachable!("a starting session can become active"));
+            let row = self.leased_browser(&active, id);
+            match self.deps.sessions.activate(&draft, &active, &row).await? {
+                Replaced::Yes => Ok(active),
+                Replaced::LostRace => Err(CreateSessionError::Engine(EngineError::NotRunning(id))),
+            }
+        }
+        .await;
+        match started {
+            Ok(active) => {
+                self.deps.activity.watch(&active);
+                Ok(active)
+            }
+            Err(error) => {
+                self.end_quietly(&draft, SessionEvent::StartFailed).await;
+                let _ = self.deps.engine.end(id).await;
+                self.deps.proxies.forget(id);
+                Err(error)
+            }
+        }
+    }
+
+    fn leased_browser(&self, session: &Session, id: BrowserId) -> Browser {
+        Browser {
+            id,
+            node: self.deps.node,
+            pool: None,
+            shape: session.shape.clone(),
+            state: BrowserState::Leased,
+            session: Some(session.id),
+            created_at: session.created_at,
+        }
+    }
+
+    async fn reserve(
+        &self,
+        scope: &Scope,
+        session: &Session,
+        browser: Option<Browser>,
+    ) -> Result<(), CreateSessionError> {
+        match self.deps.sessions.create(scope.organization(), session, browser).await? {
+            Created::Yes => Ok(()),
+            Created::LimitExceeded(limit) => Err(limit.into()),
+            Created::ProjectGone => Err(CreateSessionError::ProjectGone),
+            Created::NameTaken => Err(match &session.name {
+                Some(name) => CreateSessionError::NameTaken(name.clone()),
+                None => unreachable!("a session without a name takes none"),
+            }),
+        }
+    }
+}
+
+/// What browser a session of that shape needs: any can be sent through its proxy.
+fn bare(shape: &Shape) -> Shape {
+    Shape { proxy: None, ..shape.clone() }
+}

@@ -1,0 +1,134 @@
+//! What a node does for its sessions without being asked.
+
+use time::Duration;
+
+use super::super::{SessionEvent, SessionState};
+use super::{EndSessionError, Sessions};
+use crate::browser::BrowserState;
+use crate::ids::{BrowserId, NodeId};
+use crate::store_error::StoreError;
+
+/// No start takes longer: a reservation that is older was forgotten.
+const LONGEST_START: Duration = Duration::minutes(5);
+
+impl Sessions {
+    /// Buries the browsers of this node that are marked as ending: those of deleted pools, those that another node
+    /// marked, and those whose burial failed before. For the node's housekeeping.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn clear_remains(&self) -> Result<(), StoreError> {
+        for browser in self.deps.browsers.of_node(self.deps.node).await? {
+            if browser.state == BrowserState::Ending {
+                self.bury(browser.id).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// A browser of this node ended by itself.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn browser_lost(&self, browser: BrowserId, event: SessionEvent) -> Result<(), StoreError> {
+        let pool = self.deps.browsers.find(browser).await?.and_then(|row| row.pool);
+        // Discarded before its session is looked for: an idle one could be leased between two questions in the other
+        // order, and the row of a leased browser must stay until its session has ended.
+        if !self.deps.browsers.discard(browser).await?
+            && let Some(session) = self.deps.sessions.of_browser(browser).await?
+        {
+            return match self.end(session.id, event).await {
+                Err(EndSessionError::Store(error)) => Err(error),
+                _ => Ok(()),
+            };
+        }
+        self.bury(browser).await;
+        if let Some(pool) = pool {
+            self.deps.pools.wake(pool);
+        }
+        Ok(())
+    }
+
+    /// Ends the sessions of this node that were idle for their timeout, and tells the store which were in use.
+    ///
+    /// # Errors
+    /// The store's failure; what is not done is done at the next call.
+    pub async fn sweep_idle(&self) -> Result<(), StoreError> {
+        let news = self.deps.activity.news();
+        if !news.is_empty() {
+            self.deps.sessions.note_activity(&news).await?;
+        }
+        for id in self.deps.activity.idle() {
+            match self.end(id, SessionEvent::IdleTimeout).await {
+                Err(EndSessionError::Store(error)) => return Err(error),
+                Err(_) => self.deps.activity.forget(id),
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the sessions of this node that nobody here knows of, because an answer of the store was lost: active ones
+    /// are watched from now on and end with their idle timeout, reservations that never came to be end.
+    ///
+    /// # Errors
+    /// The store's failure; what is not done is done at the next call.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        let long_ago = self.deps.clock.now() - LONGEST_START;
+        for session in self.deps.sessions.of_node(self.deps.node).await? {
+            match session.state {
+                SessionState::Active => self.deps.activity.watch(&session),
+                SessionState::Starting if session.created_at < long_ago => {
+                    self.end_quietly(&session, SessionEvent::StartFailed).await;
+                }
+                SessionState::Starting | SessionState::Ended(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes up again what an earlier life of this node left: sessions whose browser is in `alive` go on with their
+    /// idle clocks, the others end as crashed; reservations without a browser end. Returns the browsers to keep.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn adopt(&self, alive: &[BrowserId]) -> Result<Vec<BrowserId>, StoreError> {
+        let mut kept = Vec::new();
+        for session in self.deps.sessions.of_node(self.deps.node).await? {
+            let living = session.browser.filter(|id| session.is_active() && alive.contains(id));
+            if let Some(browser) = living {
+                self.deps.activity.watch(&session);
+                kept.push(browser);
+                continue;
+            }
+            let event = if session.is_active() { SessionEvent::Crash } else { SessionEvent::StartFailed };
+            if let Err(EndSessionError::Store(error)) = self.end(session.id, event).await {
+                return Err(error);
+            }
+        }
+        for browser in self.deps.browsers.of_node(self.deps.node).await? {
+            match browser.state {
+                BrowserState::Idle if alive.contains(&browser.id) => kept.push(browser.id),
+                BrowserState::Leased if kept.contains(&browser.id) => {}
+                _ => self.bury(browser.id).await,
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Ends, in the store, the sessions of a node that is gone.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn mourn(&self, node: NodeId) -> Result<(), StoreError> {
+        for session in self.deps.sessions.of_node(node).await? {
+            if let Err(EndSessionError::Store(error)) = self.end(session.id, SessionEvent::NodeLost).await {
+                return Err(error);
+            }
+        }
+        for browser in self.deps.browsers.of_node(node).await? {
+            self.deps.browsers.forget(browser.id).await?;
+        }
+        Ok(())
+    }
+}

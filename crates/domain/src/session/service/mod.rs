@@ -1,0 +1,127 @@
+//! Use cases of sessions.
+
+mod create;
+mod end;
+mod errors;
+mod housekeeping;
+mod update;
+
+use std::sync::Arc;
+
+pub use errors::{CreateSessionError, EndSessionError, UpdateSessionError, UseSessionError};
+
+use super::{Activity, Connections, IdOrName, PoolWake, Session, SessionFilter, SessionRepository};
+use crate::access::Scope;
+use crate::browser::{BrowserEngine, BrowserRepository, HandOut, Region, SpareBrowsers, Viewport};
+use crate::clock::{Clock, IdSource};
+use crate::extension::ExtensionRepository;
+use crate::field::{Bad, InvalidInput};
+use crate::ids::{BrowserId, NodeId, SessionId};
+use crate::page::{Listed, Page};
+use crate::proxy::ProxyRouting;
+use crate::store_error::StoreError;
+
+/// What the use cases of sessions stand on.
+#[derive(Clone)]
+pub struct SessionDeps {
+    /// This node.
+    pub node: NodeId,
+    /// Where sessions are kept.
+    pub sessions: Arc<dyn SessionRepository>,
+    /// Where browsers are kept.
+    pub browsers: Arc<dyn BrowserRepository>,
+    /// What runs them.
+    pub engine: Arc<dyn BrowserEngine>,
+    /// Where extensions are kept.
+    pub extensions: Arc<dyn ExtensionRepository>,
+    /// What browsers are sent through.
+    pub proxies: ProxyRouting,
+    /// The node's reserve.
+    pub spares: Arc<dyn SpareBrowsers>,
+    /// What is open into sessions.
+    pub connections: Arc<dyn Connections>,
+    /// Who fills pools.
+    pub pools: Arc<dyn PoolWake>,
+    /// The idle clocks.
+    pub activity: Activity,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identifiers.
+    pub ids: Arc<dyn IdSource>,
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct Sessions {
+    deps: SessionDeps,
+}
+
+impl Sessions {
+    /// The use cases on these ports.
+    #[must_use]
+    pub fn new(deps: SessionDeps) -> Self {
+        Self { deps }
+    }
+
+    /// The idle clocks, for whoever opens connections into sessions.
+    #[must_use]
+    pub fn activity(&self) -> &Activity {
+        &self.deps.activity
+    }
+
+    /// The project's session.
+    ///
+    /// # Errors
+    /// [`UseSessionError::NotFound`]; the store's failure.
+    pub async fn get(&self, scope: &Scope, which: &str, include_ended: bool) -> Result<Session, UseSessionError> {
+        self.deps
+            .sessions
+            .find_in_project(scope.project_id(), &IdOrName::parse(which), include_ended)
+            .await?
+            .ok_or_else(|| UseSessionError::NotFound(which.to_owned()))
+    }
+
+    /// The active session of that id, for the holder of its token.
+    ///
+    /// # Errors
+    /// [`UseSessionError::NotFound`]; the store's failure.
+    pub async fn active(&self, id: SessionId) -> Result<Session, UseSessionError> {
+        self.deps
+            .sessions
+            .find(id)
+            .await?
+            .filter(Session::is_active)
+            .ok_or_else(|| UseSessionError::NotFound(id.to_string()))
+    }
+
+    /// The project's sessions, newest first.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn list(&self, scope: &Scope, filter: &SessionFilter, page: Page) -> Result<Listed<Session>, StoreError> {
+        self.deps.sessions.list(scope.project_id(), filter, page).await
+    }
+
+    /// A PNG of the session's display or a part of it. `region` says which part, given the display's size.
+    ///
+    /// # Errors
+    /// See [`UseSessionError`].
+    pub async fn screenshot(
+        &self,
+        session: &Session,
+        region: impl FnOnce(Viewport) -> Result<Option<Region>, Bad> + Send,
+    ) -> Result<Vec<u8>, UseSessionError> {
+        let region = region(session.shape.viewport).map_err(|bad| InvalidInput::of("region", bad))?;
+        let _in_use = self.deps.activity.begin(session.id);
+        Ok(self.deps.engine.screenshot(browser_of(session)?, region).await?)
+    }
+}
+
+/// What the session's browser is told when its caller gets it.
+pub(crate) fn hand_out(session: &Session) -> HandOut {
+    HandOut { start_url: session.start_url.clone(), abandoned_after_seconds: session.timeout_seconds }
+}
+
+fn browser_of(session: &Session) -> Result<BrowserId, UseSessionError> {
+    session.browser.ok_or_else(|| UseSessionError::NotFound(session.id.to_string()))
+}
