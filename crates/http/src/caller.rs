@@ -1,6 +1,8 @@
 //! Who calls and what they may touch. A handler reaches the use cases only through what stands here, so none can be
 //! written that forgets to ask.
 
+use std::sync::Arc;
+
 use actix_web::{
     FromRequest, HttpRequest, dev,
     http::header::{self, HeaderMap},
@@ -292,12 +294,12 @@ impl Authorized {
     /// What `work` answers.
     pub(crate) async fn finish<F, W, T, E>(&self, work: F) -> Result<T, ApiError>
     where
-        F: FnOnce(Services, Scope) -> W,
+        F: FnOnce(Arc<Services>, Scope) -> W,
         W: Future<Output = Result<T, E>> + Send + 'static,
         T: Send + 'static,
         E: Into<ApiError> + Send + 'static,
     {
-        let work = work(self.services().clone(), self.scope.clone()).in_current_span();
+        let work = work(Arc::clone(&self.call.api.services), self.scope.clone()).in_current_span();
         self.services().runtime.spawn(work).await.map_err(ApiError::internal)?.map_err(Into::into)
     }
 }

@@ -71,7 +71,7 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
         trusted_proxies: config.trusted_proxies,
         cors: Cors::new(&config.cors_origins),
         rate: Rate::new(config.rate_limit),
-        services,
+        services: Arc::new(services),
         draining: draining.clone(),
     });
     let stopping = CancellationToken::new();

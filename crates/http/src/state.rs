@@ -65,8 +65,7 @@ pub trait Health: Send + Sync {
     async fn ready(&self) -> Result<(), String>;
 }
 
-/// The use cases and ports that requests reach. Clones share everything.
-#[derive(Clone)]
+/// The use cases and ports that requests reach.
 pub struct Services {
     /// Who calls.
     pub api_keys: ApiKeys,
@@ -126,7 +125,8 @@ pub struct Services {
 
 /// What every request reaches.
 pub(crate) struct Api {
-    pub(crate) services: Services,
+    /// A call in flight may hold on to it; thousands wait at a time, so it is shared, not copied.
+    pub(crate) services: Arc<Services>,
     pub(crate) public_url: Url,
     pub(crate) hosts: Hosts,
     pub(crate) trusted_proxies: Vec<IpNet>,

@@ -1,6 +1,6 @@
 //! Acquire: a browser at once, or a place in the line.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use actix_web::http::StatusCode;
 use casement_domain::{
@@ -65,7 +65,7 @@ pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
     // Dropped with this handler, when the caller hangs up.
     let gone = CancellationToken::new();
     let _hang_up = gone.clone().drop_guard();
-    let acquired = caller.finish(|services, scope| acquire(Box::new(services), scope, which, input, gone));
+    let acquired = caller.finish(|services, scope| acquire(services, scope, which, input, gone));
     let Some(fresh) = acquired.await? else { return Ok(answer::nothing()) };
     let body = caller.api().session(fresh.session().clone());
     Ok(fresh.deliver(answer::record(StatusCode::OK, &body)))
@@ -73,7 +73,7 @@ pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
 
 /// Thousands may wait at a time, each with this future: what is large or soon over lies outside of it.
 async fn acquire(
-    services: Box<Services>,
+    services: Arc<Services>,
     scope: Scope,
     which: String,
     input: AcquireInput,
