@@ -25,6 +25,23 @@ pub struct CurlRequest {
     pub timeout_ms: u64,
 }
 
+/// What failed outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Upstream {
+    /// Its name is not known.
+    Dns,
+    /// No secure connection came to be.
+    Tls,
+    /// The session's proxy could not be used.
+    Proxy,
+    /// It answered what is no answer.
+    HttpStatus,
+    /// It could not be reached, or broke off; or a word of a newer agent.
+    #[serde(other)]
+    Connect,
+}
+
 /// What came back, but for its body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CurlHead {

@@ -12,6 +12,7 @@ pub mod process;
 pub mod replay;
 pub mod script;
 pub mod session_log;
+pub mod telemetry;
 pub mod view;
 
 use std::path::PathBuf;
@@ -115,6 +116,9 @@ pub struct AgentConfig {
     /// Ends the browser when everything in the sandbox together holds more memory (PSS) than this, in bytes.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
+    /// What of the session's telemetry is captured from the browser's start on.
+    #[serde(default)]
+    pub telemetry: Vec<telemetry::Category>,
     /// Further switches for Chromium, appended last. The ones the isolation rests on cannot be overridden here.
     #[serde(default)]
     pub extra_chromium_args: Vec<String>,
@@ -147,6 +151,7 @@ impl AgentConfig {
             egress_socket: default_egress(),
             idle_end_seconds: 0,
             memory_limit_bytes: None,
+            telemetry: Vec::new(),
             extra_chromium_args: Vec::new(),
         }
     }
@@ -353,6 +358,9 @@ pub struct ErrorBody {
     /// The request's field that is at fault, if it is one field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
+    /// With [`ErrorCode::Upstream`]: what failed there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<curl::Upstream>,
 }
 
 /// Stable words of refusals.
