@@ -203,7 +203,7 @@ impl Leases {
     /// ticket expires.
     pub async fn wait(&self, waiting: &mut Waiting) -> Result<Acquired, AcquireError> {
         match self.wait_to_the_end(waiting).await {
-            Err(error) => Err(self.out_of_line(waiting.ticket, error).await),
+            Err(error) => Err(Box::pin(self.out_of_line(waiting.ticket, error)).await),
             done => done,
         }
     }
@@ -218,6 +218,7 @@ impl Leases {
         error
     }
 
+    /// Thousands of these futures stand still at a time, so what comes only at their end lies outside of them.
     async fn wait_to_the_end(&self, waiting: &mut Waiting) -> Result<Acquired, AcquireError> {
         let mut event = TurnEvent::Look;
         loop {
@@ -228,7 +229,7 @@ impl Leases {
             match outcome {
                 Outcome::Waiting => {}
                 Outcome::Granted(session) => {
-                    if let Some(session) = self.hand_out(*session, None).await {
+                    if let Some(session) = Box::pin(self.hand_out(*session, None)).await {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
                     if event != TurnEvent::Look {
