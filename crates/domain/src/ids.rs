@@ -94,6 +94,8 @@ id!(/** Names one recording of a session. */ ReplayId);
 id!(/** Names one program that a caller has started in a session. */ ProcessId);
 id!(/** Names one browser extension that is kept. */ ExtensionId);
 id!(/** Names one proxy that is kept. */ ProxyId);
+id!(/** Names one profile. */ ProfileId);
+id!(/** Names one version of a profile. */ ProfileVersionId);
 id!(/** Names one running browser with its sandbox; a caller never sees it. */ BrowserId);
 id!(/** Names one browser pool. */ PoolId);
 id!(/** Names one node: one running server with its data directory. */ NodeId);

@@ -30,6 +30,7 @@ pub mod organization;
 pub mod page;
 pub mod pool;
 pub mod process;
+pub mod profile;
 pub mod project;
 pub mod proxy;
 pub mod replay;
@@ -44,7 +45,7 @@ pub mod testing;
 
 pub use clock::{Clock, Entropy, IdSource};
 pub use ids::{
-    ApiKeyId, AuditRecordId, BadId, BrowserId, ExtensionId, NodeId, OrganizationId, PoolId, ProcessId, ProjectId,
-    ProxyId, ReplayId, SessionId, TicketId, UserId,
+    ApiKeyId, AuditRecordId, BadId, BrowserId, ExtensionId, NodeId, OrganizationId, PoolId, ProcessId, ProfileId,
+    ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};

@@ -7,7 +7,7 @@ use casement_domain::{
     audit::ReadAuditError,
     browser::EngineError,
     field::{Bad, FieldCode, InvalidInput},
-    inside::InsideError,
+    inside::{InsideError, UpstreamFault},
     organization::LimitExceeded,
     pool::{AcquireError, CreatePoolError, DeletePoolError, ReleaseError, UpdatePoolError},
     project::{CreateProjectError, DeleteProjectError, ProjectNotFound, ProjectRefused, UpdateProjectError},
@@ -48,6 +48,7 @@ impl From<EngineError> for ApiError {
                     .with_inner(fault, message)
             }
             EngineError::OutOfRange(why) => InvalidInput::of("viewport", Bad::new(FieldCode::OutOfRange, why)).into(),
+            EngineError::Profile(why) => InvalidInput::of("profile", Bad::new(FieldCode::NotAllowed, why)).into(),
             EngineError::Extension(why) => InvalidInput::of("extensions", Bad::new(FieldCode::NotAllowed, why)).into(),
             EngineError::Timeout { .. } => Self::new(Code::Timeout, error.to_string()),
             EngineError::NoRoom(_) => {
@@ -62,6 +63,13 @@ impl From<InsideError> for ApiError {
         let code = match error {
             InsideError::Invalid(invalid) => return invalid.into(),
             InsideError::Engine(engine) => return engine.into(),
+            InsideError::Upstream { fault, message } => {
+                return Self::new(Code::UpstreamError, message.clone()).with_inner(fault, message);
+            }
+            InsideError::Unanswered { .. } => {
+                let message = error.to_string();
+                return Self::new(Code::Timeout, message.clone()).with_inner(UpstreamFault::Connect, message);
+            }
             InsideError::NotSupported(_) => Code::NotSupported,
             InsideError::Missing(_) => Code::NotFound,
             InsideError::Forbidden(_) => Code::PathForbidden,
@@ -71,7 +79,6 @@ impl From<InsideError> for ApiError {
             InsideError::TooLarge(_) => Code::PayloadTooLarge,
             InsideError::Broken(_) => Code::BadRequest,
             InsideError::Stalled { .. } => Code::RequestTimeout,
-            InsideError::Upstream(_) => Code::UpstreamError,
             InsideError::Timeout { .. } => Code::Timeout,
             InsideError::Failed(_) => Code::Internal,
         };

@@ -134,7 +134,7 @@ impl ShapeParts {
         };
         let extensions = self.extensions.into_iter().map(|id| ExtensionId::from_ulid(ulid(id))).collect();
         let proxy = self.proxy.map(|id| ProxyId::from_ulid(ulid(id)));
-        Ok(Shape { headless, stealth, kiosk_mode, viewport, policy, extensions, proxy })
+        Ok(Shape { headless, stealth, kiosk_mode, viewport, policy, extensions, proxy, profile: None })
     }
 }
 

@@ -64,6 +64,7 @@ fn word(error: &EngineError) -> &'static str {
         EngineError::NoRoom(_) => "no_room",
         EngineError::OutOfRange(_) => "out_of_range",
         EngineError::Extension(_) => "extension",
+        EngineError::Profile(_) => "profile",
     }
 }
 

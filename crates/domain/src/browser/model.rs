@@ -5,6 +5,7 @@ use time::OffsetDateTime;
 use super::{BrowserPolicy, Viewport};
 use crate::field::{Bad, FieldCode};
 use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
+use crate::profile::LoadedProfile;
 
 /// What a browser is started as; two browsers of one shape can stand for one another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Shape {
     pub extensions: Vec<ExtensionId>,
     /// What its traffic goes through. Not of the browser itself: any of the same shape can be sent through another.
     pub proxy: Option<ProxyId>,
+    /// The profile that it is started with.
+    pub profile: Option<LoadedProfile>,
 }
 
 /// An absolute URL that a session opens first; at most 8,192 characters.

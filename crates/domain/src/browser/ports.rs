@@ -78,6 +78,9 @@ pub enum EngineError {
     /// Chromium does not take an extension that the browser was to have, or it is not kept any more.
     #[error("{0}")]
     Extension(String),
+    /// The profile that the browser was to have is not kept any more, or what is kept of it cannot be used.
+    #[error("{0}")]
+    Profile(String),
     /// It took too long.
     #[error("the browser took longer than {seconds} s")]
     Timeout {

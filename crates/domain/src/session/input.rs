@@ -164,6 +164,7 @@ pub fn shape(
         policy: fields.take_optional("browser_policy", policy, BrowserPolicy::parse),
         extensions: Vec::new(),
         proxy: None,
+        profile: None,
     }
 }
 
