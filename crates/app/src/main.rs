@@ -1,5 +1,6 @@
 //! The casement program: `serve`, and the commands beside it. Wiring only; every rule stands in `casement-domain`.
 
+mod config_file;
 mod connections;
 mod data_dir;
 mod dial;
@@ -27,12 +28,17 @@ mod web_store;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use settings::{Arguments, Command};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let command = Arguments::parse().command;
+    let command = match Arguments::read() {
+        Ok(arguments) => arguments.command,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "casement: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
     // The agent makes a smaller runtime of its own: there is one in every sandbox.
     if let Command::Agent { config } = &command {
         // What it says can be read by the session's callers, too.

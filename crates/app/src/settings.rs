@@ -1,4 +1,4 @@
-//! What the program is told: flags, or variables of the same name.
+//! What the program is told: flags, variables of the same name, or a file.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -6,10 +6,12 @@ use std::path::PathBuf;
 
 use casement_egress::Allow;
 use casement_http::Origin;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ipnet::IpNet;
 use secrecy::SecretString;
 use url::Url;
+
+use crate::config_file;
 
 /// Real browsers for other programs.
 #[derive(Debug, Parser)]
@@ -17,6 +19,27 @@ use url::Url;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// A file that says what flags and variables do not [default: /etc/casement/casement.toml as root, else
+    /// $XDG_CONFIG_HOME/casement/casement.toml, if it exists]
+    #[arg(long, global = true, value_name = "FILE", env = "CASEMENT_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// What this process was told. Ends it where the command line is wrong, or asks for help.
+    ///
+    /// # Errors
+    /// The configuration file is wrong.
+    pub(crate) fn read() -> anyhow::Result<Self> {
+        let alone = Self::parse();
+        // These need no configuration; the agent is not on the host.
+        let needs_none = matches!(alone.command, Command::Agent { .. } | Command::Openapi);
+        let Some(path) = (if needs_none { None } else { config_file::find(alone.config.clone()) }) else {
+            return Ok(alone);
+        };
+        let matches = config_file::apply(&path, Self::command())?.get_matches();
+        Ok(Self::from_arg_matches(&matches)?)
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@
 
 mod all {
     mod computer;
+    mod configuration;
     mod conformance;
     mod crashes;
     mod examples;

@@ -234,6 +234,8 @@ impl Server {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CASEMENT_")) {
             command.env_remove(name);
         }
+        // Nor is the machine's own file.
+        command.env("CASEMENT_CONFIG", "/dev/null");
         command.envs(self.options.variables.iter().map(|(name, value)| (name, value)));
     }
 

@@ -1,0 +1,285 @@
+//! The configuration file: what `casement serve` is told by flags, as keys of one TOML file.
+//!
+//! A value of the file becomes the default of the flag of that name, in every command that has this flag. So a flag or a variable
+//! goes before it without a rule of ours, and the flag's own parser says what is wrong with a value.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::{Arg, ArgAction, Command};
+use toml::de::{DeTable, DeValue};
+
+/// A file that is longer is none of ours, in bytes.
+const LONGEST: u64 = 1024 * 1024;
+const NAME: &str = "casement/casement.toml";
+
+/// Which file is read: the one that was named, else the one at the usual place, if there is one there.
+pub(crate) fn find(named: Option<PathBuf>) -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let usual = || {
+        let folder = match rustix::process::geteuid().is_root() {
+            true => PathBuf::from("/etc"),
+            false => variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(|home| home.join(".config")))?,
+        };
+        Some(folder.join(NAME)).filter(|path| path.exists())
+    };
+    named.or_else(usual)
+}
+
+/// The commands, with what the file says as the defaults of their flags.
+///
+/// # Errors
+/// The file cannot be read, is no TOML, holds a key that is no flag of `casement serve` or a value that its flag does not take, or
+/// holds a secret while others than its owner may read it. Every one of them names the line; none of them shows a value.
+pub(crate) fn apply(path: &Path, commands: Command) -> anyhow::Result<Command> {
+    let (text, is_private) = read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let serve = commands.find_subcommand("serve").context("there is no command to configure")?;
+    let flags: Vec<&Arg> = serve.get_arguments().collect();
+    let entries = entries(&text, &flags, is_private).map_err(|Wrong { at, what }| {
+        let line = text[..at.min(text.len())].matches('\n').count() + 1;
+        anyhow::anyhow!("{}:{line}: {what}", path.display())
+    })?;
+    Ok(with_defaults(commands, &entries))
+}
+
+/// The key that a flag has in the file.
+pub(crate) fn key_of(flag: &Arg) -> Option<String> {
+    flag.get_long().map(|long| long.replace('-', "_"))
+}
+
+/// What the flag is by default.
+struct Entry {
+    key: String,
+    values: Vec<String>,
+}
+
+/// Something in the file that cannot stay there.
+struct Wrong {
+    /// Where, in bytes.
+    at: usize,
+    what: String,
+}
+
+/// The text, and whether nobody but the owner may read or change it.
+fn read(path: &Path) -> anyhow::Result<(String, bool)> {
+    let file = File::open(path)?;
+    let mode = file.metadata()?.permissions().mode();
+    let mut text = String::new();
+    if file.take(LONGEST + 1).read_to_string(&mut text)? > usize::try_from(LONGEST)? {
+        bail!("it is longer than {LONGEST} bytes");
+    }
+    Ok((text, mode & 0o077 == 0))
+}
+
+fn entries(text: &str, flags: &[&Arg], is_private: bool) -> Result<Vec<Entry>, Wrong> {
+    // The error's own text shows the line, and with it what may be a secret.
+    let table = DeTable::parse(text)
+        .map_err(|error| Wrong { at: error.span().map_or(0, |span| span.start), what: error.message().to_owned() })?;
+    let mut entries = Vec::new();
+    for (key, value) in table.get_ref() {
+        let at = key.span().start;
+        let wrong = |what: &str| Wrong { at, what: format!("{}: {what}", key.get_ref()) };
+        let flag = flags.iter().find(|flag| key_of(flag).as_deref() == Some(key.get_ref()));
+        let flag = flag.ok_or_else(|| wrong("there is no such option"))?;
+        // What help does not show is a secret.
+        if flag.is_hide_env_values_set() && !is_private {
+            return Err(wrong("is a secret, and others may read this file: chmod 600 it"));
+        }
+        let values = values(flag, value.get_ref()).map_err(|what| wrong(&what))?;
+        entries.push(Entry { key: key.get_ref().to_string(), values });
+    }
+    Ok(entries)
+}
+
+/// A value in the words of the flag, which takes it.
+fn values(flag: &Arg, value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    match (flag.get_action(), value) {
+        (ArgAction::SetTrue, DeValue::Boolean(on)) => Ok(vec![on.to_string()]),
+        (ArgAction::SetTrue, _) => Err("must be true or false".to_owned()),
+        (ArgAction::Append, DeValue::Array(list)) => {
+            list.iter().map(|value| word(flag, value.get_ref())).collect::<Result<_, _>>()
+        }
+        (ArgAction::Append, _) => Err("must be a list".to_owned()),
+        (_, value) => Ok(vec![word(flag, value)?]),
+    }
+}
+
+fn word(flag: &Arg, value: &DeValue<'_>) -> Result<String, String> {
+    let word = match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+        other => return Err(format!("cannot be of the type {}", other.type_str())),
+    };
+    let alone = Command::new("flag").no_binary_name(true).disable_help_flag(true).arg((*flag).clone());
+    let argument = format!("--{}={word}", flag.get_long().unwrap_or_default());
+    match alone.try_get_matches_from([argument]) {
+        Ok(_) => Ok(word),
+        Err(error) => Err(std::error::Error::source(&error)
+            .map_or_else(|| "this value is not possible".to_owned(), ToString::to_string)),
+    }
+}
+
+fn with_defaults(command: Command, entries: &[Entry]) -> Command {
+    let command = command.mut_args(|flag| {
+        let key = key_of(&flag);
+        match entries.iter().find(|entry| Some(&entry.key) == key.as_ref()) {
+            Some(entry) => flag.default_values(&entry.values),
+            None => flag,
+        }
+    });
+    command.mut_subcommands(|command| with_defaults(command, entries))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+
+    use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+
+    use super::*;
+    use crate::settings::{Arguments, Command as Asked, KeysCommand, ServeSettings};
+
+    const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/casement.toml");
+
+    struct Written {
+        path: PathBuf,
+        _folder: tempfile::TempDir,
+    }
+
+    fn written(text: &str, mode: u32) -> Written {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("casement.toml");
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("permissions");
+        Written { path, _folder: folder }
+    }
+
+    /// No test's own variables, which would go before the file.
+    fn without_variables(command: Command) -> Command {
+        command.mut_args(|flag| flag.env(None::<&str>)).mut_subcommands(without_variables)
+    }
+
+    fn matches(text: &str, words: &[&str]) -> ArgMatches {
+        let file = written(text, 0o600);
+        let commands = apply(&file.path, without_variables(Arguments::command())).expect("a good file");
+        commands.try_get_matches_from([&["casement"], words].concat()).expect("good words")
+    }
+
+    fn command(text: &str, words: &[&str]) -> Asked {
+        Arguments::from_arg_matches(&matches(text, words)).expect("settings").command
+    }
+
+    fn serve(text: &str, words: &[&str]) -> ServeSettings {
+        match command(text, &[&["serve"], words].concat()) {
+            Asked::Serve(settings) => *settings,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refusal(text: &str, mode: u32) -> String {
+        let file = written(text, mode);
+        let error = apply(&file.path, Arguments::command()).expect_err("a bad file");
+        format!("{error:#}").replace(&file.path.display().to_string(), "FILE")
+    }
+
+    #[test]
+    fn the_file_says_what_no_flag_says() {
+        let text = "listen = \"127.0.0.1:9\"\naudit_days = 7\nno_default_pool = true\negress_allow = [\"10.0.0.0/8\", \"intranet\"]\n";
+
+        let file = serve(text, &[]);
+        assert_eq!((file.listen.port(), file.audit_days, file.no_default_pool), (9, 7, true));
+        assert_eq!(file.egress_allow.len(), 2);
+
+        let flags = serve(text, &["--listen", "127.0.0.1:10", "--egress-allow", "other"]);
+        assert_eq!((flags.listen.port(), flags.audit_days, flags.egress_allow.len()), (10, 7, 1));
+    }
+
+    #[test]
+    fn a_variable_goes_before_the_file() {
+        let file = written("spares = 7\n", 0o600);
+        let commands = without_variables(Arguments::command())
+            // PATH is set wherever tests run; its text is no number.
+            .mut_subcommand("serve", |serve| serve.mut_arg("spares", |flag| flag.env("PATH")));
+        let error = apply(&file.path, commands).expect("a good file").try_get_matches_from(["casement", "serve"]);
+        let text = error.expect_err("the variable is read").to_string();
+        assert!(text.contains("--spares"), "{text}");
+    }
+
+    #[test]
+    fn commands_that_share_a_flag_share_what_the_file_says() {
+        let text = "data_dir = \"/somewhere\"\ndatabase_url = \"postgres://u:p@h/d\"\nspares = 3\n";
+        let Asked::Keys(KeysCommand::List { store }) = command(text, &["keys", "list"]) else {
+            panic!("another command")
+        };
+        assert_eq!(store.database_url.as_deref(), Some("postgres://u:p@h/d"));
+        assert_eq!(store.data_dir.path().expect("a path"), Path::new("/somewhere"));
+        let Asked::Stop(stop) = command(text, &["stop"]) else { panic!("another command") };
+        assert_eq!(stop.data_dir.path().expect("a path"), Path::new("/somewhere"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line_and_without_its_value() {
+        for (text, expected) in [
+            ("spares = 1\n\nlisten_on = 1\n", "FILE:3: listen_on: there is no such option"),
+            ("[serve]\nspares = 1\n", "FILE:1: serve: there is no such option"),
+            ("config = \"x\"\n", "FILE:1: config: there is no such option"),
+            ("audit_days = 0\n", "FILE:1: audit_days: 0 is not in 1..=36500"),
+            ("audit_days = 1.5\n", "FILE:1: audit_days: cannot be of the type float"),
+            ("no_default_pool = 1\n", "FILE:1: no_default_pool: must be true or false"),
+            ("egress_allow = \"10.0.0.0/8\"\n", "FILE:1: egress_allow: must be a list"),
+            ("listen = \"here\"\n", "FILE:1: listen: invalid socket address syntax"),
+            ("public_url = \"ftp://x\"\n", "FILE:1: public_url: must be an http or https URL with a host"),
+        ] {
+            assert_eq!(refusal(text, 0o600), expected, "{text}");
+        }
+        let broken = refusal("spares = 1\nmaster_key = swordfish\n", 0o600);
+        assert!(broken.starts_with("FILE:2: ") && !broken.contains("swordfish"), "{broken}");
+        assert!(refusal("spares = 1\nspares = 2\n", 0o600).starts_with("FILE:2: "));
+        assert!(refusal(&"#".repeat(2 * 1024 * 1024), 0o600).contains("longer than"));
+    }
+
+    #[test]
+    fn a_secret_stands_only_in_a_file_that_nobody_else_reads() {
+        for secret in ["master_key = \"swordfish\"\n", "database_url = \"postgres://u:swordfish@h/d\"\n"] {
+            for mode in [0o644, 0o640, 0o602] {
+                let refused = refusal(secret, mode);
+                assert!(refused.contains("FILE:1: ") && refused.contains("chmod 600"), "{refused}");
+                assert!(!refused.contains("swordfish"), "{refused}");
+            }
+            serve(secret, &[]);
+        }
+        let open = written("spares = 3\n", 0o644);
+        apply(&open.path, Arguments::command()).expect("no secret");
+    }
+
+    /// The example with every option that has no default switched on, too.
+    fn whole_example() -> String {
+        let text = fs::read_to_string(EXAMPLE).expect("the example");
+        let uncommented = |line: &str| match line.strip_prefix("#") {
+            Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.starts_with(' ')) => rest.to_owned(),
+            _ => line.to_owned(),
+        };
+        text.lines().map(uncommented).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_example_says_what_holds_without_it() {
+        let text = fs::read_to_string(EXAMPLE).expect("the example");
+        assert_eq!(format!("{:?}", serve(&text, &[])), format!("{:?}", serve("", &[])));
+    }
+
+    #[test]
+    fn the_example_names_every_flag() {
+        let text = whole_example();
+        let commands = Arguments::command();
+        let flags = commands.find_subcommand("serve").expect("serve").get_arguments();
+        let mut missing: Vec<String> = flags.filter_map(key_of).collect();
+        let table = DeTable::parse(&text).expect("TOML");
+        missing.retain(|key| !table.get_ref().iter().any(|(named, _)| named.get_ref() == key));
+        assert!(missing.is_empty(), "docs/examples/casement.toml does not name {missing:?}");
+        serve(&text, &[]);
+    }
+}
