@@ -51,8 +51,12 @@ pub(crate) const RUN: &[Need] = &[
 ];
 
 /// What the tests need on top: the public clients come through pip and npm.
-pub(crate) const TEST: &[Need] =
-    &[need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"]))];
+pub(crate) const TEST: &[Need] = &[
+    need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"])),
+    // Its package `tinyproxy` would start one.
+    need("tinyproxy, an HTTP proxy", "tinyproxy-bin", Check::Program("tinyproxy")),
+    need("dante, a SOCKS proxy", "dante-server", Check::AnyPath(&["/usr/sbin/danted"])),
+];
 
 const fn need(what: &'static str, package: &'static str, check: Check) -> Need {
     Need { what, package, check }

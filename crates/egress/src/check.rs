@@ -8,12 +8,11 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
-use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::task::AbortOnDropHandle;
 use url::{Host, Url};
 
 use crate::{
-    fetch::trust,
     proxy::{Io, Proxy, Refused, Route},
     session::Egress,
     target::Target,
@@ -61,7 +60,7 @@ impl Egress {
 async fn ask(upstream: &Upstream, proxy: &Arc<Proxy>) -> Checked {
     let nobody = Target { host: Host::Domain(NOBODY.to_owned()), port: 443 };
     let Ok(stream) = upstream.to_proxy(proxy).await else { return Checked::Unavailable };
-    match proxy.tunnel(stream, &nobody).await {
+    match upstream.in_time(proxy.tunnel(stream, &nobody)).await {
         Ok(_) | Err(Refused::Target) => Checked::Available(None),
         Err(Refused::Proxy) => Checked::Unavailable,
     }
@@ -85,7 +84,7 @@ async fn read(upstream: &Upstream, proxy: &Arc<Proxy>, url: &Url) -> Result<Chec
         return get(stream, url, &target, None).await;
     }
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|_| NoWay::Refused)?;
-    let connector = TlsConnector::from(trust().map_err(|_| NoWay::Unreachable)?);
+    let connector = upstream.trust.connector().map_err(|_| NoWay::Unreachable)?;
     let stream = connector.connect(name, stream).await.map_err(|_| NoWay::Unreachable)?;
     get(Box::new(stream), url, &target, None).await
 }

@@ -176,11 +176,12 @@ impl Connection {
             kept.sender.ready().await?;
             kept.sender.send_request(request).await
         };
-        let response = sent.await.map_err(|error| {
-            tracing::debug!(%error, "an origin gave no answer");
-            NoWay::Unreachable
-        })?;
         let whole = kept.proxy.as_ref().is_some_and(|proxy| proxy.takes_requests());
+        let response = sent.await.map_err(|error| {
+            tracing::debug!(%error, whole, "no answer");
+            // What is no answer at all is the word of whoever is at the other end.
+            if whole { NoWay::ProxyDown } else { NoWay::Unreachable }
+        })?;
         *lock(&self.kept) = Some(kept);
         if whole && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
             return Err(NoWay::ProxyDown.into());

@@ -2,7 +2,6 @@
 
 use std::{
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -18,10 +17,7 @@ use tokio::{
     net::TcpStream,
     time::timeout,
 };
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{ClientConfig, RootCertStore, pki_types::ServerName},
-};
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
@@ -127,23 +123,12 @@ async fn ask(upstream: &Upstream, url: &Url) -> Result<Asked, FetchError> {
     if secure {
         let name =
             ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|_| FetchError::BadAddress)?;
-        let connector = TlsConnector::from(trust()?);
+        let connector = upstream.trust.connector().map_err(|error| broken(&error))?;
         let stream = timeout(STEP, connector.connect(name, stream)).await.map_err(|_| FetchError::Silent)?;
         exchange(stream.map_err(|error| broken(&error))?, url, &target).await
     } else {
         exchange::<TcpStream>(stream, url, &target).await
     }
-}
-
-/// Whom this machine trusts.
-pub(crate) fn trust() -> Result<Arc<ClientConfig>, FetchError> {
-    let mut roots = RootCertStore::empty();
-    // Some that cannot be read leave the others; without any, nobody is trusted.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| broken(&error))?;
-    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
 async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(

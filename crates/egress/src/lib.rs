@@ -32,6 +32,7 @@ mod rules;
 mod session;
 mod stats;
 mod target;
+mod trust;
 mod upstream;
 mod watched;
 

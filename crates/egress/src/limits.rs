@@ -21,6 +21,8 @@ pub struct Limits {
     pub attempt_timeout: Duration,
     /// Time for all addresses of a name.
     pub connect_timeout: Duration,
+    /// Time for a session's proxy to take a step: its TLS, or a tunnel.
+    pub proxy_timeout: Duration,
     /// A connection or tunnel on which no byte moves for so long is cut.
     pub idle_timeout: Duration,
     /// Bytes of buffer for each direction of a tunnel.
@@ -40,6 +42,7 @@ impl Default for Limits {
             lookup_timeout: Duration::from_secs(10),
             attempt_timeout: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(20),
+            proxy_timeout: Duration::from_secs(20),
             idle_timeout: Duration::from_secs(15 * 60),
             tunnel_buffer: 32 * 1024,
         }

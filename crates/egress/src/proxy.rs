@@ -1,6 +1,6 @@
 //! A session's own proxy: what goes through it, and the words it is spoken to in.
 
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 use http::HeaderValue;
 use ipnet::IpNet;
@@ -9,21 +9,18 @@ use thiserror::Error;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     net::TcpStream,
-    time::timeout,
 };
-use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_socks::{Error as SocksError, TargetAddr, tcp::Socks5Stream};
 use url::Host;
 
 use crate::{
-    fetch::trust,
     target::{Target, parse_host, without_final_dot},
+    trust::Trust,
 };
 
 /// A proxy's head of an answer, in bytes.
 const LONGEST_HEAD: u64 = 16 * 1024;
-/// How long a proxy may take for its part, from the first byte of the handshake to the last.
-pub(crate) const HANDSHAKE: Duration = Duration::from_secs(20);
 
 /// A connection out, whatever it goes through.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -158,29 +155,28 @@ impl Proxy {
     }
 
     /// A connection to the proxy itself, over one that reaches it.
-    pub(crate) async fn greet(&self, stream: TcpStream) -> Result<Box<dyn Io>, Refused> {
+    pub(crate) async fn greet(&self, stream: TcpStream, trust: &Trust) -> Result<Box<dyn Io>, Refused> {
         if self.protocol != ProxyProtocol::Https {
             return Ok(Box::new(stream));
         }
         let name = self.target.host.to_string();
         let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).map_err(|_| Refused::Proxy)?;
-        let config = trust().map_err(|_| Refused::Proxy)?;
-        let secured = timeout(HANDSHAKE, TlsConnector::from(config).connect(name, stream)).await;
-        match secured {
-            Ok(Ok(stream)) => Ok(Box::new(stream)),
-            _ => Err(Refused::Proxy),
+        let connector = trust.connector().map_err(|_| Refused::Proxy)?;
+        match connector.connect(name, stream).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => {
+                tracing::debug!(%error, "a proxy is not who it should be, or speaks no TLS");
+                Err(Refused::Proxy)
+            }
         }
     }
 
     /// A tunnel to `target`, through a connection to the proxy. The name is the proxy's to look up.
     pub(crate) async fn tunnel(&self, stream: Box<dyn Io>, target: &Target) -> Result<Box<dyn Io>, Refused> {
-        let tunnel = async {
-            match self.protocol {
-                ProxyProtocol::Http | ProxyProtocol::Https => self.connect(stream, target).await,
-                ProxyProtocol::Socks5 => self.socks(stream, target).await,
-            }
-        };
-        timeout(HANDSHAKE, tunnel).await.unwrap_or(Err(Refused::Proxy))
+        match self.protocol {
+            ProxyProtocol::Http | ProxyProtocol::Https => self.connect(stream, target).await,
+            ProxyProtocol::Socks5 => self.socks(stream, target).await,
+        }
     }
 
     async fn connect(&self, mut stream: Box<dyn Io>, target: &Target) -> Result<Box<dyn Io>, Refused> {

@@ -24,6 +24,7 @@ use crate::{
     resolver::Resolver,
     rules::Rules,
     stats::{Counters, Stats},
+    trust::Trust,
     upstream::Upstream,
 };
 
@@ -36,6 +37,7 @@ pub struct Egress {
     rules: Rules,
     resolver: Arc<dyn Resolver>,
     limits: Limits,
+    trust: Trust,
 }
 
 impl fmt::Debug for Egress {
@@ -47,12 +49,18 @@ impl fmt::Debug for Egress {
 impl Egress {
     /// Sessions may reach what `rules` let through, by the addresses that `resolver` gives, each within `limits`.
     pub fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits) -> Self {
-        Self { rules, resolver, limits }
+        Self { rules, resolver, limits, trust: Trust::default() }
+    }
+
+    /// The same, with only these certificates (in DER) trusted where this side speaks TLS, in place of what this machine trusts.
+    #[must_use]
+    pub fn trusting(self, certificates: Vec<Vec<u8>>) -> Self {
+        Self { trust: Trust::only(certificates), ..self }
     }
 
     /// How requests leave this machine under these rules.
     pub(crate) fn upstream(&self) -> Upstream {
-        Upstream::new(self.rules.clone(), Arc::clone(&self.resolver), self.limits.clone())
+        Upstream::new(self.rules.clone(), Arc::clone(&self.resolver), self.limits.clone(), self.trust.clone())
     }
 
     /// Serves the way out of `session` (a name for the log) on `listener` until the handle is closed or dropped.

@@ -20,6 +20,7 @@ use crate::{
     resolver::{LookupPlace, Resolver},
     rules::{Rules, Verdict},
     target::Target,
+    trust::Trust,
 };
 
 /// How a session's requests leave this machine.
@@ -32,6 +33,7 @@ pub(crate) struct Upstream {
     resolver: Arc<dyn Resolver>,
     limits: Limits,
     lookups: Arc<Semaphore>,
+    pub(crate) trust: Trust,
 }
 
 /// Why there is nothing to dial. It says nothing that the session must not know.
@@ -76,8 +78,8 @@ impl From<Refused> for NoWay {
 }
 
 impl Upstream {
-    pub(crate) fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits) -> Self {
-        Self { rules, resolver, lookups: Arc::new(Semaphore::new(limits.lookups)), limits }
+    pub(crate) fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits, trust: Trust) -> Self {
+        Self { rules, resolver, lookups: Arc::new(Semaphore::new(limits.lookups)), limits, trust }
     }
 
     /// The addresses of `target` that may be dialled, in the resolver's order; at least one. Asks the resolver once, and
@@ -157,7 +159,7 @@ impl Upstream {
         let (stream, address) = self.reach(way).await?;
         match way {
             Way::Straight(_) => Ok((stream, address)),
-            Way::Proxy(proxy, _) => Ok((proxy.tunnel(stream, target).await?, address)),
+            Way::Proxy(proxy, _) => Ok((self.in_time(proxy.tunnel(stream, target)).await?, address)),
         }
     }
 
@@ -170,9 +172,14 @@ impl Upstream {
             }
             Way::Proxy(proxy, candidates) => {
                 let (stream, address) = self.dial(candidates).await.map_err(|_| NoWay::ProxyDown)?;
-                Ok((proxy.greet(stream).await?, address))
+                Ok((self.in_time(proxy.greet(stream, &self.trust)).await?, address))
             }
         }
+    }
+
+    /// A step of a proxy, which may keep silent for so long.
+    pub(crate) async fn in_time<T>(&self, step: impl Future<Output = Result<T, Refused>>) -> Result<T, Refused> {
+        timeout(self.limits.proxy_timeout, step).await.unwrap_or(Err(Refused::Proxy))
     }
 
     /// A connection to a proxy.
@@ -260,7 +267,8 @@ mod tests {
         let living = listener.local_addr().unwrap();
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let limits = Limits { attempt_timeout: Duration::from_millis(500), ..Limits::default() };
-        let upstream = Upstream::new(Rules::default(), Arc::new(crate::SystemResolver::default()), limits);
+        let upstream =
+            Upstream::new(Rules::default(), Arc::new(crate::SystemResolver::default()), limits, Trust::default());
         let (_stream, dialled) = upstream.dial(&[closed, living]).await.unwrap();
         assert_eq!(dialled, living);
     }

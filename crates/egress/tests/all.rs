@@ -5,10 +5,13 @@
 mod all {
     mod browser;
     mod corpus;
+    mod exits;
     mod forwarding;
     mod limits;
     mod proxies;
+    mod real_proxies;
     mod refusals;
     mod support;
+    mod tls_proxies;
     mod tunnels;
 }

@@ -1,127 +1,14 @@
 //! A session's own proxy: what goes through it, what does not, and what is said when it fails.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering::SeqCst},
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
 };
 
 use casement_egress::{Checked, Egress, Limits, Proxy, ProxyProtocol, Route, Rules};
-use secrecy::SecretString;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional},
-    net::TcpStream,
-};
 
-use super::support::{Names, Origin, Session, closed_port, header, read_head};
-
-const BASIC: &str = "Basic bWU6cDpALyU=";
-
-/// A proxy of either protocol that asks for `me` and `p:@/%` and leads everywhere to one place, whatever name it is asked for.
-struct Exit {
-    server: Origin,
-    asked: Arc<Mutex<Vec<String>>>,
-    tunnels: Arc<AtomicUsize>,
-}
-
-impl Exit {
-    async fn http(to: std::net::SocketAddr) -> Self {
-        let (asked, tunnels) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicUsize::new(0)));
-        let (heads, count) = (asked.clone(), tunnels.clone());
-        let server = Origin::start(move |mut client| {
-            let (heads, count) = (heads.clone(), count.clone());
-            async move {
-                let head = read_head(&mut client).await;
-                let line = head.lines().next().unwrap().to_owned();
-                heads.lock().unwrap().push(line.clone());
-                if header(&head, "proxy-authorization") != Some(BASIC) {
-                    let refusal =
-                        b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n";
-                    client.get_mut().write_all(refusal).await.unwrap();
-                    return;
-                }
-                if line.contains("nowhere.example") || line.contains(".invalid") {
-                    client.get_mut().write_all(b"HTTP/1.1 502 No\r\nContent-Length: 0\r\n\r\n").await.unwrap();
-                    return;
-                }
-                let mut origin = TcpStream::connect(to).await.unwrap();
-                if line.starts_with("CONNECT ") {
-                    count.fetch_add(1, SeqCst);
-                    client.get_mut().write_all(b"HTTP/1.1 200 Yes\r\n\r\n").await.unwrap();
-                } else {
-                    origin.write_all(head.as_bytes()).await.unwrap();
-                }
-                copy_bidirectional(&mut client, &mut origin).await.ok();
-            }
-        })
-        .await;
-        Self { server, asked, tunnels }
-    }
-
-    async fn socks(to: std::net::SocketAddr) -> Self {
-        let (asked, tunnels) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicUsize::new(0)));
-        let (names, count) = (asked.clone(), tunnels.clone());
-        let server = Origin::start(move |mut client| {
-            let (names, count) = (names.clone(), count.clone());
-            async move {
-                let methods = usize::from(bytes(&mut client, 2).await[1]);
-                bytes(&mut client, methods).await;
-                client.write_all(&[5, 2]).await.unwrap();
-                let length = usize::from(bytes(&mut client, 2).await[1]);
-                let name = bytes(&mut client, length).await;
-                let length = usize::from(bytes(&mut client, 1).await[0]);
-                let good = (name, bytes(&mut client, length).await) == (b"me".to_vec(), b"p:@/%".to_vec());
-                client.write_all(&[1, u8::from(!good)]).await.unwrap();
-                if !good {
-                    return;
-                }
-                let kind = bytes(&mut client, 4).await[3];
-                let length = if kind == 3 { usize::from(bytes(&mut client, 1).await[0]) } else { 4 };
-                let name = String::from_utf8_lossy(&bytes(&mut client, length).await).into_owned();
-                bytes(&mut client, 2).await;
-                names.lock().unwrap().push(name.clone());
-                let status = if name == "nowhere.example" || name.ends_with(".invalid") { 4 } else { 0 };
-                client.write_all(&[5, status, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
-                if status == 0 {
-                    count.fetch_add(1, SeqCst);
-                    let mut origin = TcpStream::connect(to).await.unwrap();
-                    copy_bidirectional(&mut client, &mut origin).await.ok();
-                }
-            }
-        })
-        .await;
-        Self { server, asked, tunnels }
-    }
-
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
-    }
-}
-
-/// Says something that is no proxy's word, to whoever comes.
-async fn nonsense() -> Origin {
-    Origin::start(|mut client| async move {
-        client.write_all(b"\x00\x01 nonsense\r\n\r\n").await.unwrap();
-        // Until the other side has had enough.
-        client.read_to_end(&mut Vec::new()).await.ok();
-    })
-    .await
-}
-
-async fn bytes(client: &mut BufReader<TcpStream>, length: usize) -> Vec<u8> {
-    let mut found = vec![0; length];
-    client.read_exact(&mut found).await.unwrap();
-    found
-}
-
-fn proxy(protocol: ProxyProtocol, at: std::net::SocketAddr, password: &str, bypass: &[&str]) -> Arc<Proxy> {
-    let credentials = Some(("me".to_owned(), SecretString::from(password)));
-    let bypass: Vec<_> = bypass.iter().map(ToString::to_string).collect();
-    Arc::new(Proxy::new(protocol, (&at.ip().to_string(), at.port()), credentials, &bypass).unwrap())
-}
-
-async fn both(to: std::net::SocketAddr) -> [(ProxyProtocol, Exit); 2] {
-    [(ProxyProtocol::Http, Exit::http(to).await), (ProxyProtocol::Socks5, Exit::socks(to).await)]
-}
+use super::exits::{Exit, both, nonsense, proxy};
+use super::support::{Names, Origin, Session, closed_port, header};
 
 #[tokio::test]
 async fn requests_and_tunnels_go_through_the_proxy_which_looks_up_the_names() {
@@ -172,7 +59,12 @@ async fn a_proxy_that_fails_is_said_and_nothing_goes_straight() {
             );
             assert!(header(&tunnel.head, "proxy-status").is_some());
             let whole = session.get(&origin.url("/")).await;
-            assert_eq!(whole.status, 502, "{protocol:?} {route:?}");
+            let said = String::from_utf8_lossy(&whole.body);
+            assert_eq!(
+                (whole.status, &*said),
+                (502, "The session's proxy could not be used.\n"),
+                "{protocol:?} {route:?}"
+            );
             assert!(
                 !whole.head.to_lowercase().contains("proxy-authenticate"),
                 "the browser asks nobody for a password"
@@ -185,6 +77,23 @@ async fn a_proxy_that_fails_is_said_and_nothing_goes_straight() {
         assert_eq!(String::from_utf8(answer.body).unwrap(), "This destination could not be reached.\n");
     }
     assert_eq!(origin.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_proxy_that_says_nothing_is_given_up() {
+    let silent = Origin::silent().await;
+    for protocol in [ProxyProtocol::Http, ProxyProtocol::Https, ProxyProtocol::Socks5] {
+        let limits = Limits { proxy_timeout: Duration::from_millis(100), ..Limits::default() };
+        let session = Session::with_limits(&["127.0.0.0/8"], limits);
+        session.handle.set_route(Route::Through(proxy(protocol, silent.address, "p:@/%", &[])));
+        let mut client = session.connect().await;
+        let answer = client.ask("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
+        assert_eq!(
+            (answer.status, &*String::from_utf8_lossy(&answer.body)),
+            (502, "The session's proxy could not be used.\n"),
+            "{protocol:?}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -64,11 +64,16 @@ impl Session {
     }
 
     pub(crate) fn with_limits(allow: &[&str], limits: Limits) -> Self {
+        Self::shaped(allow, limits, |egress| egress)
+    }
+
+    pub(crate) fn shaped(allow: &[&str], limits: Limits, shape: impl FnOnce(Egress) -> Egress) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join("egress")).unwrap();
         let rules = Rules::new(allow.iter().map(|text| Rules::parse(text).unwrap()).collect());
         let names = Arc::new(Names::default());
-        let handle = Egress::new(rules, Arc::clone(&names) as _, limits).serve("s1".to_owned(), listener);
+        let egress = shape(Egress::new(rules, Arc::clone(&names) as _, limits));
+        let handle = egress.serve("s1".to_owned(), listener);
         Self { directory, handle, names }
     }
 

@@ -1,0 +1,49 @@
+//! Whom we believe that they are who they say, where we speak TLS ourselves.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{self, ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer},
+};
+
+/// The certificates that are trusted: this machine's, read once when the first are needed, or those of a caller. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Trust(Arc<OnceLock<Arc<ClientConfig>>>);
+
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Trust")
+    }
+}
+
+impl Trust {
+    /// Only these, in DER; those that cannot be read are left out.
+    pub(crate) fn only(certificates: Vec<Vec<u8>>) -> Self {
+        let config = config(certificates.into_iter().map(CertificateDer::from).collect());
+        Self(Arc::new(config.map_or_else(|_| OnceLock::new(), |config| OnceLock::from(Arc::new(config)))))
+    }
+
+    /// What makes TLS of a connection.
+    ///
+    /// # Errors
+    /// Without a usable version of TLS.
+    pub(crate) fn connector(&self) -> Result<TlsConnector, rustls::Error> {
+        if let Some(config) = self.0.get() {
+            return Ok(TlsConnector::from(Arc::clone(config)));
+        }
+        // Some that cannot be read leave the others; without any, nobody is trusted.
+        let config = Arc::new(config(rustls_native_certs::load_native_certs().certs)?);
+        Ok(TlsConnector::from(Arc::clone(self.0.get_or_init(|| config))))
+    }
+}
+
+fn config(certificates: Vec<CertificateDer<'static>>) -> Result<ClientConfig, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates);
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    Ok(config.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth())
+}

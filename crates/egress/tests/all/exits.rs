@@ -1,0 +1,215 @@
+//! Proxies that a test stands up: ones of its own, and those of Debian's packages.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{
+            AtomicU16, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+};
+
+use casement_egress::{Proxy, ProxyProtocol};
+use secrecy::SecretString;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional},
+    net::TcpStream,
+};
+
+use super::support::{Origin, header, read_head, until};
+
+const BASIC: &str = "Basic bWU6cDpALyU=";
+
+/// A proxy of either protocol that asks for `me` and `p:@/%` and leads everywhere to one place, whatever name it is asked for.
+pub(crate) struct Exit {
+    pub(crate) server: Origin,
+    asked: Arc<Mutex<Vec<String>>>,
+    pub(crate) tunnels: Arc<AtomicUsize>,
+}
+
+impl Exit {
+    pub(crate) async fn http(to: SocketAddr) -> Self {
+        let (asked, tunnels) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicUsize::new(0)));
+        let (heads, count) = (asked.clone(), tunnels.clone());
+        let server = Origin::start(move |mut client| {
+            let (heads, count) = (heads.clone(), count.clone());
+            async move {
+                let head = read_head(&mut client).await;
+                let line = head.lines().next().unwrap().to_owned();
+                heads.lock().unwrap().push(line.clone());
+                if header(&head, "proxy-authorization") != Some(BASIC) {
+                    let refusal =
+                        b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n";
+                    client.get_mut().write_all(refusal).await.unwrap();
+                    return;
+                }
+                if line.contains("nowhere.example") || line.contains(".invalid") {
+                    client.get_mut().write_all(b"HTTP/1.1 502 No\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+                    return;
+                }
+                let mut origin = TcpStream::connect(to).await.unwrap();
+                if line.starts_with("CONNECT ") {
+                    count.fetch_add(1, SeqCst);
+                    client.get_mut().write_all(b"HTTP/1.1 200 Yes\r\n\r\n").await.unwrap();
+                } else {
+                    origin.write_all(head.as_bytes()).await.unwrap();
+                }
+                copy_bidirectional(&mut client, &mut origin).await.ok();
+            }
+        })
+        .await;
+        Self { server, asked, tunnels }
+    }
+
+    pub(crate) async fn socks(to: SocketAddr) -> Self {
+        let (asked, tunnels) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicUsize::new(0)));
+        let (names, count) = (asked.clone(), tunnels.clone());
+        let server = Origin::start(move |mut client| {
+            let (names, count) = (names.clone(), count.clone());
+            async move {
+                let methods = usize::from(bytes(&mut client, 2).await[1]);
+                bytes(&mut client, methods).await;
+                client.write_all(&[5, 2]).await.unwrap();
+                let length = usize::from(bytes(&mut client, 2).await[1]);
+                let name = bytes(&mut client, length).await;
+                let length = usize::from(bytes(&mut client, 1).await[0]);
+                let good = (name, bytes(&mut client, length).await) == (b"me".to_vec(), b"p:@/%".to_vec());
+                client.write_all(&[1, u8::from(!good)]).await.unwrap();
+                if !good {
+                    return;
+                }
+                let kind = bytes(&mut client, 4).await[3];
+                let length = if kind == 3 { usize::from(bytes(&mut client, 1).await[0]) } else { 4 };
+                let name = String::from_utf8_lossy(&bytes(&mut client, length).await).into_owned();
+                bytes(&mut client, 2).await;
+                names.lock().unwrap().push(name.clone());
+                let status = if name == "nowhere.example" || name.ends_with(".invalid") { 4 } else { 0 };
+                client.write_all(&[5, status, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+                if status == 0 {
+                    count.fetch_add(1, SeqCst);
+                    let mut origin = TcpStream::connect(to).await.unwrap();
+                    copy_bidirectional(&mut client, &mut origin).await.ok();
+                }
+            }
+        })
+        .await;
+        Self { server, asked, tunnels }
+    }
+
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+/// Says something that is no proxy's word, to whoever comes.
+pub(crate) async fn nonsense() -> Origin {
+    Origin::start(|mut client| async move {
+        client.write_all(b"\x00\x01 nonsense\r\n\r\n").await.unwrap();
+        // Until the other side has had enough.
+        client.read_to_end(&mut Vec::new()).await.ok();
+    })
+    .await
+}
+
+async fn bytes(client: &mut BufReader<TcpStream>, length: usize) -> Vec<u8> {
+    let mut found = vec![0; length];
+    client.read_exact(&mut found).await.unwrap();
+    found
+}
+
+pub(crate) fn proxy(protocol: ProxyProtocol, at: SocketAddr, password: &str, bypass: &[&str]) -> Arc<Proxy> {
+    let credentials = Some(("me".to_owned(), SecretString::from(password)));
+    let bypass: Vec<_> = bypass.iter().map(ToString::to_string).collect();
+    Arc::new(Proxy::new(protocol, (&at.ip().to_string(), at.port()), credentials, &bypass).unwrap())
+}
+
+pub(crate) async fn both(to: SocketAddr) -> [(ProxyProtocol, Exit); 2] {
+    [(ProxyProtocol::Http, Exit::http(to).await), (ProxyProtocol::Socks5, Exit::socks(to).await)]
+}
+
+/// A proxy of Debian's, on an address that no other process has, with a table of names of its own: `there.example` is this machine.
+/// Ends with the test, also if that is killed.
+pub(crate) struct RealProxy {
+    pub(crate) address: SocketAddr,
+    child: Child,
+    _directory: TempDir,
+}
+
+/// The hash of `p:@/%`, as `/etc/shadow` holds it.
+const HASH: &str = "$6$casement$3na4OcLOC8SC992YHg.GoII4z6zWHmjtlrk/gWowhyY.kf8Z2cLeJzUHwR0wN5/hsoxu7U.gayO4UAFv06O38/";
+/// The shell is the first process of its namespace: when it goes, everything in it goes.
+const IN_ITS_OWN_WORLD: &str = r#"
+cd "$0" && for file in hosts passwd shadow; do mount --bind $file /etc/$file || exit 1; done
+"$@" & wait"#;
+
+impl RealProxy {
+    /// An HTTP proxy, with the password that is given or without.
+    pub(crate) async fn tinyproxy(password: Option<&str>) -> Self {
+        let password = password.map(|word| format!("BasicAuth me {word}\n")).unwrap_or_default();
+        let config = |at: SocketAddr| {
+            format!("Listen {}\nPort {}\nTimeout 60\nMaxClients 20\nLogLevel Error\n{password}", at.ip(), at.port())
+        };
+        Self::start(config, &["tinyproxy", "-d", "-c", "config"]).await
+    }
+
+    /// A SOCKS proxy that asks for `me` and `p:@/%`, or for nothing.
+    pub(crate) async fn dante(with_password: bool) -> Self {
+        let method = if with_password { "username" } else { "none" };
+        let config = |at: SocketAddr| {
+            format!(
+                "logoutput: stderr\ninternal: {} port = {}\nexternal: 127.0.0.1\nsocksmethod: {method}\nclientmethod: none
+user.privileged: root\nuser.unprivileged: nobody
+client pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}\nsocks pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}\n",
+                at.ip(),
+                at.port()
+            )
+        };
+        Self::start(config, &["/usr/sbin/danted", "-f", "config"]).await
+    }
+
+    async fn start(config: impl Fn(SocketAddr) -> String, program: &[&str]) -> Self {
+        static PORT: AtomicU16 = AtomicU16::new(20_000);
+        let [_, high, middle, low] = std::process::id().to_be_bytes();
+        // Neither program says which port it took; but no other process has this address.
+        let address = SocketAddr::from(([127, 64 + high, middle, low], PORT.fetch_add(1, Relaxed)));
+        let directory = tempfile::tempdir().unwrap();
+        let user = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\nme:x:4000:4000::/:/bin/false\n";
+        for (name, text) in [
+            ("config", config(address)),
+            ("hosts", "127.0.0.1 localhost there.example\n".to_owned()),
+            ("passwd", user.to_owned()),
+            ("shadow", format!("root:*:19000:0:99999:7:::\nme:{HASH}:19000:0:99999:7:::\n")),
+        ] {
+            fs::write(directory.path().join(name), text).unwrap();
+        }
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"])
+            .args(["--pid", "--fork", "--kill-child", "sh", "-c", IN_ITS_OWN_WORLD])
+            .arg(directory.path())
+            .args(program)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(directory.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        until(&format!("{program:?} listens on {address}"), || {
+            let log = || fs::read_to_string(directory.path().join("log")).unwrap_or_default();
+            assert!(child.try_wait().unwrap().is_none(), "{program:?} ended at once; is it installed? {}", log());
+            std::net::TcpStream::connect(address).is_ok()
+        })
+        .await;
+        Self { address, child, _directory: directory }
+    }
+}
+
+impl Drop for RealProxy {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
