@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::cdp::{Cdp, CdpError, Notice};
 use crate::core::Core;
 use crate::protocol::ErrorCode;
-use crate::protocol::curl::{CurlHead, CurlRequest, REQUEST};
+use crate::protocol::curl::{CurlHead, CurlRequest, REQUEST, Upstream};
 use crate::reply::{self, Answer, Refusal, read_within};
 
 /// Requests at once: each has a page of its own.
@@ -38,11 +38,11 @@ const PART: Duration = Duration::from_secs(60);
 const PART_BYTES: u32 = 256 << 10;
 
 /// What the way out says when it does not lead to where a request wants to go.
-const OUR_PROXYS: [&str; 4] = [
-    "This destination is not allowed.\n",
-    "This destination could not be reached.\n",
-    "The session's proxy could not be used.\n",
-    "This is not a request that a proxy can pass on.\n",
+const OUR_PROXYS: [(&str, Upstream); 4] = [
+    ("This destination is not allowed.\n", Upstream::Connect),
+    ("This destination could not be reached.\n", Upstream::Connect),
+    ("The session's proxy could not be used.\n", Upstream::Proxy),
+    ("This is not a request that a proxy can pass on.\n", Upstream::Connect),
 ];
 
 static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_REQUESTS)));
@@ -66,11 +66,12 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
         let mut page = Page::open(core.config.debugging_port, &path, place).await?;
         let plain = asked.url.starts_with("http:");
         let head = page.ask(asked).await?;
-        if plain && page.is_our_proxys(&head).await? {
-            return Err(Refusal::new(
-                ErrorCode::Upstream,
-                "the request failed: the destination is not allowed or not reachable",
-            ));
+        if plain && let Some(fault) = page.said_by_our_proxy(&head).await? {
+            let why = match fault {
+                Upstream::Proxy => "the session's proxy could not be used",
+                _ => "the destination is not allowed or not reachable",
+            };
+            return Err(Refusal::upstream(fault, format_args!("the request failed: {why}")));
         }
         Ok::<_, Refusal>((page, head))
     };
@@ -197,7 +198,7 @@ impl Page {
             headers.extend(told.map(|value| ("Set-Cookie".to_owned(), value)));
         }
         let status = params["responseStatusCode"].as_u64().and_then(|status| u16::try_from(status).ok());
-        let status = status.ok_or_else(|| Refusal::new(ErrorCode::Upstream, "an answer without a status"))?;
+        let status = status.ok_or_else(|| Refusal::upstream(Upstream::HttpStatus, "an answer without a status"))?;
         self.open_body().await?;
         Ok(CurlHead { status, headers })
     }
@@ -213,19 +214,20 @@ impl Page {
         Ok(())
     }
 
-    /// Whether this is no answer of the target: of an address without encryption the way out answers itself when it does not lead
-    /// there. Its answers are told by having no more than they need.
-    async fn is_our_proxys(&mut self, head: &CurlHead) -> Result<bool, Refusal> {
+    /// What failed, if this is no answer of the target: of an address without encryption the way out answers itself when it does
+    /// not lead there. Its answers are told by having no more than they need.
+    async fn said_by_our_proxy(&mut self, head: &CurlHead) -> Result<Option<Upstream>, Refusal> {
         let own =
             [("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store"), ("content-length", "")];
         let has = |(name, value): &(&str, &str)| {
             head.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case(name) && (value.is_empty() || v == value))
         };
         if !matches!(head.status, 400 | 403 | 502) || head.headers.len() != own.len() || !own.iter().all(has) {
-            return Ok(false);
+            return Ok(None);
         }
-        self.ahead = self.part().await.map_err(|error| Refusal::new(ErrorCode::Upstream, error))?;
-        Ok(self.ahead.as_ref().is_some_and(|text| OUR_PROXYS.iter().any(|own| own.as_bytes() == text)))
+        self.ahead = self.part().await.map_err(|error| Refusal::upstream(Upstream::Connect, error))?;
+        let said = self.ahead.as_deref().unwrap_or_default();
+        Ok(OUR_PROXYS.iter().find(|(own, _)| own.as_bytes() == said).map(|(_, fault)| *fault))
     }
 
     fn answer(self, head: &CurlHead) -> http::Response<reply::Body> {
@@ -290,12 +292,26 @@ fn failed(ended: Result<Value, CdpError>) -> Refusal {
     match ended {
         Ok(answer) => {
             let why = answer["errorText"].as_str().unwrap_or("the request was not sent");
-            Refusal::new(ErrorCode::Upstream, format_args!("the request failed: {why}"))
+            Refusal::upstream(fault(why), format_args!("the request failed: {why}"))
         }
         Err(CdpError::Refused { message, .. }) => {
             Refusal::new(ErrorCode::NotAllowed, format_args!("cannot be opened: {message}")).of_field("url")
         }
         Err(other) => browser(other),
+    }
+}
+
+/// What failed, by the browser's word for it. Names are looked up by the way out, so that most of what fails is the connection.
+fn fault(why: &str) -> Upstream {
+    let word = why.strip_prefix("net::ERR_").unwrap_or(why);
+    match word {
+        _ if word.starts_with("NAME_") || word.starts_with("DNS_") => Upstream::Dns,
+        _ if ["SSL_", "CERT_", "BAD_SSL_", "ECH_"].iter().any(|tls| word.starts_with(tls)) => Upstream::Tls,
+        _ if word.starts_with("PROXY_") || word.contains("_PROXY_") => Upstream::Proxy,
+        _ if ["INVALID_", "EMPTY_", "RESPONSE_", "HTTP2_", "CONTENT_"].iter().any(|no| word.starts_with(no)) => {
+            Upstream::HttpStatus
+        }
+        _ => Upstream::Connect,
     }
 }
 
@@ -305,4 +321,26 @@ fn browser(error: CdpError) -> Refusal {
         CdpError::Refused { .. } => ErrorCode::Internal,
     };
     Refusal::new(code, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_told_by_the_browsers_word() {
+        for (word, told) in [
+            ("net::ERR_NAME_NOT_RESOLVED", Upstream::Dns),
+            ("net::ERR_CONNECTION_REFUSED", Upstream::Connect),
+            ("net::ERR_TUNNEL_CONNECTION_FAILED", Upstream::Connect),
+            ("net::ERR_CERT_AUTHORITY_INVALID", Upstream::Tls),
+            ("net::ERR_SSL_PROTOCOL_ERROR", Upstream::Tls),
+            ("net::ERR_PROXY_CONNECTION_FAILED", Upstream::Proxy),
+            ("net::ERR_EMPTY_RESPONSE", Upstream::HttpStatus),
+            ("net::ERR_INVALID_HTTP_RESPONSE", Upstream::HttpStatus),
+            ("a word of tomorrow", Upstream::Connect),
+        ] {
+            assert_eq!(fault(word), told, "{word}");
+        }
+    }
 }

@@ -14,6 +14,7 @@ use hyper::body::{Frame, Incoming};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::protocol::curl::Upstream;
 use crate::protocol::{ARGUMENTS_HEADER, ErrorBody, ErrorCode, MAX_JSON_BYTES};
 
 /// A body; an error breaks the connection off, which is how the caller learns of it.
@@ -28,11 +29,17 @@ pub(crate) struct Refusal {
     code: ErrorCode,
     message: String,
     field: Option<String>,
+    upstream: Option<Upstream>,
 }
 
 impl Refusal {
     pub(crate) fn new(code: ErrorCode, message: impl ToString) -> Self {
-        Self { code, message: message.to_string(), field: None }
+        Self { code, message: message.to_string(), field: None, upstream: None }
+    }
+
+    /// What the session asked of the web failed.
+    pub(crate) fn upstream(fault: Upstream, message: impl ToString) -> Self {
+        Self { upstream: Some(fault), ..Self::new(ErrorCode::Upstream, message) }
     }
 
     /// The request's field that is at fault.
@@ -43,8 +50,8 @@ impl Refusal {
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
-        let Self { code, message, field } = self;
-        json(code.status(), &ErrorBody { code, message, field })
+        let Self { code, message, field, upstream } = self;
+        json(code.status(), &ErrorBody { code, message, field, upstream })
     }
 }
 

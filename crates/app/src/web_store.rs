@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::{Buf as _, Bytes, BytesMut};
 use casement_domain::extension::{MAX_EXTENSION_BYTES, Platform, StoreItem, WebStore, crx_payload};
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, InsideError, UpstreamFault};
 use casement_egress::{Egress, FetchError};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use url::Url;
@@ -41,9 +41,9 @@ impl WebStore for ChromeWebStore {
         let mut room = MAX_EXTENSION_BYTES;
         let bounded = zip.map(move |part| {
             let part = part?;
-            room = room.checked_sub(part.len() as u64).ok_or_else(|| {
-                InsideError::Upstream(format!("the extension has more than {MAX_EXTENSION_BYTES} bytes"))
-            })?;
+            room = room
+                .checked_sub(part.len() as u64)
+                .ok_or_else(|| no_answer(format!("the extension has more than {MAX_EXTENSION_BYTES} bytes")))?;
             Ok(part)
         });
         Ok(bounded.boxed())
@@ -55,8 +55,7 @@ async fn unpacked(
     packed: impl Stream<Item = Result<Bytes, InsideError>> + Send + 'static,
 ) -> Result<ByteStream, InsideError> {
     let mut packed = Box::pin(packed);
-    let no_extension =
-        || InsideError::Upstream("the store has no such extension, or answered something else".to_owned());
+    let no_extension = || no_answer("the store has no such extension, or answered something else".to_owned());
     let mut head = BytesMut::new();
     while head.len() < 16 {
         head.extend_from_slice(&packed.try_next().await?.ok_or_else(no_extension)?);
@@ -74,7 +73,15 @@ async fn unpacked(
 }
 
 fn upstream(error: &FetchError) -> InsideError {
-    InsideError::Upstream(format!("the Chrome Web Store: {error}"))
+    let fault = match error {
+        FetchError::Status(_) | FetchError::Redirects | FetchError::BadAddress => UpstreamFault::HttpStatus,
+        FetchError::NoWay | FetchError::Connection(_) | FetchError::Silent => UpstreamFault::Connect,
+    };
+    InsideError::Upstream { fault, message: format!("the Chrome Web Store: {error}") }
+}
+
+fn no_answer(message: String) -> InsideError {
+    InsideError::Upstream { fault: UpstreamFault::HttpStatus, message }
 }
 
 #[cfg(test)]
@@ -96,7 +103,10 @@ mod tests {
             assert_eq!(read(parts).await.expect("an extension"), b"PK\x03\x04zip", "{size}");
         }
         for other in [b"".as_slice(), b"<!doctype html><title>sorry</title>", b"Cr24"] {
-            assert!(matches!(read(vec![other.to_vec()]).await, Err(InsideError::Upstream(_))));
+            assert!(matches!(
+                read(vec![other.to_vec()]).await,
+                Err(InsideError::Upstream { fault: UpstreamFault::HttpStatus, .. })
+            ));
         }
     }
 

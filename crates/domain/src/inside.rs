@@ -15,6 +15,21 @@ use crate::session::{Activity, ActivityGuard, Session};
 /// Bytes on their way into a session or out of it. After the first error nothing more comes.
 pub type ByteStream = BoxStream<'static, Result<Bytes, InsideError>>;
 
+/// What failed on the way to something outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamFault {
+    /// Its name is not known.
+    Dns,
+    /// It could not be reached, or broke off.
+    Connect,
+    /// No secure connection came to be.
+    Tls,
+    /// The session's proxy could not be used.
+    Proxy,
+    /// It answered something that is no answer to what was asked.
+    HttpStatus,
+}
+
 /// An operation inside a session was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum InsideError {
@@ -55,8 +70,19 @@ pub enum InsideError {
         seconds: u32,
     },
     /// What the session asked of the web failed.
-    #[error("{0}")]
-    Upstream(String),
+    #[error("{message}")]
+    Upstream {
+        /// What failed there.
+        fault: UpstreamFault,
+        /// For people, safe to show.
+        message: String,
+    },
+    /// What the session asked of the web did not answer in time.
+    #[error("no answer within {seconds} s")]
+    Unanswered {
+        /// The bound.
+        seconds: u32,
+    },
     /// The operation's own time is over.
     #[error("not done within {seconds} s")]
     Timeout {

@@ -12,6 +12,7 @@ use actix_web::{
 use casement_domain::{
     browser::EngineFault,
     field::{FieldCode, FieldError, InvalidInput},
+    inside::UpstreamFault,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -93,8 +94,8 @@ pub(crate) struct Detail {
 /// What failed below.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct InnerError {
-    /// What failed: `browser_crashed`, `browser_hung`, `agent_error`, `display_error` or
-    /// `proxy_error`.
+    /// What failed: `browser_crashed`, `browser_hung`, `agent_error`, `display_error`, `proxy_error`, `dns_error`,
+    /// `connect_error`, `tls_error` or `http_status`.
     code: &'static str,
     /// For people.
     message: String,
@@ -197,14 +198,8 @@ impl ApiError {
 
     /// What failed below.
     #[must_use]
-    pub fn with_inner(mut self, fault: EngineFault, message: impl Into<String>) -> Self {
-        let code = match fault {
-            EngineFault::BrowserCrashed => "browser_crashed",
-            EngineFault::BrowserHung => "browser_hung",
-            EngineFault::AgentError => "agent_error",
-            EngineFault::DisplayError => "display_error",
-            EngineFault::ProxyError => "proxy_error",
-        };
+    pub fn with_inner(mut self, fault: impl Into<InnerCode>, message: impl Into<String>) -> Self {
+        let InnerCode(code) = fault.into();
         self.0.inner = Some(InnerError { code, message: shortened(message.into()) });
         self
     }
@@ -256,6 +251,34 @@ impl ApiError {
             next = cause.source();
         }
         text
+    }
+}
+
+/// The word for what failed below; one of a closed list.
+#[derive(Clone, Copy, Debug)]
+pub struct InnerCode(&'static str);
+
+impl From<EngineFault> for InnerCode {
+    fn from(fault: EngineFault) -> Self {
+        Self(match fault {
+            EngineFault::BrowserCrashed => "browser_crashed",
+            EngineFault::BrowserHung => "browser_hung",
+            EngineFault::AgentError => "agent_error",
+            EngineFault::DisplayError => "display_error",
+            EngineFault::ProxyError => "proxy_error",
+        })
+    }
+}
+
+impl From<UpstreamFault> for InnerCode {
+    fn from(fault: UpstreamFault) -> Self {
+        Self(match fault {
+            UpstreamFault::Dns => "dns_error",
+            UpstreamFault::Connect => "connect_error",
+            UpstreamFault::Tls => "tls_error",
+            UpstreamFault::Proxy => "proxy_error",
+            UpstreamFault::HttpStatus => "http_status",
+        })
     }
 }
 

@@ -9,6 +9,9 @@ use casement_sandbox::{HostError, ListError, StartError};
 /// How much of what a program says is shown.
 const SHOWN: usize = 300;
 
+/// What is said of a session that ends for its memory.
+pub(crate) const OUT_OF_MEMORY: &str = "the session's memory was full (oom), so that it ends";
+
 /// Why there can be no engine.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineSetupError {
@@ -36,6 +39,11 @@ pub enum EngineSetupError {
 
 pub(crate) fn failed(fault: EngineFault, message: impl Into<String>) -> EngineError {
     EngineError::Failed { fault, message: shorten(message.into()) }
+}
+
+/// A browser that was lost in the middle of what was asked of it.
+pub(crate) fn lost(message: &str) -> EngineError {
+    EngineError::Lost { fault: EngineFault::BrowserCrashed, message: message.to_owned() }
 }
 
 /// As much of a text as is shown.
@@ -68,11 +76,19 @@ pub(crate) fn not_up(code: FailureCode, message: String) -> EngineError {
     }
 }
 
-/// A call to the agent that failed. `alive`: whether the sandbox still is there.
-pub(crate) fn call(id: BrowserId, alive: bool, error: &ClientError) -> EngineError {
-    if !alive {
-        return EngineError::NotRunning(id);
-    }
+/// How a sandbox is when a call into it has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// It is there.
+    Alive,
+    /// It has ended.
+    Gone,
+    /// Its memory was full, so that it has ended or is about to.
+    OutOfMemory,
+}
+
+/// A call to the agent that failed.
+pub(crate) fn call(id: BrowserId, condition: Condition, error: &ClientError) -> EngineError {
     let message = shorten(error.to_string());
     match error {
         ClientError::Refused(body) => {
@@ -84,6 +100,14 @@ pub(crate) fn call(id: BrowserId, alive: bool, error: &ClientError) -> EngineErr
             };
             failed(fault, body.message.clone())
         }
+        // Nothing of it reached anybody.
+        ClientError::Connect(_) | ClientError::NotConnected(_) | ClientError::NotASocket
+            if condition != Condition::Alive =>
+        {
+            EngineError::NotRunning(id)
+        }
+        _ if condition == Condition::OutOfMemory => lost(OUT_OF_MEMORY),
+        _ if condition == Condition::Gone => lost("the session ended meanwhile"),
         ClientError::Timeout(within) => {
             EngineError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) }
         }
@@ -93,6 +117,39 @@ pub(crate) fn call(id: BrowserId, alive: bool, error: &ClientError) -> EngineErr
         }
         ClientError::Connect(_) | ClientError::NotConnected(_) | ClientError::NotASocket => {
             EngineError::Failed { fault: EngineFault::AgentError, message }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use casement_domain::testing::CountingIds;
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_went_out_may_have_taken_effect_and_says_how_the_session_ended() {
+        let id = BrowserId::mint(&CountingIds::default());
+        for (condition, word) in [(Condition::OutOfMemory, "(oom)"), (Condition::Gone, "ended meanwhile")] {
+            let EngineError::Lost { fault: EngineFault::BrowserCrashed, message } =
+                call(id, condition, &ClientError::TooLong)
+            else {
+                panic!("not lost")
+            };
+            assert!(message.contains(word), "{message}");
+        }
+        assert!(matches!(
+            call(id, Condition::Alive, &ClientError::TooLong),
+            EngineError::Lost { fault: EngineFault::AgentError, .. }
+        ));
+    }
+
+    #[test]
+    fn a_call_that_reached_nobody_says_that_nothing_was_done() {
+        let id = BrowserId::mint(&CountingIds::default());
+        let unreached = || ClientError::Connect(std::io::ErrorKind::ConnectionRefused.into());
+        for condition in [Condition::OutOfMemory, Condition::Gone] {
+            assert!(matches!(call(id, condition, &unreached()), EngineError::NotRunning(_)));
         }
     }
 }

@@ -11,7 +11,7 @@ use casement_domain::inside::InsideError;
 use futures_util::TryStreamExt as _;
 
 use crate::engine::Engine;
-use crate::fault::{failed, shorten};
+use crate::fault::{Condition, failed, shorten};
 use crate::running::Running;
 use crate::start::viewport as spoken;
 
@@ -102,7 +102,7 @@ impl Engine {
                 ClientError::Refused(body) if body.code == ErrorCode::NotAllowed => {
                     EngineError::Extension(shorten(body.message))
                 }
-                other => crate::fault::call(launch.id, true, &other),
+                other => crate::fault::call(launch.id, Condition::Alive, &other),
             })?;
             names.push(name);
         }
@@ -113,7 +113,7 @@ impl Engine {
             }
             // Why it did not come up, its state tells best.
             Err(ClientError::Refused(_)) => Ok(()),
-            Err(other) => Err(crate::fault::call(launch.id, true, &other)),
+            Err(other) => Err(crate::fault::call(launch.id, Condition::Alive, &other)),
         }
     }
 }

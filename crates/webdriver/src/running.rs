@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, Shared};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::fault::failed;
+use crate::fault::{Condition, failed};
 
 /// The `agent` and the `dial` socket among those of a sandbox.
 pub(crate) const AGENT_SOCKET: usize = 0;
@@ -25,6 +25,7 @@ pub(crate) struct Running {
     pub(crate) agent: AgentClient,
     cdp_path: Mutex<String>,
     restarting: AtomicBool,
+    out_of_memory: AtomicBool,
     /// Held while something changes what the browser is started as.
     pub(crate) changing: tokio::sync::Mutex<()>,
     watch: Mutex<Option<AbortHandle>>,
@@ -40,8 +41,8 @@ impl Running {
         cdp_path: String,
     ) -> Result<Self, EngineError> {
         let cdp_path = Mutex::new(usable(cdp_path)?);
-        let (restarting, changing, watch) = Default::default();
-        Ok(Self { id, sandbox, agent, cdp_path, restarting, changing, watch })
+        let (restarting, out_of_memory, changing, watch) = Default::default();
+        Ok(Self { id, sandbox, agent, cdp_path, restarting, out_of_memory, changing, watch })
     }
 
     /// `/devtools/browser/<uuid>`.
@@ -84,9 +85,26 @@ impl Running {
         }
     }
 
+    /// It ends because its memory was full; its control group, which told it, may soon be gone.
+    pub(crate) fn ran_out_of_memory(&self) {
+        self.out_of_memory.store(true, Ordering::Relaxed);
+    }
+
+    /// How it is, for a call that failed.
+    pub(crate) fn condition(&self) -> Condition {
+        if self.sandbox.oom_killed() {
+            self.ran_out_of_memory();
+        }
+        match self.out_of_memory.load(Ordering::Relaxed) {
+            true => Condition::OutOfMemory,
+            false if self.sandbox.is_alive() => Condition::Alive,
+            false => Condition::Gone,
+        }
+    }
+
     /// A failed call, in the domain's words.
     pub(crate) fn failed(&self, error: &casement_agent::client::ClientError) -> EngineError {
-        crate::fault::call(self.id, self.sandbox.is_alive(), error)
+        crate::fault::call(self.id, self.condition(), error)
     }
 }
 

@@ -36,6 +36,9 @@ fn report(inner: &Weak<Inner>, running: &Running, why: Why, detail: &str) {
     // What Chromium itself wrote comes after the first part, and may hold what its pages are about.
     let how = detail.split(';').next().unwrap_or_default();
     tracing::warn!(browser = %running.id, ?why, how = fault::shorten(how.to_owned()), "a browser is gone");
+    if why == Why::Oom {
+        running.ran_out_of_memory();
+    }
     if let Some(inner) = inner.upgrade() {
         inner.listeners.tell(EngineEvent { browser: running.id, what: What::Exited(why) });
     }

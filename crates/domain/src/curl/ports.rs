@@ -13,6 +13,6 @@ pub trait CurlMachine: Send + Sync {
     /// Sends one request; answers when the head of the answer is there. Dropping the future, or the body, gives the request up.
     ///
     /// # Errors
-    /// [`InsideError::Upstream`] with the browser's word for what failed, [`InsideError::Timeout`], [`InsideError::Limit`].
+    /// [`InsideError::Upstream`] with the browser's word for what failed, [`InsideError::Unanswered`], [`InsideError::Limit`].
     async fn send(&self, browser: BrowserId, request: CurlRequest) -> Result<CurlAnswer, InsideError>;
 }

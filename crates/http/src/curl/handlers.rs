@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, time::Instant};
 use actix_web::HttpResponse;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{
+    browser::{EngineError, EngineFault},
     curl::{CurlAnswer, CurlInput},
     field::{Bad, FieldCode, InvalidInput},
-    inside::{ByteStream, InsideError},
+    inside::{ByteStream, InsideError, UpstreamFault},
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use utoipa::ToSchema;
 use crate::{
     answer::Answer,
     caller::Inside,
-    error::{ApiError, Code, ErrorBody},
+    error::{ApiError, ErrorBody},
     patience::patience,
     picture,
 };
@@ -84,7 +85,10 @@ pub(crate) async fn curl(mut inside: Inside) -> Answer {
     let began = Instant::now();
     let input = CurlInput { url, method, headers, body, timeout_ms, patience };
     let CurlAnswer { status, headers, body } = inside.services().curl.send(&inside.session, input).await?;
-    let late = |_| ApiError::from(InsideError::Timeout { seconds: u32::try_from(limit.as_secs()).unwrap_or(u32::MAX) });
+    let late = |_| {
+        let seconds = u32::try_from(limit.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
+        ApiError::from(InsideError::Unanswered { seconds })
+    };
     let body = tokio::time::timeout(limit.saturating_sub(began.elapsed()), whole(body)).await.map_err(late)??;
     let body = match base64 {
         true => STANDARD.encode(body),
@@ -109,7 +113,10 @@ async fn whole(mut parts: ByteStream) -> Result<Vec<u8>, ApiError> {
     while let Some(part) = parts.next().await {
         let part = part.map_err(|error| match error {
             // The browser is well, so it was the target that broke off.
-            InsideError::Engine(_) => ApiError::new(Code::UpstreamError, "the answer broke off").caused_by(error),
+            InsideError::Engine(EngineError::Lost { fault: EngineFault::AgentError, .. }) => {
+                let message = "the answer broke off".to_owned();
+                ApiError::from(InsideError::Upstream { fault: UpstreamFault::Connect, message }).caused_by(error)
+            }
             other => other.into(),
         })?;
         if body.len() + part.len() > SMALL && place.is_none() {
@@ -117,7 +124,7 @@ async fn whole(mut parts: ByteStream) -> Result<Vec<u8>, ApiError> {
         }
         if body.len() + part.len() > LONGEST {
             let message = format!("the answer is longer than {LONGEST} bytes; curl/raw has no such limit");
-            return Err(ApiError::new(Code::UpstreamError, message));
+            return Err(InsideError::Upstream { fault: UpstreamFault::HttpStatus, message }.into());
         }
         body.extend_from_slice(&part);
     }

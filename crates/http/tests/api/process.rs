@@ -6,7 +6,7 @@ use bytes::Bytes;
 use casement_domain::{
     ProcessId,
     curl::{CurlAnswer, CurlRequest},
-    inside::{ByteStream, InsideError},
+    inside::{ByteStream, InsideError, UpstreamFault},
     process::{
         Executed, Output, OutputEvents, OutputStream, ProcessState, ProcessStatus, Signal, Spawned, TerminalSize,
     },
@@ -259,7 +259,11 @@ async fn a_request_is_sent_as_asked_and_its_answer_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_target_does_wrong_is_told_from_what_we_do_wrong() {
     for (refusal, status, code) in [
-        (InsideError::Upstream("net::ERR_NAME_NOT_RESOLVED".to_owned()), 502, "upstream_error"),
+        (
+            InsideError::Upstream { fault: UpstreamFault::Dns, message: "net::ERR_NAME_NOT_RESOLVED".to_owned() },
+            502,
+            "upstream_error",
+        ),
         (InsideError::Timeout { seconds: 1 }, 504, "timeout"),
         (InsideError::Limit("too many".to_owned()), 429, "limit_exceeded"),
     ] {

@@ -23,7 +23,10 @@ impl CurlMachine for Engine {
         let body_b64 = body.map(|body| encoded(&body));
         let asked = words::CurlRequest { url, method, headers, body_b64, timeout_ms: milliseconds(within) };
         let answer = running.agent.download(REQUEST, &asked, within + ENDING).await;
-        let answer = answer.map_err(|error| timed(&running, &error, within))?;
+        let answer = answer.map_err(|error| match timed(&running, &error, within) {
+            InsideError::Timeout { seconds } => InsideError::Unanswered { seconds },
+            other => other,
+        })?;
         let mut lines = Lines::new(running, answer, MAX_HEAD_LINE);
         let head: words::CurlHead = lines.first().await?;
         Ok(CurlAnswer { status: head.status, headers: head.headers, body: lines.rest() })

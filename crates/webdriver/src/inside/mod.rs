@@ -16,21 +16,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use casement_agent::client::{ClientError, Download};
+use casement_agent::protocol::curl::Upstream;
 use casement_agent::protocol::{ErrorBody, ErrorCode};
 use casement_domain::field::{Bad, FieldCode, FieldError, InvalidInput};
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, InsideError, UpstreamFault};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 
-use crate::fault::shorten;
+use crate::fault::{Condition, shorten};
 use crate::running::Running;
 
 /// A failed call, in the domain's words.
 pub(crate) fn inside_error(running: &Running, error: &ClientError) -> InsideError {
     match error {
-        ClientError::Refused(body) if running.sandbox.is_alive() => {
-            refused(body).unwrap_or_else(|| running.failed(error).into())
-        }
-        ClientError::Timeout(within) if running.sandbox.is_alive() => {
+        ClientError::Refused(body) => refused(body).unwrap_or_else(|| running.failed(error).into()),
+        ClientError::Timeout(within) if running.condition() == Condition::Alive => {
             InsideError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) }
         }
         _ => running.failed(error).into(),
@@ -54,7 +53,7 @@ fn refused(body: &ErrorBody) -> Option<InsideError> {
         ErrorCode::TooLarge => InsideError::TooLarge(text),
         ErrorCode::DiskFull => InsideError::DiskFull(text),
         ErrorCode::BrokenBody => InsideError::Broken(text),
-        ErrorCode::Upstream => InsideError::Upstream(text),
+        ErrorCode::Upstream => InsideError::Upstream { fault: upstream(body.upstream), message: text },
         ErrorCode::Failed => InsideError::Failed(text),
         ErrorCode::BrowserHung
         | ErrorCode::NotReady
@@ -64,6 +63,17 @@ fn refused(body: &ErrorBody) -> Option<InsideError> {
         | ErrorCode::TimedOut
         | ErrorCode::Internal => return None,
     })
+}
+
+/// What failed outside; an older agent does not say.
+fn upstream(told: Option<Upstream>) -> UpstreamFault {
+    match told {
+        Some(Upstream::Dns) => UpstreamFault::Dns,
+        Some(Upstream::Tls) => UpstreamFault::Tls,
+        Some(Upstream::Proxy) => UpstreamFault::Proxy,
+        Some(Upstream::HttpStatus) => UpstreamFault::HttpStatus,
+        Some(Upstream::Connect) | None => UpstreamFault::Connect,
+    }
 }
 
 /// A field that only the inside could judge.

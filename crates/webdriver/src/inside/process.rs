@@ -1,5 +1,6 @@
 //! Programs, run by the agent.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +18,7 @@ use casement_domain::process::{
 use super::inside_error;
 use super::lines::{Lines, decoded, encoded, moment};
 use crate::engine::Engine;
+use crate::fault::{Condition, OUT_OF_MEMORY, lost};
 use crate::running::Running;
 
 /// What the agent answers from its memory, or by starting a program.
@@ -27,6 +29,8 @@ const WRITE: Duration = Duration::from_secs(30);
 const ENDING: Duration = Duration::from_secs(20);
 /// Longest first line of a program's answer.
 const HEAD: usize = 4 << 10;
+/// What a program answers that the kernel has killed.
+const KILLED: i32 = 128 + 9;
 
 #[async_trait]
 impl ProcessMachine for Engine {
@@ -36,8 +40,11 @@ impl ProcessMachine for Engine {
         let asked = words::Exec { program: program(wanted), timeout_ms: milliseconds(within) };
         let answer = running.agent.download(EXEC, &asked, within + ENDING).await;
         let answer = answer.map_err(|error| timed(&running, &error, within))?;
-        let mut lines = Lines::new(running, answer, HEAD);
+        let mut lines = Lines::new(Arc::clone(&running), answer, HEAD);
         let told: words::Executed = lines.first().await?;
+        if told.exit_code == KILLED && running.condition() == Condition::OutOfMemory {
+            return Err(lost(OUT_OF_MEMORY).into());
+        }
         Ok(Executed {
             exit_code: told.exit_code,
             duration_ms: told.duration_ms,
