@@ -13,6 +13,7 @@ use crate::display::Display;
 use crate::extension::Extensions;
 use crate::fs::Watches;
 use crate::process::Processes;
+use crate::profile::Profiles;
 use crate::protocol::{AgentConfig, PROTOCOL_VERSION, Stage, State, Status, Viewport};
 use crate::replay::Replays;
 use crate::restart::Restarts;
@@ -35,6 +36,7 @@ pub(crate) struct Core {
     pub(crate) restarts: Restarts,
     pub(crate) extensions: Extensions,
     /// Asked to end.
+    pub(crate) profiles: Profiles,
     pub(crate) stop: Notify,
     /// Pictures taken at once: each needs several times the memory of the display.
     pub(crate) pictures: Semaphore,
@@ -74,6 +76,7 @@ impl Core {
             extensions: Extensions::default(),
             config,
             live: Mutex::default(),
+            profiles: Profiles::default(),
             stop: Notify::new(),
             pictures: Semaphore::new(2),
             processes: Processes::default(),

@@ -9,18 +9,17 @@ use std::sync::{Mutex, PoisonError};
 
 use casement_archive::{ArchiveError, extension};
 use http::request::Parts;
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use rustix::fs::{Mode, OFlags};
-use tokio::io::AsyncWriteExt as _;
 
 use crate::core::Core;
 use crate::protocol::ErrorCode;
 use crate::protocol::extension::{ADD, ExtensionName, MAX_EXTENSION_BYTES, MAX_EXTENSIONS, is_extension_name};
+use crate::receive::{disk, receive};
 use crate::reply::{Answer, Refusal, arguments, empty};
 
 /// Where unpacked extensions lie until Chromium is started with them, beside those it has.
 const WAITING: &str = ".waiting";
+const WHAT: &str = "an extension";
 
 /// What is known of them. The names are checked before they come here.
 #[derive(Debug, Default)]
@@ -102,7 +101,7 @@ async fn add(core: &Core, ExtensionName { name }: ExtensionName, body: Incoming)
         return Err(Refusal::new(ErrorCode::LimitReached, "too many extensions wait to be loaded"));
     }
     let waiting = core.config.extensions.join(WAITING);
-    let archive = receive(&waiting, body).await?;
+    let archive = receive(&waiting, body, MAX_EXTENSION_BYTES, WHAT).await?;
     let unpacked = {
         let name = name.clone();
         tokio::task::spawn_blocking(move || unpack(archive, &waiting, &name)).await
@@ -110,29 +109,6 @@ async fn add(core: &Core, ExtensionName { name }: ExtensionName, body: Incoming)
     unpacked.map_err(|e| Refusal::new(ErrorCode::Internal, e))?.map_err(unpack_refusal)?;
     core.extensions.wait(name);
     Ok(empty())
-}
-
-/// The archive in a file that nobody else knows and that goes with its last descriptor.
-async fn receive(directory: &Path, mut body: Incoming) -> Result<File, Refusal> {
-    let nameless = || {
-        fs::create_dir_all(directory)?;
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        Ok(File::from(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?))
-    };
-    let mut file = tokio::fs::File::from_std(nameless().map_err(disk)?);
-    let mut came = 0;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Refusal::new(ErrorCode::BrokenBody, error))?;
-        let Ok(data) = frame.into_data() else { continue };
-        came += data.len() as u64;
-        if came > MAX_EXTENSION_BYTES {
-            let message = format!("an extension has at most {MAX_EXTENSION_BYTES} bytes");
-            return Err(Refusal::new(ErrorCode::TooLarge, message));
-        }
-        file.write_all(&data).await.map_err(disk)?;
-    }
-    file.flush().await.map_err(disk)?;
-    Ok(file.into_std().await)
 }
 
 fn unpack(archive: File, waiting: &Path, name: &str) -> Result<(), ArchiveError> {
@@ -159,15 +135,7 @@ fn clear(directory: &Path) -> io::Result<()> {
 
 fn unpack_refusal(error: ArchiveError) -> Refusal {
     match error {
-        ArchiveError::Io(error) => disk(error),
+        ArchiveError::Io(error) => disk(error, WHAT),
         bad => Refusal::new(ErrorCode::NotAllowed, bad).of_field("file"),
     }
-}
-
-fn disk(error: io::Error) -> Refusal {
-    let code = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorCode::DiskFull,
-        _ => ErrorCode::Internal,
-    };
-    Refusal::new(code, format_args!("an extension cannot be kept: {error}"))
 }

@@ -90,6 +90,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) extensions: &'a [PathBuf],
     /// Opened beside the pages of the browser before this one, which come back; `None`: this is the first.
     pub(crate) first_page: Option<&'a str>,
+    /// What the user data hold of a browser before this one is taken up again.
+    pub(crate) restore: bool,
 }
 
 /// The arguments after the program's name.
@@ -106,7 +108,7 @@ pub(crate) fn chromium_args(config: &AgentConfig, plan: &Plan<'_>) -> Vec<String
         // An extension that it does not take would hold up the start with a question to a person.
         args.push("--noerrdialogs".to_owned());
     }
-    if plan.first_page.is_some() {
+    if plan.restore {
         // Pages, their histories, and the cookies that last as long as the browser.
         args.push("--restore-last-session".to_owned());
     }
@@ -161,7 +163,7 @@ mod tests {
     fn a_browser_never_runs_without_its_sandbox_and_shows_no_automation() {
         for headless in [true, false] {
             let config = config(headless);
-            let plan = Plan { viewport: config.viewport, extensions: &[], first_page: None };
+            let plan = Plan { viewport: config.viewport, extensions: &[], first_page: None, restore: false };
             let args = chromium_args(&config, &plan);
             assert!(
                 !args.iter().any(|arg| arg.contains("no-sandbox") || arg.contains("enable-automation")),

@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::browser::{Browser, MARKED, Opened};
 use crate::cdp::CdpError;
@@ -18,7 +18,7 @@ use crate::protocol::{
     AgentConfig, ErrorCode, ExitReason, FailureCode, MAX_SIDE, PROTOCOL_VERSION, State, Status, Viewport,
 };
 use crate::reply::Refusal;
-use crate::restart::Ask;
+use crate::restart::{Ask, Wish};
 use crate::{downloads, forward, memory};
 
 /// How often the memory is looked at.
@@ -32,6 +32,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// How it ended, and why in words for people.
 type End = (State, String);
+/// Where somebody waits for an answer.
+type Waiting = oneshot::Sender<Result<Status, Refusal>>;
 
 /// What runs. Dropping it kills it.
 struct Up {
@@ -52,26 +54,27 @@ pub(crate) async fn keep(core: &Arc<Core>) -> End {
 
 async fn kept(core: &Arc<Core>) -> End {
     let mut asked = core.restarts.asked();
-    let mut first = None;
-    if core.config.held {
-        first = tokio::select! {
-            ask = asked.recv() => ask,
-            () = core.stop.notified() => return stopped(),
-        };
-    }
-    let wish = first.as_ref().map(|ask| ask.wish.clone()).unwrap_or_default();
+    let mut waiting = None;
+    let begun = async {
+        let display = prepare(core).await?;
+        let mut wish = Restart::default();
+        if core.config.held {
+            (wish, waiting) = first_wish(&mut asked).await;
+        }
+        begin(core, display, &wish).await
+    };
     let begun = tokio::select! {
-        begun = begin(core, &wish) => begun,
+        begun = begun => begun,
         () = core.stop.notified() => return stopped(),
     };
     let mut up = match begun {
         Ok(up) => up,
         Err(error) => {
-            answer(first.map(|ask| ask.answer), Err(refusal(&error)));
+            answer(waiting, Err(refusal(&error)));
             return (State::Failed { code: error.code, message: error.message.clone() }, error.message);
         }
     };
-    answer(first.map(|ask| ask.answer), Ok(core.status().borrow().clone()));
+    answer(waiting, Ok(core.status().borrow().clone()));
     loop {
         tokio::select! {
             status = up.chromium.wait() => return exited(status, &up.chromium),
@@ -80,22 +83,34 @@ async fn kept(core: &Arc<Core>) -> End {
                 return stopped();
             }
             Some(Ask { wish, answer: waiting }) = asked.recv() => {
-                let restarted = tokio::select! {
-                    restarted = restart(core, &mut up, &wish) => restarted,
-                    () = core.stop.notified() => return stopped(),
-                };
-                match restarted {
-                    Ok(()) => answer(Some(waiting), Ok(core.status().borrow().clone())),
-                    Err(error) if error.code == FailureCode::Extension => answer(Some(waiting), Err(refusal(&error))),
-                    Err(error) => {
-                        answer(Some(waiting), Err(refusal(&error)));
-                        let detail = format!("Chromium could not be started anew: {}", error.message);
-                        return (State::Exited { reason: ExitReason::Crashed }, detail);
-                    }
+                if let Some(end) = grant(core, &mut up, wish, waiting).await {
+                    return end;
                 }
             }
         }
     }
+}
+
+/// Does what somebody asked for. Answers how it ended, if it did.
+async fn grant(core: &Core, up: &mut Up, wish: Wish, waiting: Waiting) -> Option<End> {
+    let Wish::Anew(wish) = wish else {
+        close_for_good(core, up, waiting).await;
+        return Some(stopped());
+    };
+    let restarted = tokio::select! {
+        restarted = restart(core, up, &wish) => restarted,
+        () = core.stop.notified() => return Some(stopped()),
+    };
+    match restarted {
+        Ok(()) => answer(Some(waiting), Ok(core.status().borrow().clone())),
+        Err(error) if error.code == FailureCode::Extension => answer(Some(waiting), Err(refusal(&error))),
+        Err(error) => {
+            answer(Some(waiting), Err(refusal(&error)));
+            let detail = format!("Chromium could not be started anew: {}", error.message);
+            return Some((State::Exited { reason: ExitReason::Crashed }, detail));
+        }
+    }
+    None
 }
 
 fn stopped() -> End {
@@ -108,7 +123,7 @@ fn exited(status: io::Result<ExitStatus>, chromium: &Chromium) -> End {
     (State::Exited { reason: ExitReason::Crashed }, detail)
 }
 
-fn answer(waiting: Option<oneshot::Sender<Result<Status, Refusal>>>, said: Result<Status, Refusal>) {
+fn answer(waiting: Option<Waiting>, said: Result<Status, Refusal>) {
     if let Some(waiting) = waiting {
         // Whoever asked may have gone; then the events tell.
         drop(waiting.send(said));
@@ -124,8 +139,38 @@ fn refusal(error: &StartError) -> Refusal {
     Refusal::new(code, &error.message)
 }
 
-/// The first start.
-async fn begin(core: &Core, wish: &Restart) -> Result<Up, StartError> {
+/// The first wish of whoever holds back the start.
+async fn first_wish(asked: &mut mpsc::Receiver<Ask>) -> (Restart, Option<Waiting>) {
+    loop {
+        match asked.recv().await {
+            Some(Ask { wish: Wish::Anew(wish), answer }) => return (wish, Some(answer)),
+            Some(Ask { wish: Wish::Close, answer: waiting }) => {
+                answer(Some(waiting), Err(Refusal::new(ErrorCode::NotReady, "the browser is not started")));
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Closes the browser, says so, and waits to be told to end.
+async fn close_for_good(core: &Core, up: &mut Up, waiting: Waiting) {
+    let closing = async {
+        core.update(|status| status.state = State::Starting);
+        close(core, &mut up.chromium, CLOSING_WHOLE).await;
+        core.replace(None);
+        core.chromedriver.end().await;
+        core.update(|status| status.state = State::Closed);
+        answer(Some(waiting), Ok(core.status().borrow().clone()));
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = closing => {}
+        () = core.stop.notified() => {}
+    }
+}
+
+/// What comes before the first start: the way out and the display.
+async fn prepare(core: &Core) -> Result<Option<Arc<Display>>, StartError> {
     let config = &core.config;
     check(config)?;
     let forwarder = forward::bind(config.forwarder_port)
@@ -139,8 +184,15 @@ async fn begin(core: &Core, wish: &Restart) -> Result<Up, StartError> {
         core.stage("display");
         Some(Arc::new(display))
     };
-    core.extensions.take(&config.extensions, &wish.extensions).map_err(not_in_place)?;
-    let up = launch(core, display, config.viewport, None).await?;
+    Ok(display)
+}
+
+/// The first start.
+async fn begin(core: &Core, display: Option<Arc<Display>>, wish: &Restart) -> Result<Up, StartError> {
+    let config = &core.config;
+    take(core, wish).await?;
+    let start = Start { viewport: config.viewport, before: None, restore: wish.profile };
+    let up = launch(core, display, start).await?;
     if let (Some(url), Some(live)) = (&config.start_url, core.live()) {
         live.browser.open(url).await.map_err(|e| unresponsive(&e))?;
     }
@@ -155,14 +207,20 @@ async fn restart(core: &Core, up: &mut Up, wish: &Restart) -> Result<(), StartEr
     // What is being recorded goes on in a new part.
     let _paused = core.replays.pause().await;
     let before = match core.ready() {
-        Some(live) => live.browser.opened().await,
-        None => Opened::default(),
+        Some(live) if !wish.profile => live.browser.opened().await,
+        _ => Opened::default(),
     };
     core.update(|status| status.state = State::Starting);
-    close(core, &mut up.chromium, CLOSING_WHOLE).await;
+    if wish.profile {
+        // Nobody will ask for what it could still write.
+        up.chromium.kill();
+        drop(up.chromium.wait().await);
+    } else {
+        close(core, &mut up.chromium, CLOSING_WHOLE).await;
+    }
     core.replace(None);
     core.chromedriver.end().await;
-    core.extensions.take(&core.config.extensions, &wish.extensions).map_err(not_in_place)?;
+    take(core, wish).await?;
     let viewport = wish.viewport.unwrap_or_else(|| core.viewport());
     let mut display = up.display.take();
     if let (Some(shown), Some(size)) = (&display, wish.viewport) {
@@ -175,7 +233,8 @@ async fn restart(core: &Core, up: &mut Up, wish: &Restart) -> Result<(), StartEr
             other => other.map_err(display_failed)?,
         }
     }
-    *up = launch(core, display, viewport, Some(&before)).await?;
+    let start = Start { viewport, before: Some(&before), restore: true };
+    *up = launch(core, display, start).await?;
     core.update(|status| status.viewport = viewport);
     let took = taken(core).await;
     // Without an extension that it does not take it is as good as before.
@@ -186,16 +245,30 @@ async fn restart(core: &Core, up: &mut Up, wish: &Restart) -> Result<(), StartEr
     took
 }
 
-/// Starts Chromium and has its page answer.
-async fn launch(
-    core: &Core,
-    display: Option<Arc<Display>>,
-    viewport: Viewport,
-    before: Option<&Opened>,
-) -> Result<Up, StartError> {
+/// Puts what was brought in, and waits for this start, in its place.
+async fn take(core: &Core, wish: &Restart) -> Result<(), StartError> {
     let config = &core.config;
+    core.extensions.take(&config.extensions, &wish.extensions).map_err(not_in_place)?;
+    if wish.profile {
+        core.profiles.take(&config.profile).await.map_err(not_in_place)?;
+    }
+    Ok(())
+}
+
+/// How Chromium is started.
+struct Start<'a> {
+    viewport: Viewport,
+    /// What was open in the one before; `None`: there was none.
+    before: Option<&'a Opened>,
+    restore: bool,
+}
+
+/// Starts Chromium and has its page answer.
+async fn launch(core: &Core, display: Option<Arc<Display>>, start: Start<'_>) -> Result<Up, StartError> {
+    let config = &core.config;
+    let Start { viewport, before, restore } = start;
     let extensions = core.extensions.paths(&config.extensions);
-    let plan = Plan { viewport, extensions: &extensions, first_page: before.map(|_| MARKED) };
+    let plan = Plan { viewport, extensions: &extensions, first_page: before.map(|_| MARKED), restore };
     let mut chromium = Chromium::spawn(config, &plan, display.as_deref().map(Display::name))?;
     core.stage("spawn");
     let path = chromium.listening().await?;
@@ -280,7 +353,7 @@ fn display_failed(error: DisplayError) -> StartError {
 }
 
 fn not_in_place(error: io::Error) -> StartError {
-    StartError::new(FailureCode::Other, format_args!("putting the extensions in their places: {error}"))
+    StartError::new(FailureCode::Other, format_args!("putting what was brought in into its place: {error}"))
 }
 
 fn unresponsive(error: &CdpError) -> StartError {

@@ -10,10 +10,18 @@ use crate::protocol::extension::{MAX_EXTENSIONS, Restart};
 use crate::protocol::{ErrorCode, MAX_SIDE, Status};
 use crate::reply::{Answer, Refusal, json};
 
-/// Somebody waits for Chromium to be started anew.
+/// What becomes of Chromium.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    Anew(Restart),
+    /// Closed for good.
+    Close,
+}
+
+/// Somebody waits for that.
 #[derive(Debug)]
 pub(crate) struct Ask {
-    pub(crate) wish: Restart,
+    pub(crate) wish: Wish,
     pub(crate) answer: oneshot::Sender<Result<Status, Refusal>>,
 }
 
@@ -39,15 +47,20 @@ impl Restarts {
 
 /// `POST /v1/restart`.
 pub(crate) async fn serve(core: &Core, wish: Restart) -> Answer {
-    check(core, &wish)?;
-    let gone = || Refusal::new(ErrorCode::NotReady, "the browser is gone");
-    let (answer, answered) = oneshot::channel();
-    core.restarts.ask.send(Ask { wish, answer }).await.map_err(|_| gone())?;
-    let status = answered.await.map_err(|_| gone())??;
+    check(core, &wish).await?;
+    let status = ask(core, Wish::Anew(wish)).await?;
     Ok(json(StatusCode::OK, &status))
 }
 
-fn check(core: &Core, wish: &Restart) -> Result<(), Refusal> {
+/// Has the keeper do it and waits until it is done.
+pub(crate) async fn ask(core: &Core, wish: Wish) -> Result<Status, Refusal> {
+    let gone = || Refusal::new(ErrorCode::NotReady, "the browser is gone");
+    let (answer, answered) = oneshot::channel();
+    core.restarts.ask.send(Ask { wish, answer }).await.map_err(|_| gone())?;
+    answered.await.map_err(|_| gone())?
+}
+
+async fn check(core: &Core, wish: &Restart) -> Result<(), Refusal> {
     if let Some(viewport) = wish.viewport
         && [viewport.width, viewport.height].iter().any(|side| !(1..=MAX_SIDE).contains(side))
     {
@@ -60,6 +73,9 @@ fn check(core: &Core, wish: &Restart) -> Result<(), Refusal> {
     if let Some(unknown) = wish.extensions.iter().find(|name| !core.extensions.waits(name)) {
         let message = format!("no extension {unknown} was added");
         return Err(Refusal::new(ErrorCode::Missing, message));
+    }
+    if wish.profile && !core.profiles.waits().await {
+        return Err(Refusal::new(ErrorCode::Missing, "no profile was loaded"));
     }
     if core.extensions.after(&wish.extensions).len() > MAX_EXTENSIONS {
         let message = format!("a session has at most {MAX_EXTENSIONS} extensions");

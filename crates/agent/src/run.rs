@@ -17,6 +17,8 @@ use crate::{dial, keeper, serve};
 /// How long those who listen have to read how it ended: the end of a browser that was up, and of one that never came up.
 const LINGER_EXITED: Duration = Duration::from_secs(2);
 const LINGER_FAILED: Duration = Duration::from_secs(10);
+/// How long whoever wants the profile of a browser that ended by itself has to begin to read it.
+const LINGER_PROFILE: Duration = Duration::from_secs(30);
 
 /// Why the agent could not even begin.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +123,13 @@ async fn conclude(core: &Core, state: State, detail: String) -> ExitCode {
         tracing::info!(?state, detail, "the browser is gone");
         core.end(state.clone(), detail);
     }
+    let by_itself = matches!(state, State::Exited { reason: ExitReason::Crashed | ExitReason::Oom });
+    if by_itself && core.config.keeps_profile {
+        tokio::select! {
+            () = unread(core) => {}
+            () = core.stop.notified() => {}
+        }
+    }
     let linger = if matches!(state, State::Failed { .. }) { LINGER_FAILED } else { LINGER_EXITED };
     let deadline = Instant::now() + linger;
     while Instant::now() < deadline && !core.everybody_knows() {
@@ -131,6 +140,17 @@ async fn conclude(core: &Core, state: State, detail: String) -> ExitCode {
     match state {
         State::Exited { reason: ExitReason::Shutdown | ExitReason::Idle } => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
+    }
+}
+
+/// Returns when nobody has read the profile for a while.
+async fn unread(core: &Core) {
+    let mut deadline = Instant::now() + LINGER_PROFILE;
+    while Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if core.profiles.is_read() {
+            deadline = Instant::now() + LINGER_PROFILE;
+        }
     }
 }
 

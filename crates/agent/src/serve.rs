@@ -27,7 +27,7 @@ use crate::protocol::{
     READY_WAIT_SECONDS, Region, ScreenshotRequest, State, Status, VERSION_HEADER, Viewport,
 };
 use crate::reply::{self, Answer, Body, Refusal, empty, json, read};
-use crate::{curl, extension, fs, process, replay, restart, script, session_log, view};
+use crate::{curl, extension, fs, process, profile, replay, restart, script, session_log, view};
 
 /// Connections open at once.
 const MAX_CONNECTIONS: usize = 256;
@@ -105,6 +105,7 @@ async fn in_area(core: &Arc<Core>, head: Parts, body: Incoming) -> Answer {
         "curl" => curl::serve(core, &head, body).await,
         "process" => process::serve(core, &head, body).await,
         "fs" => fs::serve(core, &head, body).await,
+        "profile" => profile::serve(core, &head, body).await,
         "extension" => extension::serve(core, &head, body).await,
         "session_log" => session_log::serve(&head, body).await,
         "replay" => replay::serve(core, &head, body).await,
@@ -131,7 +132,7 @@ async fn ready(core: &Core) -> Status {
     let settled = status.wait_for(|status| status.state != State::Starting);
     drop(tokio::time::timeout(Duration::from_secs(READY_WAIT_SECONDS), settled).await);
     let status = status.borrow().clone();
-    if !matches!(status.state, State::Starting | State::Ready) {
+    if is_end(&status.state) {
         core.tell();
     }
     status
@@ -280,7 +281,7 @@ impl Source {
 
     fn event(&self, state: State) -> Event {
         match state {
-            State::Starting => Event::Heartbeat,
+            State::Starting | State::Closed => Event::Heartbeat,
             State::Ready => Event::Ready,
             State::Failed { message, .. } => Event::Exited { reason: ExitReason::Failed, detail: message },
             State::Exited { reason } => Event::Exited { reason, detail: self.core.detail() },

@@ -107,7 +107,8 @@ async fn ask(sandbox: &Sandbox) -> Result<(AgentClient, String), Refusal> {
         return Err(Refusal::Never("its agent is not the one that was started".to_owned()));
     }
     match status.state {
-        State::Ready => Ok((agent, status.browser_ws_path)),
+        // One that is closed has a profile that somebody may want.
+        State::Ready | State::Closed => Ok((agent, status.browser_ws_path)),
         State::Starting if note.held && status.chromium_argv.is_empty() => {
             Err(Refusal::Never("its start was not completed".to_owned()))
         }

@@ -9,6 +9,7 @@ use casement_agent::protocol::{Channel, Status};
 use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::extension::ExtensionSource;
 use casement_domain::ids::BrowserId;
+use casement_domain::profile::ProfileSource;
 use casement_sandbox::{Check, Host, HostConfig};
 use tokio::sync::RwLock;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -32,6 +33,7 @@ pub(crate) struct Inner {
     pub(crate) egress: Arc<dyn EgressPort>,
     pub(crate) listeners: Listeners,
     pub(crate) extensions: OnceLock<Arc<dyn ExtensionSource>>,
+    pub(crate) profiles: OnceLock<Arc<dyn ProfileSource>>,
     /// Held while a sandbox is being made, and alone by a sweep.
     pub(crate) making: RwLock<()>,
     places: Mutex<HashMap<BrowserId, Place>>,
@@ -58,8 +60,8 @@ impl Engine {
             bwrap: config.bwrap.clone(),
             setpriv: config.setpriv.clone(),
         })?;
-        let (listeners, extensions, making, places) = Default::default();
-        Ok(Self(Arc::new(Inner { config, host, root, egress, listeners, extensions, making, places })))
+        let (listeners, extensions, profiles, making, places) = Default::default();
+        Ok(Self(Arc::new(Inner { config, host, root, egress, listeners, extensions, profiles, making, places })))
     }
 
     /// Gives it the place where browsers that are started with extensions get them.
@@ -67,6 +69,14 @@ impl Engine {
     pub fn with_extensions(self, extensions: Arc<dyn ExtensionSource>) -> Self {
         // Only the first counts; there is one place.
         drop(self.0.extensions.set(extensions));
+        self
+    }
+
+    /// Gives it the place where browsers that are started with profiles get them.
+    #[must_use]
+    pub fn with_profiles(self, profiles: Arc<dyn ProfileSource>) -> Self {
+        // Only the first counts; there is one place.
+        drop(self.0.profiles.set(profiles));
         self
     }
 

@@ -1,11 +1,11 @@
-//! Starting Chromium anew in a browser that goes on, and bringing extensions into it.
+//! Starting Chromium anew in a browser that goes on, and bringing what it is to be started with into it.
 
 use std::time::Duration;
 
 use casement_agent::client::{AgentClient, ClientError};
 use casement_agent::protocol::extension::{ADD, ExtensionName, Restart};
 use casement_agent::protocol::{ErrorBody, ErrorCode, State};
-use casement_domain::browser::{EngineError, EngineFault, Launch, Viewport};
+use casement_domain::browser::{EngineError, EngineFault, Launch, Shape, Viewport};
 use casement_domain::ids::BrowserId;
 use casement_domain::inside::InsideError;
 use futures_util::TryStreamExt as _;
@@ -73,7 +73,7 @@ impl Engine {
             return Err(EngineError::OutOfRange(format!("sessions here have the memory for at most {pixels} pixels")));
         }
         let _turn = running.changing.lock().await;
-        let wish = Restart { extensions: Vec::new(), viewport: Some(spoken(viewport)) };
+        let wish = Restart { viewport: Some(spoken(viewport)), ..Restart::default() };
         self.restart(&running, &wish).await.map_err(|error| match error {
             NotRestarted::Refused(body) => EngineError::OutOfRange(shorten(body.message)),
             NotRestarted::Extension(why) => lost(&why),
@@ -81,11 +81,29 @@ impl Engine {
         })
     }
 
-    /// Brings the extensions of a browser that is being started to its agent, which waits for them, and has it start Chromium.
-    pub(crate) async fn bring_extensions(&self, launch: &Launch, agent: &AgentClient) -> Result<(), EngineError> {
+    /// Brings profile and extensions of a browser that is being started to its agent, which waits for them, and has it start
+    /// Chromium.
+    pub(crate) async fn bring(&self, launch: &Launch, agent: &AgentClient) -> Result<(), EngineError> {
+        if !is_held(&launch.shape) {
+            return Ok(());
+        }
+        let profile = self.bring_profile(launch, agent).await?;
+        let extensions = self.bring_extensions(launch, agent).await?;
+        match agent.restart(&Restart { extensions, profile, viewport: None }).await {
+            Ok(_) => Ok(()),
+            Err(ClientError::Refused(body)) if body.code == ErrorCode::NotAllowed => {
+                Err(EngineError::Extension(shorten(body.message)))
+            }
+            // Why it did not come up, its state tells best.
+            Err(ClientError::Refused(_)) => Ok(()),
+            Err(other) => Err(crate::fault::call(launch.id, Condition::Alive, &other)),
+        }
+    }
+
+    async fn bring_extensions(&self, launch: &Launch, agent: &AgentClient) -> Result<Vec<String>, EngineError> {
         let wanted = &launch.shape.extensions;
         if wanted.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let gone = || failed(EngineFault::AgentError, "this engine has no place to get extensions from");
         let kept = self.0.extensions.get().ok_or_else(gone)?;
@@ -106,16 +124,13 @@ impl Engine {
             })?;
             names.push(name);
         }
-        match agent.restart(&Restart { extensions: names, viewport: None }).await {
-            Ok(_) => Ok(()),
-            Err(ClientError::Refused(body)) if body.code == ErrorCode::NotAllowed => {
-                Err(EngineError::Extension(shorten(body.message)))
-            }
-            // Why it did not come up, its state tells best.
-            Err(ClientError::Refused(_)) => Ok(()),
-            Err(other) => Err(crate::fault::call(launch.id, Condition::Alive, &other)),
-        }
+        Ok(names)
     }
+}
+
+/// Whether Chromium is not started before something was brought.
+pub(crate) fn is_held(shape: &Shape) -> bool {
+    !shape.extensions.is_empty() || shape.profile.is_some()
 }
 
 /// Sends an archive to an agent.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use casement_agent::client::{AgentClient, ClientError};
 use casement_agent::protocol::{AgentConfig, CONFIG_PATH, State, Status, Viewport};
-use casement_domain::browser::{EngineError, EngineFault, Launch, Started};
+use casement_domain::browser::{EngineError, EngineFault, Launch, Shape, Started};
 use casement_domain::ids::BrowserId;
 use casement_sandbox::{File, MemoryLimit, Sandbox, Spec};
 use serde::{Deserialize, Serialize};
@@ -15,12 +15,15 @@ use serde::{Deserialize, Serialize};
 use crate::egress;
 use crate::engine::Engine;
 use crate::fault::{failed, not_started, not_up};
+use crate::restart::is_held;
 use crate::running::{AGENT_SOCKET, Place, Running, Starting};
 
 /// How long the agent has to bring the page to its first answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// And how much longer for each extension that it gets before.
 const PER_EXTENSION: Duration = Duration::from_secs(5);
+/// And for its profile.
+const PROFILE: Duration = Duration::from_secs(30);
 /// How much of what an agent says is kept: stages, and characters of what it wrote before it failed.
 const MOST_STAGES: usize = 16;
 const MOST_LOG: usize = 2000;
@@ -30,7 +33,7 @@ const MOST_LOG: usize = 2000;
 pub(crate) struct Note {
     /// The word that this browser's agent repeats.
     pub(crate) nonce: String,
-    /// Chromium is not started before its extensions are there. A server that ends meanwhile leaves nothing to take up.
+    /// Chromium is not started before what it is to be started with is there. A server that ends meanwhile leaves nothing to take up.
     #[serde(default)]
     pub(crate) held: bool,
 }
@@ -127,11 +130,12 @@ impl Engine {
             let started = self.0.host.start(self.spec(launch, &nonce)?).await;
             started.map_err(|error| not_started(id, &error))?
         };
-        let held = !launch.shape.extensions.is_empty();
-        Note { nonce: nonce.clone(), held }.write(&sandbox.dir).map_err(|error| nothing_made(id, &error))?;
+        Note { nonce: nonce.clone(), held: is_held(&launch.shape) }
+            .write(&sandbox.dir)
+            .map_err(|error| nothing_made(id, &error))?;
         self.open_egress(id, &sandbox).map_err(|error| nothing_made(id, &error))?;
         let sandbox_took = began.elapsed();
-        let patience = PATIENCE + PER_EXTENSION * u32::try_from(launch.shape.extensions.len()).unwrap_or(0);
+        let patience = patience(&launch.shape);
         let up = tokio::select! {
             up = tokio::time::timeout(patience, self.come_up(launch, &sandbox, &nonce)) => up,
             () = starting.unwanted.cancelled() => return Err(unwanted()),
@@ -184,7 +188,8 @@ impl Engine {
         AgentConfig {
             stealth: shape.stealth,
             kiosk_mode: shape.kiosk_mode,
-            held: !shape.extensions.is_empty(),
+            held: is_held(shape),
+            keeps_profile: shape.profile.is_some_and(|profile| profile.save_changes),
             chromium: config.chromium.clone(),
             chromedriver: config.chromedriver.clone(),
             xvfb: config.xvfb.clone(),
@@ -206,7 +211,7 @@ impl Engine {
     ) -> Result<(AgentClient, Status), EngineError> {
         let silent = |error: ClientError| not_heard(launch.id, sandbox, &error);
         let agent = AgentClient::connect(sandbox.listener_path(AGENT_SOCKET)).await.map_err(silent)?;
-        self.bring_extensions(launch, &agent).await?;
+        self.bring(launch, &agent).await?;
         let status = agent.ready().await.map_err(silent)?;
         if status.nonce != nonce {
             return Err(failed(EngineFault::AgentError, "the agent is not the one that was started"));
@@ -215,7 +220,9 @@ impl Engine {
             State::Ready => Ok((agent, status)),
             State::Failed { code, message } => Err(not_up(code, message)),
             State::Starting => Err(failed(EngineFault::BrowserHung, "the browser is still not up")),
-            State::Exited { .. } => Err(failed(EngineFault::BrowserCrashed, "the browser ended at once")),
+            State::Exited { .. } | State::Closed => {
+                Err(failed(EngineFault::BrowserCrashed, "the browser ended at once"))
+            }
         }
     }
 }
@@ -247,6 +254,12 @@ fn stages(sandbox: Duration, whole: Duration, status: &Status) -> Vec<(String, u
     let told = Duration::try_from_secs_f64(last / 1000.0).unwrap_or_default();
     stages.push(("answer".to_owned(), ms(whole.saturating_sub(sandbox + told))));
     stages
+}
+
+/// How long the whole of a start may take.
+fn patience(shape: &Shape) -> Duration {
+    let extensions = u32::try_from(shape.extensions.len()).unwrap_or(0);
+    PATIENCE + PER_EXTENSION * extensions + if shape.profile.is_some() { PROFILE } else { Duration::ZERO }
 }
 
 /// What a sandbox says of itself, as a short line.

@@ -20,13 +20,13 @@ const BATCH: usize = 256;
 const PIECE: usize = 256 << 10;
 
 /// What is made piece by piece, on the threads for work that blocks.
-pub(super) trait Make: Send + 'static {
+pub(crate) trait Make: Send + 'static {
     /// The next piece; `None` after the last.
     fn make(&mut self) -> io::Result<Option<Bytes>>;
 }
 
 /// The pieces, made one ahead of whoever takes them. No thread is held while nobody does.
-pub(super) fn pieces(maker: impl Make) -> impl Stream<Item = io::Result<Bytes>> + Send {
+pub(crate) fn pieces(maker: impl Make) -> impl Stream<Item = io::Result<Bytes>> + Send {
     let make = |mut maker: Box<dyn Make>| {
         tokio::task::spawn_blocking(move || {
             let made = maker.make();

@@ -20,7 +20,9 @@ use futures_util::StreamExt as _;
 use http::request::Parts;
 use hyper::body::Incoming;
 
-use self::look::{Content, Listing, pieces};
+use self::look::{Content, Listing};
+pub(crate) use self::look::{Make, pieces};
+pub(crate) use self::names::{Found, Walk};
 use self::receive::blocking;
 pub(crate) use self::watch::Watches;
 use self::zip::pack::Archive;

@@ -113,6 +113,11 @@ impl Walk {
         }
     }
 
+    /// Leaves out what is in the directory found last.
+    pub(crate) fn skip(&mut self) {
+        self.below = false;
+    }
+
     /// Where the thing found last is, below the root.
     pub(crate) fn path(&self) -> &Path {
         &self.path

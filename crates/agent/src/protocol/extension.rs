@@ -36,6 +36,9 @@ pub struct Restart {
     /// Another size of the display; it may be larger than the display could grow to.
     #[serde(default)]
     pub viewport: Option<Viewport>,
+    /// With the [profile that was loaded](super::profile::LOAD) in place of its own: neither pages nor anything else of before comes back.
+    #[serde(default)]
+    pub profile: bool,
 }
 
 /// Whether an extension may be called so.

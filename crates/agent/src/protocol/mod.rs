@@ -9,6 +9,7 @@ pub mod curl;
 pub mod extension;
 pub mod fs;
 pub mod process;
+pub mod profile;
 pub mod replay;
 pub mod script;
 pub mod session_log;
@@ -98,6 +99,9 @@ pub struct AgentConfig {
     /// Chromium is not started before the first [restart](extension::RESTART) asks for it.
     #[serde(default)]
     pub held: bool,
+    /// Its profile is wanted even when it ends by itself: the agent stays for a while after that.
+    #[serde(default)]
+    pub keeps_profile: bool,
     /// Port of Chromium's debugging protocol on the sandbox's loopback.
     #[serde(default = "default_debugging_port")]
     pub debugging_port: u16,
@@ -142,6 +146,7 @@ impl AgentConfig {
             ffmpeg: default_ffmpeg(),
             bwrap: default_bwrap(),
             script_runner: None,
+            keeps_profile: false,
             profile: default_profile(),
             extensions: default_extensions(),
             held: false,
@@ -251,6 +256,8 @@ pub enum State {
     /// Did not come up.
     Failed {
         /// Stable word for the cause.
+    /// Was closed in order and stays so, for the sake of its [profile](profile::CAPTURE). The agent goes on.
+    Closed,
         code: FailureCode,
         /// For people.
         message: String,

@@ -50,7 +50,7 @@ async fn add(client: &AgentClient, name: &str, archive: Vec<u8>) -> Result<(), C
 }
 
 fn named(names: &[&str]) -> Restart {
-    Restart { extensions: names.iter().map(|name| (*name).to_owned()).collect(), viewport: None }
+    Restart { extensions: names.iter().map(|name| (*name).to_owned()).collect(), ..Restart::default() }
 }
 
 /// Opens `address` in a new page and waits until it shows `mark`.

@@ -29,7 +29,7 @@ impl ExtensionMachine for Engine {
     async fn load(&self, browser: BrowserId, names: Vec<String>) -> Result<(), InsideError> {
         let running = self.running(browser)?;
         let _turn = running.changing.lock().await;
-        let wish = Restart { extensions: names, viewport: None };
+        let wish = Restart { extensions: names, ..Restart::default() };
         self.restart(&running, &wish).await.map_err(|error| match error {
             NotRestarted::Extension(why) => InvalidInput::of("extensions", Bad::new(FieldCode::NotAllowed, why)).into(),
             NotRestarted::Refused(body) => inside_error(&running, &casement_agent::client::ClientError::Refused(body)),

@@ -7,6 +7,7 @@ mod fs;
 mod lines;
 mod live_view;
 mod process;
+mod profile;
 mod replay;
 mod script;
 mod session_log;
@@ -108,8 +109,12 @@ impl Content {
     }
 
     /// Why the operation failed: for the caller's bytes, or as the agent says.
+    /// What was wrong with the bytes.
+    pub(crate) fn fault(self) -> Option<InsideError> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     pub(crate) fn failed(self, running: &Running, error: &ClientError) -> InsideError {
-        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner).take();
-        fault.unwrap_or_else(|| inside_error(running, error))
+        self.fault().unwrap_or_else(|| inside_error(running, error))
     }
 }
