@@ -1,5 +1,7 @@
 //! Audit records: written in groups, read in order, kept in partitions of a month each.
 
+mod append;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,18 +22,12 @@ use crate::convert::{ulid, uuid};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
 use crate::schema::{api_keys, projects, users};
+use append::Append;
 
 /// How many months have their partition made ahead, the present one included.
 const MONTHS_AHEAD: u32 = 3;
 /// How many owners are remembered; beyond that all are forgotten.
 const MOST_OWNERS: usize = 10_000;
-
-/// One statement, whatever the number of records: a prepared one serves them all.
-const APPEND: &str = "
-    INSERT INTO audit_records (id, organization_id, at, auth_strategy, service, user_id, email, api_key_id, project_id, client_ip,
-                               domain, method, path, route, status, duration_ms, user_agent)
-    SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
-    ON CONFLICT (at, id) DO NOTHING";
 
 /// What a reading asks for. `at <=` says what the comparison of pairs says already, so that partitions are left out.
 const MATCHING: &str = "
@@ -227,36 +223,13 @@ fn asked(
 #[async_trait]
 impl AuditRepository for PgAudit {
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
-        fn all<T>(rows: &[(&AuditEntry, Owner)], of: impl Fn(&AuditEntry) -> T) -> Vec<T> {
-            rows.iter().map(|(entry, _)| of(entry)).collect()
-        }
         let mut known = std::mem::take(&mut *self.owners());
         let work = async |connection: &mut AsyncPgConnection| {
             learn(connection, &mut known, entries).await?;
             let owner = |entry| Credential::of(entry).and_then(|credential| known.get(&credential));
             let rows: Vec<(&AuditEntry, Owner)> =
                 entries.iter().filter_map(|entry| Some((entry, owner(entry)?.clone()))).collect();
-            let text = |of: fn(&AuditEntry) -> &str| all(&rows, |entry| of(entry).to_owned());
-            diesel::sql_query(APPEND)
-                .bind::<Array<SqlUuid>, _>(all(&rows, |entry| uuid(entry.id.ulid())))
-                .bind::<Array<SqlUuid>, _>(rows.iter().map(|(_, owner)| owner.organization).collect::<Vec<_>>())
-                .bind::<Array<Timestamptz>, _>(all(&rows, |entry| entry.at))
-                .bind::<Array<Text>, _>(text(|entry| entry.auth_strategy.as_str()))
-                .bind::<Array<Text>, _>(text(|entry| entry.service.as_str()))
-                .bind::<Array<Text>, _>(rows.iter().map(|(_, owner)| owner.user.clone()).collect::<Vec<_>>())
-                .bind::<Array<Text>, _>(rows.iter().map(|(_, owner)| owner.email.clone()).collect::<Vec<_>>())
-                .bind::<Array<Nullable<SqlUuid>>, _>(all(&rows, |entry| entry.api_key.map(|id| uuid(id.ulid()))))
-                .bind::<Array<Nullable<SqlUuid>>, _>(all(&rows, |entry| entry.project.map(|id| uuid(id.ulid()))))
-                .bind::<Array<Text>, _>(text(|entry| &entry.client_ip))
-                .bind::<Array<Text>, _>(text(|entry| &entry.domain))
-                .bind::<Array<Text>, _>(text(|entry| &entry.method))
-                .bind::<Array<Text>, _>(text(|entry| &entry.path))
-                .bind::<Array<Text>, _>(text(|entry| &entry.route))
-                .bind::<Array<Integer>, _>(all(&rows, |entry| i32::from(entry.status)))
-                .bind::<Array<BigInt>, _>(all(&rows, |entry| i64::try_from(entry.duration_ms).unwrap_or(i64::MAX)))
-                .bind::<Array<Text>, _>(text(|entry| &entry.user_agent))
-                .execute(connection)
-                .await?;
+            Append::of(&rows).execute(connection).await?;
             Ok(())
         };
         let appended = self.database.call("audit.append", work).await;

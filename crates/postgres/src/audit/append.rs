@@ -1,0 +1,96 @@
+//! The statement that writes records: the same for any number of them, and prepared once per connection.
+
+use casement_domain::audit::AuditEntry;
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::Owner;
+use crate::convert::uuid;
+
+/// One column after the other.
+#[derive(Debug, QueryId)]
+pub(super) struct Append {
+    id: Vec<Uuid>,
+    organization: Vec<Uuid>,
+    at: Vec<OffsetDateTime>,
+    auth_strategy: Vec<String>,
+    service: Vec<String>,
+    user: Vec<String>,
+    email: Vec<String>,
+    api_key: Vec<Option<Uuid>>,
+    project: Vec<Option<Uuid>>,
+    client_ip: Vec<String>,
+    domain: Vec<String>,
+    method: Vec<String>,
+    path: Vec<String>,
+    route: Vec<String>,
+    status: Vec<i32>,
+    duration_ms: Vec<i64>,
+    user_agent: Vec<String>,
+}
+
+impl Append {
+    pub(super) fn of(rows: &[(&AuditEntry, Owner)]) -> Self {
+        fn all<T>(rows: &[(&AuditEntry, Owner)], of: impl Fn(&AuditEntry) -> T) -> Vec<T> {
+            rows.iter().map(|(entry, _)| of(entry)).collect()
+        }
+        let text = |of: fn(&AuditEntry) -> &str| all(rows, |entry| of(entry).to_owned());
+        Self {
+            id: all(rows, |entry| uuid(entry.id.ulid())),
+            organization: rows.iter().map(|(_, owner)| owner.organization).collect(),
+            at: all(rows, |entry| entry.at),
+            auth_strategy: text(|entry| entry.auth_strategy.as_str()),
+            service: text(|entry| entry.service.as_str()),
+            user: rows.iter().map(|(_, owner)| owner.user.clone()).collect(),
+            email: rows.iter().map(|(_, owner)| owner.email.clone()).collect(),
+            api_key: all(rows, |entry| entry.api_key.map(|id| uuid(id.ulid()))),
+            project: all(rows, |entry| entry.project.map(|id| uuid(id.ulid()))),
+            client_ip: text(|entry| &entry.client_ip),
+            domain: text(|entry| &entry.domain),
+            method: text(|entry| &entry.method),
+            path: text(|entry| &entry.path),
+            route: text(|entry| &entry.route),
+            status: all(rows, |entry| i32::from(entry.status)),
+            duration_ms: all(rows, |entry| i64::try_from(entry.duration_ms).unwrap_or(i64::MAX)),
+            user_agent: text(|entry| &entry.user_agent),
+        }
+    }
+}
+
+impl QueryFragment<Pg> for Append {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql(
+            "INSERT INTO audit_records (id, organization_id, at, auth_strategy, service, user_id, email, api_key_id, \
+             project_id, client_ip, domain, method, path, route, status, duration_ms, user_agent) SELECT * FROM unnest(",
+        );
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.id)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.organization)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<Timestamptz>, _>(&self.at)?;
+        for texts in [&self.auth_strategy, &self.service, &self.user, &self.email] {
+            out.push_sql(", ");
+            out.push_bind_param::<Array<Text>, _>(texts)?;
+        }
+        for ids in [&self.api_key, &self.project] {
+            out.push_sql(", ");
+            out.push_bind_param::<Array<Nullable<SqlUuid>>, _>(ids)?;
+        }
+        for texts in [&self.client_ip, &self.domain, &self.method, &self.path, &self.route] {
+            out.push_sql(", ");
+            out.push_bind_param::<Array<Text>, _>(texts)?;
+        }
+        out.push_sql(", ");
+        out.push_bind_param::<Array<Integer>, _>(&self.status)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<BigInt>, _>(&self.duration_ms)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<Text>, _>(&self.user_agent)?;
+        out.push_sql(") ON CONFLICT (at, id) DO NOTHING");
+        Ok(())
+    }
+}
