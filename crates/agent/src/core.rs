@@ -18,6 +18,7 @@ use crate::protocol::{AgentConfig, PROTOCOL_VERSION, Stage, State, Status, Viewp
 use crate::replay::Replays;
 use crate::restart::Restarts;
 use crate::script::Scripts;
+use crate::telemetry::Telemetry;
 use crate::view::Views;
 
 /// The running browser and, where there is one, its display.
@@ -35,8 +36,8 @@ pub(crate) struct Core {
     pub(crate) chromedriver: Chromedriver,
     pub(crate) restarts: Restarts,
     pub(crate) extensions: Extensions,
-    /// Asked to end.
     pub(crate) profiles: Profiles,
+    /// Asked to end.
     pub(crate) stop: Notify,
     /// Pictures taken at once: each needs several times the memory of the display.
     pub(crate) pictures: Semaphore,
@@ -45,6 +46,7 @@ pub(crate) struct Core {
     pub(crate) scripts: Scripts,
     pub(crate) computer: Computer,
     pub(crate) views: Views,
+    pub(crate) telemetry: Telemetry,
     pub(crate) watches: Arc<Watches>,
     status: watch::Sender<Status>,
     idle_end: watch::Sender<u64>,
@@ -74,9 +76,9 @@ impl Core {
             chromedriver: Chromedriver::new(config.chromedriver.clone(), config.chromedriver_port),
             restarts: Restarts::new(),
             extensions: Extensions::default(),
+            profiles: Profiles::default(),
             config,
             live: Mutex::default(),
-            profiles: Profiles::default(),
             stop: Notify::new(),
             pictures: Semaphore::new(2),
             processes: Processes::default(),
@@ -84,6 +86,7 @@ impl Core {
             scripts: Scripts::default(),
             computer: Computer::default(),
             views: Views::default(),
+            telemetry: Telemetry::default(),
             watches: Arc::default(),
             status: watch::Sender::new(status),
             detail: Mutex::new(String::new()),

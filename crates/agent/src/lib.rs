@@ -32,6 +32,7 @@ mod run;
 mod script;
 mod serve;
 mod session_log;
+mod telemetry;
 mod view;
 mod x11;
 

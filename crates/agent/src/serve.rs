@@ -27,7 +27,7 @@ use crate::protocol::{
     READY_WAIT_SECONDS, Region, ScreenshotRequest, State, Status, VERSION_HEADER, Viewport,
 };
 use crate::reply::{self, Answer, Body, Refusal, empty, json, read};
-use crate::{curl, extension, fs, process, profile, replay, restart, script, session_log, view};
+use crate::{curl, extension, fs, process, profile, replay, restart, script, session_log, telemetry, view};
 
 /// Connections open at once.
 const MAX_CONNECTIONS: usize = 256;
@@ -110,6 +110,7 @@ async fn in_area(core: &Arc<Core>, head: Parts, body: Incoming) -> Answer {
         "session_log" => session_log::serve(&head, body).await,
         "replay" => replay::serve(core, &head, body).await,
         "script" => script::serve(core, &head, body).await,
+        "telemetry" => telemetry::serve(core, &head, body).await,
         "view" => view::serve(core, &head, body).await,
         _ => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {area}"))),
     }

@@ -120,9 +120,6 @@ pub struct AgentConfig {
     /// Ends the browser when everything in the sandbox together holds more memory (PSS) than this, in bytes.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
-    /// What of the session's telemetry is captured from the browser's start on.
-    #[serde(default)]
-    pub telemetry: Vec<telemetry::Category>,
     /// Further switches for Chromium, appended last. The ones the isolation rests on cannot be overridden here.
     #[serde(default)]
     pub extra_chromium_args: Vec<String>,
@@ -146,17 +143,16 @@ impl AgentConfig {
             ffmpeg: default_ffmpeg(),
             bwrap: default_bwrap(),
             script_runner: None,
-            keeps_profile: false,
             profile: default_profile(),
             extensions: default_extensions(),
             held: false,
+            keeps_profile: false,
             debugging_port: default_debugging_port(),
             chromedriver_port: default_chromedriver_port(),
             forwarder_port: default_forwarder_port(),
             egress_socket: default_egress(),
             idle_end_seconds: 0,
             memory_limit_bytes: None,
-            telemetry: Vec::new(),
             extra_chromium_args: Vec::new(),
         }
     }
@@ -256,12 +252,12 @@ pub enum State {
     /// Did not come up.
     Failed {
         /// Stable word for the cause.
-    /// Was closed in order and stays so, for the sake of its [profile](profile::CAPTURE). The agent goes on.
-    Closed,
         code: FailureCode,
         /// For people.
         message: String,
     },
+    /// Was closed in order and stays so, for the sake of its [profile](profile::CAPTURE). The agent goes on.
+    Closed,
     /// Was up and is gone.
     Exited {
         /// Why.

@@ -1,0 +1,471 @@
+//! One connection to the browser, attached to everything that it shows and runs.
+//!
+//! Every page, frame, worker and pop-up waits for this connection before its first line of script, and is told to go on in the same
+//! breath in which it is told what to say: nothing of its beginning is missed, and it waits one exchange of messages.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::captcha::Captchas;
+use super::interaction::{self, BINDING, WORLD};
+use super::kept::Kept;
+use super::network::{KEPT_BODIES, KEPT_BODY, MAX_POST, Request, Requests};
+use super::page::TreeFrame;
+use super::session::{Kind, Session, Sessions, TargetInfo};
+use super::shots::Shots;
+use super::strain::Strained;
+use super::wire::Wire;
+use super::{On, Wish, event};
+
+/// Pages, frames and workers attached at once. Those beyond are let go, and not captured.
+const MOST_SESSIONS: usize = 1000;
+/// Messages that are taken in before anything else has its turn.
+const BATCH: usize = 256;
+
+/// What is captured of one life of the browser.
+pub(super) struct Capture {
+    wire: Wire,
+    next: u64,
+    asked: HashMap<u64, Asked>,
+    pub(super) on: On,
+    pub(super) kept: Arc<Kept>,
+    pub(super) sessions: Sessions,
+    pub(super) requests: Requests,
+    pub(super) captchas: Captchas,
+    pub(super) shots: Shots,
+    pub(super) timers: Timers,
+    /// What was said on a console before is not told. In milliseconds since 1970.
+    pub(super) console_since: f64,
+    /// The pages that were open before are attached.
+    begun: bool,
+    /// Questions on whose answers a change of the wish waits, and which change.
+    settling: BTreeSet<u64>,
+    settled: Option<u64>,
+}
+
+/// What an answer is for.
+pub(super) enum Asked {
+    /// The pages that were open are attached.
+    Begun,
+    Frames {
+        session: String,
+    },
+    Body {
+        session: String,
+        id: String,
+        request: Box<Request>,
+    },
+    CaptchaWorld {
+        frame: String,
+    },
+    CaptchaToken {
+        frame: String,
+    },
+}
+
+/// What happens by itself.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    Idle(String),
+    Settled(String),
+    Captchas,
+}
+
+/// What happens when.
+#[derive(Debug, Default)]
+pub(super) struct Timers(BTreeSet<(Instant, Timer)>);
+
+impl Timers {
+    pub(super) fn set(&mut self, at: Instant, timer: Timer) {
+        self.0.insert((at, timer));
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.0.first().map(|(at, _)| *at)
+    }
+
+    fn due(&mut self) -> Option<Timer> {
+        self.next().filter(|at| *at <= Instant::now())?;
+        self.0.pop_first().map(|(_, timer)| timer)
+    }
+}
+
+/// A message of the browser.
+#[derive(Deserialize)]
+struct Incoming<'a> {
+    id: Option<u64>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, rename = "sessionId")]
+    session: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Attached {
+    session_id: String,
+    target_info: TargetInfo,
+    waiting_for_debugger: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Detached {
+    session_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Crashed {
+    #[serde(default)]
+    error_code: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Context {
+    context: ContextDescription,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ContextDescription {
+    id: i64,
+    #[serde(default)]
+    aux_data: ContextPlace,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContextPlace {
+    frame_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Destroyed {
+    execution_context_id: i64,
+}
+
+impl Capture {
+    /// Connects to the browser at `path` on `port`.
+    pub(super) async fn connect(port: u16, path: &str, kept: Arc<Kept>, shots: Shots) -> io::Result<Self> {
+        let wire = Wire::connect(port, path).await?;
+        Ok(Self {
+            wire,
+            next: 1,
+            asked: HashMap::new(),
+            on: On::default(),
+            kept,
+            sessions: Sessions::default(),
+            requests: Requests::default(),
+            captchas: Captchas::default(),
+            shots,
+            timers: Timers::default(),
+            console_since: 0.0,
+            begun: false,
+            settling: BTreeSet::new(),
+            settled: None,
+        })
+    }
+
+    /// Captures until the connection ends, with an error, or nothing is wanted of it any more.
+    pub(super) async fn run(
+        &mut self,
+        wish: &mut watch::Receiver<Wish>,
+        applied: &watch::Sender<u64>,
+    ) -> io::Result<()> {
+        let mut pictures = self.shots.done();
+        loop {
+            let wanted = wish.borrow_and_update().clone();
+            if !wanted.on.any() {
+                return Ok(());
+            }
+            self.settled = Some(wanted.number);
+            self.become_on(wanted.on);
+            while !wish.has_changed().unwrap_or(true) {
+                self.take_in()?;
+                self.wire.flush().await?;
+                if self.settling.is_empty()
+                    && let Some(number) = self.settled.take()
+                {
+                    applied.send_replace(number);
+                }
+                self.wait(wish, &mut pictures).await?;
+            }
+        }
+    }
+
+    /// Waits for whatever comes next.
+    async fn wait(
+        &mut self,
+        wish: &mut watch::Receiver<Wish>,
+        pictures: &mut mpsc::Receiver<Vec<u8>>,
+    ) -> io::Result<()> {
+        let far = Instant::now() + std::time::Duration::from_secs(3600);
+        let timer = self.timers.next().unwrap_or(far).min(self.shots.next().unwrap_or(far));
+        tokio::select! {
+            more = self.wire.more() => more?,
+            () = tokio::time::sleep_until(timer) => {}
+            Some(png) = pictures.recv() => self.shots.taken(png, &self.kept),
+            _ = wish.changed() => wish.mark_changed(),
+        }
+        while let Some(timer) = self.timers.due() {
+            match timer {
+                Timer::Idle(session) => self.idle(&session),
+                Timer::Settled(session) => self.layout_settled(&session),
+                Timer::Captchas => self.look_at_captchas(),
+            }
+        }
+        self.shots.tick();
+        Ok(())
+    }
+
+    /// Takes in what has arrived, up to a batch of it.
+    fn take_in(&mut self) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let Some(message) = self.wire.message()? else { break };
+            self.heed(&message);
+        }
+        self.kept.settle();
+        Ok(())
+    }
+
+    fn heed(&mut self, message: &Strained) {
+        if message.lost {
+            self.kept.lose();
+            return;
+        }
+        let Ok(incoming) = serde_json::from_slice::<Incoming<'_>>(&message.text) else {
+            tracing::debug!("a message of the browser is not readable");
+            self.kept.lose();
+            return;
+        };
+        if let Some(id) = incoming.id {
+            self.answered(id, incoming.result);
+        } else if let (Some(method), Some(params)) = (incoming.method, incoming.params) {
+            self.notice(incoming.session.as_deref(), &method, params, message.cut);
+        }
+    }
+
+    fn answered(&mut self, id: u64, result: Option<&RawValue>) {
+        self.settling.remove(&id);
+        match (self.asked.remove(&id), result) {
+            (Some(Asked::Begun), _) => self.begun = true,
+            (Some(Asked::Frames { session }), Some(result)) => self.frames_told(&session, result),
+            (Some(Asked::Body { session, id, request }), result) => self.body_arrived(&session, &id, &request, result),
+            (Some(Asked::CaptchaWorld { frame }), result) => self.captcha_world(&frame, result),
+            (Some(Asked::CaptchaToken { frame }), result) => self.captcha_token(&frame, result),
+            (Some(Asked::Frames { .. }) | None, _) => {}
+        }
+    }
+
+    fn notice(&mut self, session: Option<&str>, method: &str, params: &RawValue, cut: bool) {
+        match method {
+            "Target.attachedToTarget" => self.attached(session, params),
+            "Target.detachedFromTarget" => self.detached(params),
+            "Target.targetCrashed" => self.crashed(params),
+            _ => {}
+        }
+        let Some(session) = session else { return };
+        match method {
+            "Runtime.consoleAPICalled" if self.on.console => self.console_called(session, params, cut),
+            "Runtime.exceptionThrown" if self.on.console => self.exception_thrown(session, params, cut),
+            "Runtime.executionContextCreated" => self.context_made(session, params),
+            "Runtime.executionContextDestroyed" => self.context_gone(session, params),
+            "Runtime.executionContextsCleared" => {
+                if let Some(session) = self.sessions.get_mut(session) {
+                    session.contexts.clear();
+                }
+            }
+            "Runtime.bindingCalled" if self.on.interaction => self.interacted(session, params, cut),
+            "Network.requestWillBeSent" if self.on.network => self.request_sent(session, params, cut),
+            "Network.responseReceived" if self.on.network => self.response_received(session, params),
+            "Network.dataReceived" if self.on.network => self.data_received(session, params),
+            "Network.loadingFinished" if self.on.network => self.loading_finished(session, params),
+            "Network.loadingFailed" if self.on.network => self.loading_failed(session, params, cut),
+            "Page.frameNavigated" => self.frame_navigated(session, params, cut),
+            "Page.navigatedWithinDocument" => self.moved_within(session, params),
+            "Page.frameDetached" => self.frame_detached(session, params),
+            "Page.domContentEventFired" | "Page.loadEventFired" => self.page_loaded(session, method, params),
+            "PerformanceTimeline.timelineEventAdded" if self.on.page => self.rendered(session, params, cut),
+            _ => {}
+        }
+    }
+
+    /// Calls a method and lets its answer go.
+    pub(super) fn tell(&mut self, session: Option<&str>, method: &str, params: Value) {
+        self.post(session, method, params);
+    }
+
+    /// Calls a method whose answer is for something.
+    pub(super) fn ask(&mut self, session: Option<&str>, method: &str, params: Value, asked: Asked) {
+        let id = self.post(session, method, params);
+        self.asked.insert(id, asked);
+    }
+
+    fn post(&mut self, session: Option<&str>, method: &str, params: Value) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let mut message = json!({ "id": id, "method": method, "params": params });
+        if let Some(session) = session {
+            message["sessionId"] = session.into();
+        }
+        self.wire.send(message.to_string().as_bytes());
+        id
+    }
+
+    /// Captures these categories from now on.
+    fn become_on(&mut self, on: On) {
+        let before = std::mem::replace(&mut self.on, on);
+        if on.console && !before.console {
+            self.console_since = event::now() as f64 / 1000.0;
+        }
+        let from = self.next;
+        if on.system && !before.system {
+            let filter = json!([{ "type": "page" }, { "type": "iframe" }, { "type": "service_worker" }]);
+            self.tell(None, "Target.setDiscoverTargets", json!({ "discover": true, "filter": filter }));
+        }
+        if !on.system && before.system {
+            self.tell(None, "Target.setDiscoverTargets", json!({ "discover": false }));
+        }
+        if on.attaches() && !before.attaches() {
+            self.begun = false;
+            self.ask(None, "Target.setAutoAttach", auto_attach(true), Asked::Begun);
+        }
+        if !on.attaches() && before.attaches() {
+            self.tell(None, "Target.setAutoAttach", auto_attach(false));
+        }
+        let sessions: Vec<(String, Kind)> = self.sessions.0.values().map(|one| (one.id.clone(), one.kind)).collect();
+        for (session, kind) in sessions {
+            self.set_up(&session, kind, before);
+        }
+        if !on.network {
+            self.requests.clear();
+        }
+        if !on.captcha {
+            self.captchas.clear();
+        }
+        self.shots.turn(on.screenshot);
+        self.settling.extend(from..self.next);
+    }
+
+    /// Tells a session what to say, if that is not what it says already.
+    fn set_up(&mut self, session: &str, kind: Kind, before: On) {
+        let on = self.on;
+        let at = Some(session);
+        if on.console != before.console {
+            self.tell(at, if on.console { "Runtime.enable" } else { "Runtime.disable" }, json!({}));
+        }
+        if on.network != before.network {
+            let bounds = json!({
+                "maxTotalBufferSize": KEPT_BODIES, "maxResourceBufferSize": KEPT_BODY, "maxPostDataSize": MAX_POST,
+            });
+            self.tell(at, if on.network { "Network.enable" } else { "Network.disable" }, bounds);
+        }
+        if kind.shows() && on.page != before.page {
+            let kinds = if on.page { json!(["layout-shift", "largest-contentful-paint"]) } else { json!([]) };
+            self.tell(at, "PerformanceTimeline.enable", json!({ "eventTypes": kinds }));
+        }
+        if kind.shows() && on.interaction && !before.interaction {
+            self.tell(at, "Runtime.addBinding", json!({ "name": BINDING, "executionContextName": WORLD }));
+            let script = json!({ "source": interaction::SCRIPT, "worldName": WORLD, "runImmediately": true });
+            self.tell(at, "Page.addScriptToEvaluateOnNewDocument", script);
+        }
+    }
+
+    fn attached(&mut self, parent: Option<&str>, params: &RawValue) {
+        let Ok(attached) = serde_json::from_str::<Attached>(params.get()) else { return };
+        let Attached { session_id: id, target_info: info, waiting_for_debugger: waiting } = attached;
+        let kind = Kind::of(&info.kind);
+        let is_new = !self.sessions.0.values().any(|one| one.target == info.target_id);
+        let (Some(kind), true) = (kind, is_new && self.sessions.0.len() < MOST_SESSIONS) else {
+            if waiting {
+                self.tell(Some(&id), "Runtime.runIfWaitingForDebugger", json!({}));
+            }
+            self.tell(parent, "Target.detachFromTarget", json!({ "sessionId": id }));
+            return;
+        };
+        let from = self.next;
+        let root = parent.and_then(|parent| Some(self.sessions.get(parent)?.root.clone()));
+        let root = root.filter(|_| matches!(kind, Kind::Frame | Kind::Worker));
+        self.sessions.0.insert(id.clone(), Session::new(&id, &info, kind, root));
+        if kind == Kind::Page && self.begun && self.on.page {
+            self.tab_opened(&info);
+        }
+        if kind.shows() {
+            self.tell(Some(&id), "Page.enable", json!({}));
+        }
+        self.set_up(&id, kind, On::default());
+        // What is not made for it refuses it, and goes on.
+        self.tell(Some(&id), "Target.setAutoAttach", auto_attach(true));
+        if kind.shows() && !waiting {
+            self.ask(Some(&id), "Page.getFrameTree", json!({}), Asked::Frames { session: id.clone() });
+        }
+        if waiting {
+            self.tell(Some(&id), "Runtime.runIfWaitingForDebugger", json!({}));
+        }
+        if self.settled.is_some() {
+            self.settling.extend(from..self.next);
+        }
+    }
+
+    fn detached(&mut self, params: &RawValue) {
+        let Ok(Detached { session_id: id }) = serde_json::from_str::<Detached>(params.get()) else { return };
+        let lost = self.requests.forget(&id);
+        self.landed(&id, lost);
+        self.captchas_of_session_end(&id);
+        self.sessions.0.remove(&id);
+    }
+
+    fn crashed(&self, params: &RawValue) {
+        let Ok(crashed) = serde_json::from_str::<Crashed>(params.get()) else { return };
+        tracing::debug!(code = crashed.error_code, "a page crashed");
+        if self.on.system {
+            self.kept.add(&super::system::crashed("chromium-renderer", None).with_word("Target.targetCrashed"));
+        }
+    }
+
+    fn context_made(&mut self, session: &str, params: &RawValue) {
+        let Ok(Context { context }) = serde_json::from_str::<Context>(params.get()) else { return };
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.remember_context(context.id, context.aux_data.frame_id);
+        }
+    }
+
+    fn context_gone(&mut self, session: &str, params: &RawValue) {
+        let Ok(gone) = serde_json::from_str::<Destroyed>(params.get()) else { return };
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.contexts.remove(&gone.execution_context_id);
+        }
+    }
+
+    /// A page has come to rest.
+    pub(super) fn want_picture(&mut self) {
+        self.shots.want();
+    }
+
+    /// Whether this frame is one of a captcha, and what follows from it.
+    pub(super) fn captcha_framed(&mut self, session: &str, frame: &TreeFrame) {
+        if self.on.captcha {
+            self.note_captcha(session, frame);
+        }
+    }
+}
+
+fn auto_attach(on: bool) -> Value {
+    // Service workers come with the browser's own attachment; a page would bring them a second time.
+    json!({ "autoAttach": on, "waitForDebuggerOnStart": on, "flatten": true })
+}

@@ -1,0 +1,111 @@
+// Runs in a world of its own in every document: the page sees neither it nor what it does, and cannot change what it uses.
+// What the page names its elements can still hide their properties, so these are read from where they are defined.
+(() => {
+  'use strict';
+  const report = globalThis.__binding__;
+  if (globalThis.listening || typeof report !== 'function') return;
+  globalThis.listening = true;
+  const getter = (type, name) => {
+    const { get } = Object.getOwnPropertyDescriptor(type.prototype, name);
+    return object => { try { return get.call(object); } catch { return null; } };
+  };
+  const tagOf = getter(Element, 'tagName');
+  const idOf = getter(Element, 'id');
+  const parentOf = getter(Node, 'parentNode');
+  const childrenOf = getter(Element, 'previousElementSibling');
+  const shadowOf = getter(Element, 'shadowRoot');
+  const editable = getter(HTMLElement, 'isContentEditable');
+  const textOf = getter(Node, 'textContent');
+  const attribute = (element, name) => {
+    try { return Element.prototype.getAttribute.call(element, name) || ''; } catch { return ''; }
+  };
+  const isElement = node => node instanceof Element;
+
+  const cut = (text, most) => (text.length > most ? text.slice(0, most) : text);
+  const selectorOf = element => {
+    const steps = [];
+    for (let at = element; isElement(at) && steps.length < 6; at = parentOf(at)) {
+      const id = idOf(at);
+      const tag = cut(String(tagOf(at)).toLowerCase(), 40);
+      if (typeof id === 'string' && id) {
+        steps.unshift('#' + CSS.escape(cut(id, 100)));
+        break;
+      }
+      let nth = 1;
+      for (let before = childrenOf(at); before && nth < 1000; before = childrenOf(before)) {
+        if (tagOf(before) === tagOf(at)) nth += 1;
+      }
+      steps.unshift(isElement(parentOf(at)) ? `${tag}:nth-of-type(${nth})` : tag);
+    }
+    return steps.join(' > ');
+  };
+  const targetOf = event => {
+    const first = event.composedPath()[0];
+    return isElement(first) ? first : document.documentElement;
+  };
+  const about = element => ({ selector: selectorOf(element), tag: cut(String(tagOf(element) || ''), 40) });
+
+  // Fields that have once been secret stay so: a page may show what is in one.
+  const secrets = new WeakSet();
+  const SECRET = /pass|pwd|secret|token|otp|pin(?![a-z])|cvc|cvv|csc|card|ccnum|iban|ssn|security.?code|one.?time/i;
+  const isSecret = element => {
+    if (secrets.has(element)) return true;
+    const words = attribute(element, 'autocomplete').toLowerCase().split(/\s+/);
+    const secret = attribute(element, 'type').toLowerCase() === 'password'
+      || words.some(word => word.startsWith('cc-') || word.endsWith('-password') || word === 'one-time-code')
+      || ['name', 'id', 'aria-label', 'placeholder'].some(name => SECRET.test(attribute(element, name)))
+      || attribute(element, 'style').includes('text-security');
+    if (secret) secrets.add(element);
+    return secret;
+  };
+  // What is typed inside of a closed shadow tree looks as if it were typed into its host.
+  const TEXT = new Set(['INPUT', 'TEXTAREA', 'SELECT', 'BUTTON', 'A', 'BODY', 'HTML', 'SUMMARY', 'IFRAME', 'VIDEO', 'AUDIO']);
+  const mayHide = element => !TEXT.has(tagOf(element)) && !editable(element) && !shadowOf(element);
+
+  const tell = message => report(JSON.stringify(message));
+  const listen = (name, heard) => {
+    addEventListener(name, event => {
+      try { if (event.isTrusted) heard(event); } catch { /* The page goes on. */ }
+    }, { capture: true, passive: true });
+  };
+
+  listen('focusin', event => isSecret(targetOf(event)));
+  listen('click', event => {
+    const element = targetOf(event);
+    const form = ['INPUT', 'TEXTAREA', 'SELECT'].includes(tagOf(element)) || editable(element);
+    const text = form ? '' : cut(String(textOf(element) || '').trim().replace(/\s+/g, ' '), 200);
+    tell({ kind: 'click', x: event.clientX, y: event.clientY, text, ...about(element) });
+  });
+  listen('keydown', event => {
+    const element = targetOf(event);
+    if (isSecret(element) || (event.key.length === 1 && mayHide(element))) return;
+    tell({ kind: 'key', key: cut(event.key, 40), ...about(element) });
+  });
+
+  // A scroll is the user's when the user did something just before.
+  let acted = 0;
+  for (const name of ['wheel', 'touchmove', 'keydown', 'mousedown']) listen(name, () => { acted = performance.now(); });
+  const places = new WeakMap();
+  const moving = new Map();
+  const placeOf = scrolled => (scrolled === document
+    ? { x: globalThis.scrollX, y: globalThis.scrollY }
+    : { x: scrolled.scrollLeft, y: scrolled.scrollTop });
+  const settle = scrolled => {
+    const { from, timer } = moving.get(scrolled);
+    moving.delete(scrolled);
+    const to = placeOf(scrolled);
+    places.set(scrolled, to);
+    const selector = scrolled === document ? 'html' : selectorOf(scrolled);
+    const whole = number => Math.round(Number(number) || 0);
+    tell({ kind: 'scroll', from_x: whole(from.x), from_y: whole(from.y), to_x: whole(to.x), to_y: whole(to.y), selector });
+  };
+  listen('scroll', event => {
+    const scrolled = event.target;
+    const known = moving.get(scrolled);
+    if (known) clearTimeout(known.timer);
+    else if (performance.now() - acted > 1000) return void places.set(scrolled, placeOf(scrolled));
+    if (moving.size > 100) return;
+    const from = known ? known.from : places.get(scrolled) || { x: 0, y: 0 };
+    moving.set(scrolled, { from, timer: setTimeout(() => settle(scrolled), 250) });
+  });
+})();

@@ -1,0 +1,69 @@
+//! What the page's user does: clicks, keys and scrolls, told by a script in a world of its own.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::capture::Capture;
+use super::event::Event;
+use crate::protocol::telemetry::Category;
+
+/// The world of the script, and the function by which it tells.
+pub(super) const WORLD: &str = "casement";
+pub(super) const BINDING: &str = "__binding__";
+pub(super) const SCRIPT: &str = include_str!("interaction.js");
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Called {
+    name: String,
+    payload: String,
+    execution_context_id: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Told {
+    Click { x: f64, y: f64, text: String, selector: String, tag: String },
+    Key { key: String, selector: String, tag: String },
+    Scroll { from_x: i64, from_y: i64, to_x: i64, to_y: i64, selector: String },
+}
+
+impl Capture {
+    /// `Runtime.bindingCalled`.
+    pub(super) fn interacted(&mut self, session: &str, params: &RawValue, cut: bool) {
+        let Ok(called) = serde_json::from_str::<Called>(params.get()) else { return };
+        let told = serde_json::from_str::<Told>(&called.payload);
+        let (BINDING, Ok(told)) = (called.name.as_str(), told) else { return };
+        let kind = match told {
+            Told::Click { .. } => "interaction_click",
+            Told::Key { .. } => "interaction_key",
+            Told::Scroll { .. } => "interaction_scroll_settled",
+        };
+        let mut event = Event::told(kind, Category::Interaction, "Runtime.bindingCalled").cut(cut);
+        let known = self.sessions.get(session);
+        let frame = known.and_then(|session| session.contexts.get(&called.execution_context_id)).cloned();
+        self.sessions.locate(&mut event, session, frame.as_deref());
+        match told {
+            Told::Click { x, y, text, selector, tag } => {
+                event.put("x", x.round() as i64);
+                event.put("y", y.round() as i64);
+                event.put_text("text", &text);
+                event.put("selector", selector);
+                event.put("tag", tag);
+            }
+            Told::Key { key, selector, tag } => {
+                event.put("key", key);
+                event.put("selector", selector);
+                event.put("tag", tag);
+            }
+            Told::Scroll { from_x, from_y, to_x, to_y, selector } => {
+                event.put("from_x", from_x);
+                event.put("from_y", from_y);
+                event.put("to_x", to_x);
+                event.put("to_y", to_y);
+                event.put("target_selector", selector);
+            }
+        }
+        self.kept.add(&event);
+    }
+}

@@ -1,0 +1,156 @@
+//! Events from their happening until a server has them in safe keeping.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use tokio::sync::watch;
+
+use super::event::Event;
+use crate::protocol::telemetry::{Category, KEPT_BYTES, KEPT_EVENTS, SourceKind};
+
+/// How much is handed to a reader at once, in bytes; one event at least.
+const CHUNK: usize = 64 << 10;
+
+/// The events that are not confirmed.
+#[derive(Debug)]
+pub(super) struct Kept {
+    events: Mutex<Events>,
+    /// The number of the last event; a reader waits for it to grow.
+    last: watch::Sender<u64>,
+    /// How many readers there were; another one ends the one before.
+    reader: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    last: u64,
+    /// The last number belongs to something that was lost.
+    owing: bool,
+    /// With their numbers, oldest first.
+    lines: VecDeque<(u64, Bytes)>,
+    bytes: usize,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { events: Mutex::default(), last: watch::Sender::new(0), reader: watch::Sender::new(0) }
+    }
+}
+
+impl Kept {
+    /// Numbers an event and keeps it. The oldest go when there are too many.
+    pub(super) fn add(&self, event: &Event) {
+        let rest = event.to_json();
+        let mut events = self.lock();
+        events.add(&rest);
+        let last = events.last;
+        drop(events);
+        self.last.send_replace(last);
+    }
+
+    /// Numbers something that could not be taken in.
+    pub(super) fn lose(&self) {
+        let mut events = self.lock();
+        events.last += 1;
+        events.owing = true;
+    }
+
+    /// If something was lost last, ends the gap with an event, so that it is seen.
+    pub(super) fn settle(&self) {
+        if self.lock().owing {
+            self.add(&Event::new("telemetry_dropped", Category::Monitor, SourceKind::LocalProcess));
+        }
+    }
+
+    /// Lets the events up to this number go.
+    pub(super) fn confirm(&self, through: u64) {
+        let mut events = self.lock();
+        let confirmed = events.lines.partition_point(|(number, _)| *number <= through);
+        let bytes: usize = events.lines.drain(..confirmed).map(|(_, line)| line.len()).sum();
+        events.bytes -= bytes;
+        if events.lines.is_empty() {
+            events.lines.shrink_to(64);
+        }
+    }
+
+    /// A reader of what comes after this number. The reader before is at its end.
+    pub(super) fn read(self: &Arc<Self>, after: u64) -> Reader {
+        self.reader.send_modify(|count| *count += 1);
+        let turn = self.reader.subscribe();
+        let me = *turn.borrow();
+        Reader { kept: Arc::clone(self), after, me, turn, last: self.last.subscribe() }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Events> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Events {
+    fn add(&mut self, rest: &[u8]) {
+        self.last += 1;
+        self.owing = false;
+        let mut line = BytesMut::with_capacity(rest.len() + 32);
+        line.put_slice(b"{\"seq\":");
+        line.put_slice(self.last.to_string().as_bytes());
+        line.put_u8(b',');
+        // The rest is an object too: its own bracket goes.
+        line.put_slice(rest.get(1..).unwrap_or_default());
+        line.put_u8(b'\n');
+        let line = line.freeze();
+        self.bytes += line.len();
+        self.lines.push_back((self.last, line));
+        while self.lines.len() > KEPT_EVENTS || (self.bytes > KEPT_BYTES && self.lines.len() > 1) {
+            let Some((_, line)) = self.lines.pop_front() else { break };
+            self.bytes -= line.len();
+        }
+    }
+
+    /// The lines after this number, as many as are handed out at once, and the number of the last of them.
+    fn after(&self, number: u64) -> Option<(u64, Bytes)> {
+        let first = self.lines.partition_point(|(of, _)| *of <= number);
+        let mut taken = self.lines.iter().skip(first);
+        let (mut last, line) = taken.next().cloned()?;
+        let mut chunk = BytesMut::from(line);
+        for (number, line) in taken {
+            if chunk.len() + line.len() > CHUNK {
+                break;
+            }
+            chunk.put_slice(line);
+            last = *number;
+        }
+        Some((last, chunk.freeze()))
+    }
+}
+
+/// Reads events in their order.
+#[derive(Debug)]
+pub(super) struct Reader {
+    kept: Arc<Kept>,
+    after: u64,
+    me: u64,
+    turn: watch::Receiver<u64>,
+    last: watch::Receiver<u64>,
+}
+
+impl Reader {
+    /// Waits for the next lines; none when another reader came.
+    pub(super) async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if *self.turn.borrow() != self.me {
+                return None;
+            }
+            self.last.mark_unchanged();
+            let more = self.kept.lock().after(self.after);
+            if let Some((last, chunk)) = more {
+                self.after = last;
+                return Some(chunk);
+            }
+            tokio::select! {
+                changed = self.last.changed() => changed.ok()?,
+                changed = self.turn.changed() => changed.ok()?,
+            }
+        }
+    }
+}

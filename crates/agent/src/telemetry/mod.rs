@@ -1,0 +1,233 @@
+//! What happens in the session, told to the server: an event for each thing, numbered, kept until the server has it.
+//!
+//! Nothing of it exists while no category is captured. While one is, a thread of its own holds a connection to the browser, so that a
+//! page that floods its console slows the capture and not the session's operations.
+
+mod captcha;
+mod capture;
+mod console;
+mod event;
+mod interaction;
+mod kept;
+mod network;
+mod page;
+mod session;
+mod shots;
+mod strain;
+mod system;
+mod wire;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::stream;
+use http::request::Parts;
+use hyper::body::Incoming;
+use tokio::sync::watch;
+
+use self::capture::Capture;
+use self::event::Event;
+use self::kept::Kept;
+use self::shots::Shots;
+use crate::core::Core;
+use crate::protocol::telemetry::{CONFIGURE, CONFIRM, Category, Configure, Confirm, FOLLOW, Follow, SourceKind};
+use crate::protocol::{ErrorCode, State};
+use crate::reply::{self, Answer, Refusal, empty, read};
+
+/// How long a change may take until every page tells what is wanted. A page that hangs does not hold it up for longer.
+const APPLIED: Duration = Duration::from_secs(3);
+/// How long a browser that is being started anew may take, and how often it is tried.
+const COME_BACK: Duration = Duration::from_secs(90);
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Which categories are captured here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct On {
+    console: bool,
+    network: bool,
+    page: bool,
+    interaction: bool,
+    system: bool,
+    screenshot: bool,
+    captcha: bool,
+}
+
+impl On {
+    fn of(categories: &[Category]) -> Self {
+        let has = |category| categories.contains(&category);
+        Self {
+            console: has(Category::Console),
+            network: has(Category::Network),
+            page: has(Category::Page),
+            interaction: has(Category::Interaction),
+            system: has(Category::System),
+            screenshot: has(Category::Screenshot),
+            captcha: has(Category::Captcha),
+        }
+    }
+
+    fn any(self) -> bool {
+        self != Self::default()
+    }
+
+    /// Needs to be attached to what is open.
+    fn attaches(self) -> bool {
+        Self { system: false, ..self }.any()
+    }
+
+    /// The capture tells of itself.
+    const fn monitor(self) -> bool {
+        self.console || self.network || self.page || self.interaction
+    }
+}
+
+/// What is wanted, and which wish in a row it is.
+#[derive(Debug, Clone, Default)]
+struct Wish {
+    on: On,
+    number: u64,
+}
+
+/// The capture of a session.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    kept: Arc<Kept>,
+    wish: watch::Sender<Wish>,
+    /// The last wish that is in force everywhere.
+    applied: Arc<watch::Sender<u64>>,
+    runs: Mutex<bool>,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        let applied = Arc::new(watch::Sender::new(0));
+        Self { kept: Arc::default(), wish: watch::Sender::default(), applied, runs: Mutex::default() }
+    }
+}
+
+/// The operations of `/v1/telemetry/…`.
+pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
+    match head.uri.path() {
+        CONFIGURE => configure(core, read(body).await?).await,
+        FOLLOW => Ok(follow(core, read(body).await?)),
+        CONFIRM => {
+            let Confirm { through } = read(body).await?;
+            core.telemetry.kept.confirm(through);
+            Ok(empty())
+        }
+        other => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
+    }
+}
+
+async fn configure(core: &Arc<Core>, asked: Configure) -> Answer {
+    let telemetry = &core.telemetry;
+    let on = On::of(&asked.categories);
+    let mut number = 0;
+    telemetry.wish.send_modify(|wish| {
+        wish.on = on;
+        wish.number += 1;
+        number = wish.number;
+    });
+    if on.any() {
+        begin(core).map_err(|error| Refusal::new(ErrorCode::Internal, error))?;
+        if core.ready().is_some() {
+            let mut applied = telemetry.applied.subscribe();
+            let in_force = applied.wait_for(|applied| *applied >= number);
+            drop(tokio::time::timeout(APPLIED, in_force).await);
+        }
+    }
+    Ok(empty())
+}
+
+fn follow(core: &Arc<Core>, asked: Follow) -> http::Response<reply::Body> {
+    let kept = &core.telemetry.kept;
+    kept.confirm(asked.after);
+    let reader = kept.read(asked.after);
+    let lines = stream::unfold(reader, |mut reader| async move {
+        let lines = reader.next().await?;
+        Some((Ok(lines), reader))
+    });
+    reply::stream("application/x-ndjson", lines)
+}
+
+/// Begins the capture, unless it runs.
+fn begin(core: &Arc<Core>) -> std::io::Result<()> {
+    let mut runs = core.telemetry.runs.lock().unwrap_or_else(PoisonError::into_inner);
+    if *runs {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
+    let core = Arc::clone(core);
+    std::thread::Builder::new().name("telemetry".to_owned()).spawn(move || {
+        loop {
+            runtime.block_on(capture(&core));
+            let mut runs = core.telemetry.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            // It may be wanted again by now.
+            if !core.telemetry.wish.borrow().on.any() {
+                *runs = false;
+                break;
+            }
+        }
+        runtime.shutdown_background();
+    })?;
+    *runs = true;
+    Ok(())
+}
+
+/// Captures for as long as something is wanted, over every life of the browser.
+async fn capture(core: &Arc<Core>) {
+    let telemetry = &core.telemetry;
+    let mut wish = telemetry.wish.subscribe();
+    let mut lost: Option<Instant> = None;
+    while wish.borrow_and_update().on.any() {
+        let Some(path) = browser(core, &mut wish, &mut lost).await else { continue };
+        let shots = Shots::new(Arc::clone(core));
+        let connected = Capture::connect(core.config.debugging_port, &path, Arc::clone(&telemetry.kept), shots).await;
+        let mut capture = match connected {
+            Ok(capture) => capture,
+            Err(error) => {
+                tracing::debug!(%error, "the browser is not reached for the telemetry");
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+        };
+        if let Some(since) = lost.take() {
+            let took = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            telemetry.tell_of_itself(|| monitor("monitor_reconnected").with("reconnect_duration_ms", took));
+        }
+        if let Err(error) = capture.run(&mut wish, &telemetry.applied).await {
+            tracing::debug!(%error, "the browser is gone for the telemetry");
+            lost = Some(Instant::now());
+            telemetry.tell_of_itself(|| monitor("monitor_disconnected").with("reason", "chrome_restarted"));
+            // The browser may say a moment later that it is being started anew.
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+/// Waits for the browser and answers where it is; none when the wish changed meanwhile or it does not come.
+async fn browser(core: &Core, wish: &mut watch::Receiver<Wish>, lost: &mut Option<Instant>) -> Option<String> {
+    let mut status = core.status();
+    let patience = lost.map_or(Duration::MAX, |since| COME_BACK.saturating_sub(since.elapsed()));
+    tokio::select! {
+        ready = status.wait_for(|status| status.state == State::Ready) => Some(ready.ok()?.browser_ws_path.clone()),
+        _ = wish.changed() => None,
+        () = tokio::time::sleep(patience) => {
+            *lost = None;
+            core.telemetry.tell_of_itself(|| monitor("monitor_reconnect_failed").with("reason", "reconnect_exhausted"));
+            None
+        }
+    }
+}
+
+fn monitor(kind: &'static str) -> Event {
+    Event::new(kind, Category::Monitor, SourceKind::Cdp)
+}
+
+impl Telemetry {
+    fn tell_of_itself(&self, event: impl FnOnce() -> Event) {
+        if self.wish.borrow().on.monitor() {
+            self.kept.add(&event());
+        }
+    }
+}
