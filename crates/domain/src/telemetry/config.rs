@@ -1,0 +1,204 @@
+//! Which categories are captured, and how callers ask for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::field::{Bad, FieldCode};
+
+/// What kind of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Category {
+    /// Messages of the page's console.
+    Console,
+    /// Requests and responses.
+    Network,
+    /// Navigation and rendering.
+    Page,
+    /// Clicks, keys and scrolls.
+    Interaction,
+    /// Calls of this service on the session.
+    Control,
+    /// Connects and disconnects.
+    Connection,
+    /// Starts, crashes, memory.
+    System,
+    /// Pictures.
+    Screenshot,
+    /// Captchas seen.
+    Captcha,
+}
+
+impl Category {
+    /// All nine, in the order of the record.
+    pub const ALL: [Self; 9] = [
+        Self::Console,
+        Self::Page,
+        Self::Interaction,
+        Self::Network,
+        Self::Control,
+        Self::Connection,
+        Self::System,
+        Self::Screenshot,
+        Self::Captcha,
+    ];
+
+    /// As it is stored and said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Console => "console",
+            Self::Network => "network",
+            Self::Page => "page",
+            Self::Interaction => "interaction",
+            Self::Control => "control",
+            Self::Connection => "connection",
+            Self::System => "system",
+            Self::Screenshot => "screenshot",
+            Self::Captcha => "captcha",
+        }
+    }
+
+    /// As it was stored or said.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|category| category.as_str() == text)
+    }
+
+    const DEFAULT: [Self; 4] = [Self::Control, Self::Connection, Self::System, Self::Captcha];
+    const OF_CDP: [Self; 4] = [Self::Console, Self::Network, Self::Page, Self::Interaction];
+}
+
+/// The wish as it came in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The whole, on or off.
+    pub enabled: Option<bool>,
+    /// Single categories, on or off.
+    pub browser: Option<BTreeMap<Category, bool>>,
+}
+
+/// The categories that are captured; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capture(BTreeSet<Category>);
+
+impl Capture {
+    /// Whether events of `category` are captured.
+    #[must_use]
+    pub fn includes(&self, category: Category) -> bool {
+        self.0.contains(&category)
+    }
+
+    /// Exactly these categories; nothing, if there are none.
+    #[must_use]
+    pub fn only(categories: impl IntoIterator<Item = Category>) -> Option<Self> {
+        let on: BTreeSet<Category> = categories.into_iter().collect();
+        (!on.is_empty()).then_some(Self(on))
+    }
+
+    /// The categories, in no order that means anything.
+    pub fn categories(&self) -> impl Iterator<Item = Category> + '_ {
+        self.0.iter().copied()
+    }
+
+    fn with(base: impl IntoIterator<Item = Category>, wish: &BTreeMap<Category, bool>) -> Option<Self> {
+        let kept = base.into_iter().filter(|category| wish.get(category) != Some(&false));
+        let added = wish.iter().filter(|(_, on)| **on).map(|(category, _)| *category);
+        Self::only(kept.chain(added))
+    }
+}
+
+/// What a new session or pool captures; `None`: nothing.
+///
+/// # Errors
+/// `mutually_exclusive` when it is off as a whole but names categories.
+pub fn on_create(wish: Option<&Wish>) -> Result<Option<Capture>, Bad> {
+    match wish {
+        Some(Wish { enabled: None, browser: Some(browser) }) if browser.is_empty() => {
+            Ok(Capture::only(Category::DEFAULT))
+        }
+        wish => on_change(wish, None),
+    }
+}
+
+/// What a session or pool captures from now on that captured `current` until now; `None`: nothing.
+///
+/// # Errors
+/// `mutually_exclusive` when it is off as a whole but names categories.
+pub fn on_change(wish: Option<&Wish>, current: Option<&Capture>) -> Result<Option<Capture>, Bad> {
+    let nothing = BTreeMap::new();
+    let Some(Wish { enabled, browser }) = wish else { return Ok(current.cloned()) };
+    match (enabled, browser) {
+        (Some(false), Some(browser)) if !browser.is_empty() => {
+            Err(Bad::new(FieldCode::MutuallyExclusive, "cannot be off and name categories"))
+        }
+        (Some(false), _) => Ok(None),
+        (None, None) => Ok(current.cloned()),
+        (None, Some(browser)) if four_off(browser) => Ok(None),
+        (None, Some(browser)) => Ok(match current {
+            Some(current) => Capture::with(current.categories(), browser),
+            None => Capture::with(Category::DEFAULT, browser),
+        }),
+        (Some(true), browser) => Ok(Capture::with(Category::DEFAULT, browser.as_ref().unwrap_or(&nothing))),
+    }
+}
+
+/// All four categories that need the browser's protocol are off and nothing is on: how older clients say "off".
+fn four_off(browser: &BTreeMap<Category, bool>) -> bool {
+    Category::OF_CDP.iter().all(|category| browser.get(category) == Some(&false)) && !browser.values().any(|on| *on)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(enabled: Option<bool>, browser: Option<&[(Category, bool)]>) -> Wish {
+        Wish { enabled, browser: browser.map(|pairs| pairs.iter().copied().collect()) }
+    }
+
+    #[test]
+    fn telemetry_is_off_unless_asked_for() {
+        let four = Category::OF_CDP.map(|category| (category, false));
+        for off in [wish(None, None), wish(Some(false), None), wish(Some(false), Some(&[])), wish(None, Some(&four))] {
+            assert_eq!(on_create(Some(&off)), Ok(None), "{off:?}");
+        }
+        assert_eq!(on_create(None), Ok(None));
+        let all_off = Category::ALL.map(|category| (category, false));
+        assert_eq!(on_create(Some(&wish(Some(true), Some(&all_off)))), Ok(None));
+    }
+
+    #[test]
+    fn what_is_asked_for_comes_on_top_of_the_default_set() {
+        let got = on_create(Some(&wish(None, Some(&[(Category::Console, true), (Category::System, false)]))));
+        let capture = got.expect("valid").expect("on");
+        let on: Vec<_> = Category::ALL.into_iter().filter(|category| capture.includes(*category)).collect();
+        assert_eq!(on, [Category::Console, Category::Control, Category::Connection, Category::Captcha]);
+        assert!(on_create(Some(&wish(None, Some(&[])))).expect("valid").is_some());
+        assert!(on_create(Some(&wish(Some(true), None))).expect("valid").is_some());
+    }
+
+    #[test]
+    fn off_with_categories_contradicts_itself() {
+        let refused = on_create(Some(&wish(Some(false), Some(&[(Category::Page, true)])))).expect_err("contradiction");
+        assert_eq!(refused.code, FieldCode::MutuallyExclusive);
+    }
+    #[test]
+    fn a_change_is_merged_onto_what_is_in_force_unless_it_begins_afresh() {
+        let current = Capture::only([Category::Console, Category::Page]);
+        let of = |wish: &Wish| {
+            let changed = on_change(Some(wish), current.as_ref()).expect("valid");
+            changed.map(|capture| Category::ALL.into_iter().filter(|category| capture.includes(*category)).collect())
+        };
+        assert_eq!(on_change(None, current.as_ref()), Ok(current.clone()));
+        assert_eq!(of(&wish(None, None)), Some(vec![Category::Console, Category::Page]));
+        assert_eq!(of(&wish(None, Some(&[]))), Some(vec![Category::Console, Category::Page]));
+        let merged = wish(None, Some(&[(Category::Page, false), (Category::Network, true)]));
+        assert_eq!(of(&merged), Some(vec![Category::Console, Category::Network]));
+        let afresh = wish(Some(true), Some(&[(Category::Control, false)]));
+        assert_eq!(of(&afresh), Some(vec![Category::Connection, Category::System, Category::Captcha]));
+        assert_eq!(of(&wish(Some(false), None)), None);
+        assert_eq!(of(&wish(None, Some(&[(Category::Console, false), (Category::Page, false)]))), None);
+        assert_eq!(of(&wish(None, Some(&Category::OF_CDP.map(|category| (category, false))))), None);
+        let onto_off = on_change(Some(&wish(None, Some(&[(Category::Page, true)]))), None).expect("valid").expect("on");
+        assert!(onto_off.includes(Category::Page) && onto_off.includes(Category::System));
+        assert!(on_change(Some(&wish(Some(false), Some(&[(Category::Page, true)]))), None).is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! What an event is.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+
+use super::Category;
+
+/// The longest event that is taken, in bytes as JSON: a picture in base64 and what stands around it. Longer ones count as lost.
+pub const LONGEST_EVENT: usize = 3 << 20;
+
+/// What kind of events: one that can be captured, or those about the capture itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventCategory {
+    /// What callers choose.
+    Captured(Category),
+    /// How the capture fares. Not to be chosen.
+    Monitor,
+}
+
+impl EventCategory {
+    /// All ten.
+    pub const ALL: [Self; 10] = [
+        Self::Captured(Category::Console),
+        Self::Captured(Category::Page),
+        Self::Captured(Category::Interaction),
+        Self::Captured(Category::Network),
+        Self::Captured(Category::Control),
+        Self::Captured(Category::Connection),
+        Self::Captured(Category::System),
+        Self::Captured(Category::Screenshot),
+        Self::Captured(Category::Captcha),
+        Self::Monitor,
+    ];
+
+    /// As it is stored and said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Captured(category) => category.as_str(),
+            Self::Monitor => "monitor",
+        }
+    }
+
+    /// As it was stored or said.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|category| category.as_str() == text)
+    }
+}
+
+/// Who says that something happened, of those that this service itself speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    /// This service. The word is older than its name.
+    Service,
+    /// A program of the session's machine.
+    LocalProcess,
+}
+
+impl SourceKind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Service => "kernel_api",
+            Self::LocalProcess => "local_process",
+        }
+    }
+}
+
+/// Something that happened in a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What kind of event.
+    pub category: EventCategory,
+    /// When it happened, as whoever tells of it says.
+    pub at: OffsetDateTime,
+    /// All of it as callers get it: a JSON object on one line with `type`, `category`, `ts`, `source`, and where they say something
+    /// `data` and `truncated`.
+    pub body: Arc<str>,
+}
+
+impl Event {
+    /// An event that this service tells of. `told` is the source's own word for it.
+    #[must_use]
+    pub fn new(
+        category: EventCategory,
+        kind: &str,
+        at: OffsetDateTime,
+        source: (SourceKind, Option<&str>),
+        data: Option<Map<String, Value>>,
+    ) -> Self {
+        let (source, told) = source;
+        let mut source = json!({ "kind": source.as_str() });
+        if let Some(told) = told {
+            source["event"] = told.into();
+        }
+        let ts = i64::try_from(at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX);
+        let mut body = json!({ "type": kind, "category": category.as_str(), "ts": ts, "source": source });
+        if let Some(data) = data {
+            body["data"] = data.into();
+        }
+        Self { category, at, body: body.to_string().into() }
+    }
+
+    /// A call of the API on the session.
+    #[must_use]
+    pub fn api_call(at: OffsetDateTime, operation: &str, request: &str, status: u16, duration_ms: u64) -> Self {
+        let data = [
+            ("operation_id", operation.into()),
+            ("request_id", request.into()),
+            ("status", status.into()),
+            ("duration_ms", duration_ms.into()),
+        ];
+        Self::ours(Category::Control, "api_call", at, None, Some(data.map(|(name, value)| (name.to_owned(), value))))
+    }
+
+    /// Of this service, in a category that can be chosen.
+    #[must_use]
+    pub fn ours<const N: usize>(
+        category: Category,
+        kind: &str,
+        at: OffsetDateTime,
+        told: Option<&str>,
+        data: Option<[(String, Value); N]>,
+    ) -> Self {
+        let data = data.map(|members| members.into_iter().collect());
+        Self::new(EventCategory::Captured(category), kind, at, (SourceKind::Service, told), data)
+    }
+
+    /// So many events were lost to a bound, and these are their numbers.
+    #[must_use]
+    pub fn dropped(at: OffsetDateTime, first: u64, last: u64) -> Self {
+        let data = json!({ "count": last - first + 1, "first_seq": first, "last_seq": last });
+        let Value::Object(data) = data else { unreachable!("an object was written") };
+        Self::new(EventCategory::Monitor, "telemetry_dropped", at, (SourceKind::Service, None), Some(data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::NOON;
+
+    #[test]
+    fn an_event_is_one_line_of_json_with_its_time_in_microseconds() {
+        let event = Event::api_call(NOON, "capture_screenshot", "a\nb", 200, 12);
+        assert!(!event.body.contains('\n'));
+        let body: Value = serde_json::from_str(&event.body).expect("JSON");
+        let data =
+            json!({ "operation_id": "capture_screenshot", "request_id": "a\nb", "status": 200, "duration_ms": 12 });
+        let expected = json!({
+            "type": "api_call", "category": "control", "ts": 1_796_126_400_000_000_i64,
+            "source": { "kind": "kernel_api" }, "data": data,
+        });
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn every_category_is_read_as_it_is_written() {
+        for category in EventCategory::ALL {
+            assert_eq!(EventCategory::parse(category.as_str()), Some(category));
+        }
+        assert_eq!(EventCategory::parse("Console"), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! What telemetry needs from outside.
+
+use async_trait::async_trait;
+use futures_core::stream::BoxStream;
+use time::OffsetDateTime;
+
+use super::{Batch, Capture, Category, Counted, Event, Item, Numbered, Span, Stored};
+use crate::browser::EngineError;
+use crate::ids::{BrowserId, SessionId};
+use crate::inside::InsideError;
+use crate::session::Session;
+use crate::store_error::StoreError;
+
+/// Where events are kept.
+#[cfg_attr(feature = "mocks", mockall::automock)]
+#[async_trait]
+pub trait TelemetryStore: Send + Sync {
+    /// Numbers what the batches hold, as [`number`](super::number) says, and stores it all or nothing; of each session one batch at
+    /// most. A batch that was the last one stored of its session is not stored again. The numbers of a session become visible in
+    /// their order.
+    async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<Stored>, StoreError>;
+
+    /// The events of a session, in the direction of the span, and whether there are more. Fewer than the span's limit, but one at
+    /// least, if they would be very long.
+    async fn page(&self, session: SessionId, span: &Span) -> Result<(Vec<Numbered>, bool), StoreError>;
+
+    /// How far the session has counted; [`Counted::NOTHING`] if nothing was stored, or nothing is kept any more.
+    async fn counted(&self, session: SessionId) -> Result<Counted, StoreError>;
+
+    /// Makes room for events up to some days from `now` on, and drops those of days that ended before `oldest`.
+    async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError>;
+}
+
+/// What an agent tells: its events in its order, each with its number. See [`TelemetryTap::follow`].
+pub type ToldEvents = BoxStream<'static, Result<Item, InsideError>>;
+
+/// The agents beside browsers, which capture what happens there.
+#[cfg_attr(feature = "mocks", mockall::automock)]
+#[async_trait]
+pub trait TelemetryTap: Send + Sync {
+    /// From now on what `capture` names is captured, as far as it is for the agent to capture, and nothing else. Returns once what is
+    /// opened afterwards is captured from its beginning on.
+    async fn configure(&self, browser: BrowserId, capture: Option<Capture>) -> Result<(), InsideError>;
+
+    /// The agent's events behind its number `after`, each as it happens, with its number, until the browser ends. Those up to `after`
+    /// are let go.
+    async fn follow(&self, browser: BrowserId, after: u64) -> Result<ToldEvents, InsideError>;
+
+    /// The events up to the agent's number `through` are stored; the agent lets them go.
+    async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), InsideError>;
+}
+
+/// Takes note of what happens in this node's sessions.
+#[cfg_attr(feature = "mocks", mockall::automock)]
+#[async_trait]
+pub trait Recorder: Send + Sync {
+    /// From now on what the session names is captured, and nothing else. Returns once that holds in its browser, too.
+    ///
+    /// # Errors
+    /// The browser's failure. The recorder goes on trying by itself.
+    async fn capture(&self, session: &Session) -> Result<(), EngineError>;
+
+    /// Goes on capturing what the session names, unless it is being captured already. For sessions of an earlier life of this node.
+    fn take_up(&self, session: &Session);
+
+    /// Whether events of that category are noted.
+    fn captures(&self, session: SessionId, category: Category) -> bool;
+
+    /// Notes an event of the session if its category is captured. Never waits.
+    fn note(&self, session: SessionId, event: Event);
+
+    /// The session has ended. Its last events are still taken.
+    fn ended(&self, session: SessionId);
+}
+
+/// Takes note of nothing: where sessions have no telemetry.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoRecorder;
+
+#[async_trait]
+impl Recorder for NoRecorder {
+    async fn capture(&self, _: &Session) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn take_up(&self, _: &Session) {}
+
+    fn captures(&self, _: SessionId, _: Category) -> bool {
+        false
+    }
+
+    fn note(&self, _: SessionId, _: Event) {}
+
+    fn ended(&self, _: SessionId) {}
+}
+
+/// Where following begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With what happens from now on.
+    Now,
+    /// With the oldest event that can still be followed.
+    Oldest,
+    /// Behind the event of this number.
+    After(u64),
+}
+
+/// What a follower gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Followed {
+    /// An event.
+    Event(Numbered),
+    /// Nothing more: it was so far behind that what it needs next is not held any more.
+    TooSlow,
+}
+
+/// See [`Feed::follow`].
+pub type FollowedEvents = BoxStream<'static, Followed>;
+
+/// Events as they become visible.
+#[cfg_attr(feature = "mocks", mockall::automock)]
+#[async_trait]
+pub trait Feed: Send + Sync {
+    /// The events of a session in the order of their numbers, without a gap or a duplicate, until the session ends.
+    async fn follow(&self, session: SessionId, start: Start) -> Result<FollowedEvents, StoreError>;
+}

@@ -1,0 +1,217 @@
+//! What a reading of events asks for, and where it goes on.
+
+use sha2::{Digest as _, Sha256};
+use time::{Duration, OffsetDateTime};
+
+use super::EventCategory;
+use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::ids::SessionId;
+use crate::page::Page;
+
+/// What is read unless a beginning is named.
+const RECENT: Duration = Duration::minutes(5);
+/// Bits of an offset that prove what it belongs to. With a number of 32 bits that makes 53: all whole numbers up to there are exact
+/// wherever numbers are floating-point ones.
+const PROOF_BITS: u32 = 21;
+
+/// The offset is none of ours, or belongs to another session or other filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an offset of this list, or one of other filters")]
+pub struct BadOffset;
+
+/// In which direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Oldest first.
+    #[default]
+    Ascending,
+    /// Newest first.
+    Descending,
+}
+
+/// A reading as it was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventsQuery {
+    /// At most so many; default: 20.
+    pub limit: Option<i64>,
+    /// Where the page before ended.
+    pub offset: Option<i64>,
+    /// From when on, inclusive; default: five minutes ago.
+    pub since: Option<OffsetDateTime>,
+    /// Until when, exclusive.
+    pub until: Option<OffsetDateTime>,
+    /// `asc` or `desc`.
+    pub order: Option<String>,
+    /// Only these categories.
+    pub categories: Vec<String>,
+}
+
+/// Which events of a session are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// At most so many.
+    pub limit: u32,
+    /// In which direction.
+    pub order: Order,
+    /// In this direction behind the event of this number.
+    pub behind: Option<u64>,
+    /// None whose place in time is before this.
+    pub since: Option<OffsetDateTime>,
+    /// Only those whose place in time is before this.
+    pub until: Option<OffsetDateTime>,
+    /// Only of these categories, which are different and in their own order; never empty.
+    pub categories: Vec<EventCategory>,
+}
+
+impl EventsQuery {
+    /// The reading, and the offset that it goes on from.
+    ///
+    /// # Errors
+    /// The fields that break a rule.
+    pub fn parse(self, now: OffsetDateTime) -> Result<(Span, Option<i64>), InvalidInput> {
+        let mut fields = Fields::new();
+        let limit = fields.take_optional("limit", self.limit, |n| within(n, 1, Page::MAX_LIMIT));
+        let order = fields.take_optional("order", self.order, |text| order(&text)).unwrap_or_default();
+        if self.since.is_some() && order == Order::Descending {
+            fields.refuse("since", Bad::new(FieldCode::MutuallyExclusive, "cannot be given with order=desc"));
+        }
+        if let (Some(since), Some(until), None) = (self.since, self.until, self.offset)
+            && until <= since
+        {
+            fields.refuse("until", Bad::new(FieldCode::OutOfRange, "must be after since"));
+        }
+        let categories = fields.take("category", categories(&self.categories)).unwrap_or_default();
+        fields.finish()?;
+        let from_the_start = order == Order::Ascending && self.offset.is_none();
+        let since = from_the_start.then(|| self.since.unwrap_or(now - RECENT));
+        let limit = limit.unwrap_or(Page::DEFAULT_LIMIT);
+        Ok((Span { limit, order, behind: None, since, until: self.until, categories }, self.offset))
+    }
+}
+
+fn order(text: &str) -> Result<Order, Bad> {
+    match text {
+        "asc" => Ok(Order::Ascending),
+        "desc" => Ok(Order::Descending),
+        _ => Err(Bad::new(FieldCode::NotAllowed, "must be asc or desc")),
+    }
+}
+
+fn categories(texts: &[String]) -> Result<Vec<EventCategory>, Bad> {
+    let known = EventCategory::ALL.map(EventCategory::as_str).join(", ");
+    let parsed = texts.iter().map(|text| EventCategory::parse(text).ok_or(()));
+    let mut parsed: Vec<EventCategory> = parsed
+        .collect::<Result<_, ()>>()
+        .map_err(|()| Bad::new(FieldCode::NotAllowed, format!("must be one of {known}")))?;
+    if parsed.is_empty() {
+        parsed = EventCategory::ALL.to_vec();
+    }
+    parsed.sort_unstable();
+    parsed.dedup();
+    Ok(parsed)
+}
+
+impl Span {
+    /// The offset that leads behind the event of this number. `None` for a number that no session reaches.
+    #[must_use]
+    pub fn offset(&self, session: SessionId, seq: u64) -> Option<u64> {
+        let number = u32::try_from(seq).ok()?;
+        Some((u64::from(number) << PROOF_BITS) | self.proof(session, number))
+    }
+
+    /// The same, going on from an offset.
+    ///
+    /// # Errors
+    /// [`BadOffset`].
+    pub fn from_offset(self, session: SessionId, offset: i64) -> Result<Self, BadOffset> {
+        let offset = u64::try_from(offset).map_err(|_| BadOffset)?;
+        let number = u32::try_from(offset >> PROOF_BITS).map_err(|_| BadOffset)?;
+        if number == 0 || self.offset(session, number.into()) != Some(offset) {
+            return Err(BadOffset);
+        }
+        Ok(Self { behind: Some(number.into()), ..self })
+    }
+
+    /// Tells offsets of one session, direction and choice of categories from all others. `until` may move while one pages.
+    fn proof(&self, session: SessionId, number: u32) -> u64 {
+        let mut digest = Sha256::new();
+        digest.update(session.ulid().0.to_be_bytes());
+        digest.update(number.to_be_bytes());
+        digest.update([u8::from(self.order == Order::Descending)]);
+        for category in &self.categories {
+            digest.update(category.as_str());
+            digest.update(b",");
+        }
+        let digest: [u8; 32] = digest.finalize().into();
+        let head = digest.iter().take(4).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        head & ((1 << PROOF_BITS) - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Category;
+    use crate::testing::{NOON, session_id};
+
+    fn parse(query: EventsQuery) -> Result<Span, String> {
+        query.parse(NOON).map(|(span, _)| span).map_err(|invalid| invalid.to_string())
+    }
+
+    #[test]
+    fn the_last_five_minutes_are_read_unless_something_else_is_asked_for() {
+        let span = parse(EventsQuery::default()).expect("a span");
+        assert_eq!((span.limit, span.since, span.until), (20, Some(NOON - Duration::minutes(5)), None));
+        assert_eq!(span.categories.len(), 10);
+        let newest = EventsQuery { order: Some("desc".to_owned()), ..EventsQuery::default() };
+        assert_eq!(parse(newest).expect("a span").since, None);
+        let further = EventsQuery { since: Some(NOON), offset: Some(1), until: Some(NOON), ..EventsQuery::default() };
+        assert_eq!(parse(further).expect("since is ignored").since, None);
+    }
+
+    #[test]
+    fn what_contradicts_itself_or_is_not_known_is_refused() {
+        let query = EventsQuery::default;
+        let desc = || Some("desc".to_owned());
+        for (bad, field) in [
+            (EventsQuery { limit: Some(0), ..query() }, "limit"),
+            (EventsQuery { limit: Some(101), ..query() }, "limit"),
+            (EventsQuery { order: Some("up".to_owned()), ..query() }, "order"),
+            (EventsQuery { order: desc(), since: Some(NOON), ..query() }, "since"),
+            (EventsQuery { order: desc(), since: Some(NOON), offset: Some(5), ..query() }, "since"),
+            (EventsQuery { since: Some(NOON), until: Some(NOON), ..query() }, "until"),
+            (EventsQuery { since: Some(NOON), until: Some(NOON - Duration::HOUR), ..query() }, "until"),
+            (EventsQuery { categories: vec!["console".to_owned(), "all".to_owned()], ..query() }, "category"),
+        ] {
+            let refused = bad.clone().parse(NOON).expect_err(field);
+            assert!(refused.fields().iter().any(|error| error.field == field), "{bad:?}: {refused}");
+        }
+    }
+
+    #[test]
+    fn an_offset_is_good_for_its_session_direction_and_categories_alone() {
+        let span = parse(EventsQuery::default()).expect("a span");
+        for seq in [1, 20, 1_000_000, u64::from(u32::MAX)] {
+            let offset = span.offset(session_id(1), seq).expect("an offset");
+            assert!(offset > 0 && offset < 1 << 53);
+            let offset = i64::try_from(offset).expect("small");
+            assert_eq!(span.clone().from_offset(session_id(1), offset).expect("ours").behind, Some(seq));
+            let other = Span { order: Order::Descending, ..span.clone() };
+            let fewer = Span { categories: vec![EventCategory::Captured(Category::Page)], ..span.clone() };
+            for (span, session, offset) in [
+                (span.clone(), 2, offset),
+                (other, 1, offset),
+                (fewer, 1, offset),
+                (span.clone(), 1, offset + 1),
+                (span.clone(), 1, offset ^ (1 << 40)),
+                (span.clone(), 1, -offset),
+            ] {
+                assert_eq!(span.from_offset(session_id(session), offset), Err(BadOffset), "{seq} {session} {offset}");
+            }
+        }
+        for made_up in [0, 1, -1, 7, i64::MAX, i64::MIN, 1 << PROOF_BITS] {
+            assert_eq!(span.clone().from_offset(session_id(1), made_up), Err(BadOffset), "{made_up}");
+        }
+        assert_eq!(span.offset(session_id(1), u64::MAX), None);
+    }
+}
