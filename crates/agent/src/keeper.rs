@@ -83,7 +83,7 @@ async fn kept(core: &Arc<Core>) -> End {
                 return stopped();
             }
             Some(Ask { wish, answer: waiting }) = asked.recv() => {
-                if let Some(end) = grant(core, &mut up, wish, waiting).await {
+                if let Some(end) = grant(core, &mut up, (wish, waiting), &mut asked).await {
                     return end;
                 }
             }
@@ -92,9 +92,14 @@ async fn kept(core: &Arc<Core>) -> End {
 }
 
 /// Does what somebody asked for. Answers how it ended, if it did.
-async fn grant(core: &Core, up: &mut Up, wish: Wish, waiting: Waiting) -> Option<End> {
+async fn grant(
+    core: &Core,
+    up: &mut Up,
+    (wish, waiting): (Wish, Waiting),
+    asked: &mut mpsc::Receiver<Ask>,
+) -> Option<End> {
     let Wish::Anew(wish) = wish else {
-        close_for_good(core, up, waiting).await;
+        close_for_good(core, up, waiting, asked).await;
         return Some(stopped());
     };
     let restarted = tokio::select! {
@@ -153,7 +158,7 @@ async fn first_wish(asked: &mut mpsc::Receiver<Ask>) -> (Restart, Option<Waiting
 }
 
 /// Closes the browser, says so, and waits to be told to end.
-async fn close_for_good(core: &Core, up: &mut Up, waiting: Waiting) {
+async fn close_for_good(core: &Core, up: &mut Up, waiting: Waiting, asked: &mut mpsc::Receiver<Ask>) {
     let closing = async {
         core.update(|status| status.state = State::Starting);
         close(core, &mut up.chromium, CLOSING_WHOLE).await;
@@ -161,7 +166,15 @@ async fn close_for_good(core: &Core, up: &mut Up, waiting: Waiting) {
         core.chromedriver.end().await;
         core.update(|status| status.state = State::Closed);
         answer(Some(waiting), Ok(core.status().borrow().clone()));
-        std::future::pending::<()>().await;
+        while let Some(Ask { wish, answer: waiting }) = asked.recv().await {
+            answer(
+                Some(waiting),
+                match wish {
+                    Wish::Close => Ok(core.status().borrow().clone()),
+                    Wish::Anew(_) => Err(Refusal::new(ErrorCode::NotReady, "the browser is closed")),
+                },
+            );
+        }
     };
     tokio::select! {
         () = closing => {}

@@ -18,6 +18,8 @@ mod headful;
 mod headless;
 #[path = "all/process.rs"]
 mod process;
+#[path = "all/profile.rs"]
+mod profile;
 #[path = "all/replay.rs"]
 mod replay;
 #[path = "all/restart.rs"]

@@ -46,6 +46,10 @@ const SERVICE: &str = "onmessage = async e => e.source.postMessage(await eval(e.
 
 const COLOURED: &str = "<!doctype html><title>coloured</title><style>html,body{margin:0}</style>\
     <div style='width:100px;height:100px;background:rgb(255,0,0)'></div>\
+/// A service worker that answers for its site.
+const KEPT: &str =
+    "onfetch = e => { if (e.request.url.endsWith('/from-worker')) e.respondWith(new Response('the worker')); };";
+
     <div style='height:5000px;background:rgb(0,0,255)'></div>";
 
 const FORM: &str = "<!doctype html><title>form</title><form method=post><input name=user autocomplete=username>\
@@ -53,6 +57,12 @@ const FORM: &str = "<!doctype html><title>form</title><form method=post><input n
 
 /// The requests that came out of the sandbox, by address.
 pub(crate) type Seen = Arc<Mutex<Vec<String>>>;
+/// What the browser sent of what it was told to keep.
+fn cookies(head: &str) -> String {
+    let line = head.lines().find_map(|line| line.to_lowercase().strip_prefix("cookie: ").map(str::to_owned));
+    line.unwrap_or_default()
+}
+
 
 /// Serves at `path` for as long as the test's runtime lives.
 pub(crate) fn serve(path: &Path) -> Seen {
@@ -86,6 +96,12 @@ async fn answer(stream: UnixStream, log: Seen) -> std::io::Result<()> {
             "http://localhost/headers" => ("200 OK", "text/plain", head.clone()),
             "http://form.test/" => ("200 OK", "text/html", FORM.to_owned()),
             "http://page.test/" => ("200 OK", "text/html", COLOURED.to_owned()),
+            "http://localhost/login" => {
+                ("200 OK", "text/html\r\nset-cookie: ends=with the browser; HttpOnly", String::new())
+            }
+            "http://localhost/kept" => ("200 OK", "text/html", String::new()),
+            "http://localhost/kept.js" => ("200 OK", "text/javascript", KEPT.to_owned()),
+            "http://localhost/cookies" => ("200 OK", "text/plain", cookies(&head)),
             _ => ("403 Forbidden", "text/plain", "refused".to_owned()),
         };
         let answer =

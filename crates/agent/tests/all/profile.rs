@@ -1,0 +1,265 @@
+//! Profiles: what somebody did in one browser is there in the next.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use casement_agent::client::{AgentClient, ClientError};
+use casement_agent::protocol::extension::Restart;
+use casement_agent::protocol::profile::{CAPTURE, LOAD};
+use casement_agent::protocol::{AgentConfig, ErrorCode, Event, ExitReason, State, Status};
+use futures_util::{TryStreamExt as _, stream};
+use serde_json::{Value, json};
+
+use crate::cdp::Cdp;
+use crate::headless::refusal;
+use crate::sandbox::{Sandbox, config, signal};
+
+const LOGIN: &str = "http://localhost/login";
+
+/// Everything a page can keep, and what its server set.
+const MAKE: &str = r"(async () => {
+    document.cookie = 'stays=1; max-age=9999';
+    localStorage.kept = 'stored';
+    const open = indexedDB.open('kept', 1);
+    open.onupgradeneeded = () => open.result.createObjectStore('store');
+    await new Promise((done, failed) => { open.onsuccess = done; open.onerror = failed; });
+    const transaction = open.result.transaction('store', 'readwrite');
+    transaction.objectStore('store').put('indexed', 'key');
+    await new Promise((done, failed) => { transaction.oncomplete = done; transaction.onerror = failed; });
+    await (await caches.open('kept')).put('/cached', new Response('cached'));
+    const file = await (await navigator.storage.getDirectory()).getFileHandle('kept', { create: true });
+    const writable = await file.createWritable();
+    await writable.write('filed');
+    await writable.close();
+    await navigator.serviceWorker.register('/kept.js');
+    await navigator.serviceWorker.ready;
+})()";
+
+/// What of it is there.
+const LOOK: &str = r"(async () => {
+    const databases = await indexedDB.databases();
+    let indexed = null;
+    if (databases.some(database => database.name === 'kept')) {
+        const open = indexedDB.open('kept');
+        await new Promise((done, failed) => { open.onsuccess = done; open.onerror = failed; });
+        const get = open.result.transaction('store').objectStore('store').get('key');
+        indexed = await new Promise((done, failed) => { get.onsuccess = () => done(get.result); get.onerror = failed; });
+    }
+    const cached = await caches.match('/cached');
+    const file = await (await navigator.storage.getDirectory()).getFileHandle('kept').catch(() => null);
+    const registered = await navigator.serviceWorker.getRegistration('/');
+    return {
+        sent: (await (await fetch('/cookies')).text()).split('; ').sort().join('; '),
+        stored: localStorage.kept ?? null,
+        indexed,
+        cached: cached ? await cached.text() : null,
+        filed: file ? await (await file.getFile()).text() : null,
+        worker: registered ? await (await fetch('/from-worker')).text() : null,
+        notifications: Notification.permission,
+    };
+})()";
+
+fn whole() -> Value {
+    json!({
+        "sent": "ends=with the browser; stays=1", "stored": "stored", "indexed": "indexed", "cached": "cached",
+        "filed": "filed", "worker": "the worker", "notifications": "granted",
+    })
+}
+
+fn nothing() -> Value {
+    json!({
+        "sent": "", "stored": null, "indexed": null, "cached": null, "filed": null, "worker": null,
+        "notifications": "default",
+    })
+}
+
+fn held(headless: bool) -> AgentConfig {
+    AgentConfig { held: true, ..config(headless) }
+}
+
+fn with_profile() -> Restart {
+    Restart { profile: true, ..Restart::default() }
+}
+
+/// A page of the site that keeps things, at `address`.
+async fn visit(cdp: &mut Cdp, address: &str) -> String {
+    let page = cdp.page(address, false).await;
+    cdp.until(&page, "document.readyState + location.href", &json!(format!("complete{address}"))).await;
+    page
+}
+
+async fn log_in(sandbox: &Sandbox, status: &Status) {
+    let mut cdp = Cdp::dial(sandbox, status).await;
+    let page = visit(&mut cdp, LOGIN).await;
+    cdp.evaluate(&page, MAKE).await;
+    // As a person would, in the browser's own settings.
+    let settings = visit(&mut cdp, "chrome://settings/content").await;
+    let grant = "chrome.send('setOriginPermissions', ['http://localhost', 'notifications', 'allow'])";
+    cdp.evaluate(&settings, grant).await;
+    cdp.until(&page, "Notification.permission", &json!("granted")).await;
+}
+
+async fn seen(sandbox: &Sandbox, status: &Status) -> Value {
+    let mut cdp = Cdp::dial(sandbox, status).await;
+    let page = visit(&mut cdp, "http://localhost/kept").await;
+    cdp.evaluate(&page, LOOK).await
+}
+
+async fn capture(client: &AgentClient) -> Vec<u8> {
+    let archive = client.download(CAPTURE, &(), Duration::from_secs(60)).await.unwrap();
+    archive.try_collect::<Vec<Bytes>>().await.unwrap().concat()
+}
+
+async fn load(client: &AgentClient, archive: &[u8]) -> Result<(), ClientError> {
+    let pieces: Vec<_> = archive.chunks(100_000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+    client.upload::<Value>(LOAD, &(), stream::iter(pieces), Duration::from_secs(60)).await.map(drop)
+}
+
+#[tokio::test]
+async fn what_one_browser_knew_the_next_knows_with_a_display_and_without() {
+    for headless in [true, false] {
+        let first = Sandbox::start(&config(headless));
+        let status = first.ready("before a login").await;
+        let mut events = first.client().await.events().await.unwrap();
+        log_in(&first, &status).await;
+        let client = first.client().await;
+        let began = Instant::now();
+        let archive = capture(&client).await;
+        println!("headless {headless}: {} bytes, closed and packed in {:?}", archive.len(), began.elapsed());
+        assert_eq!(client.status().await.unwrap().state, State::Closed);
+        assert!(first.processes("--user-data-dir").is_empty());
+        assert_eq!(capture(&client).await, archive, "the same again");
+        assert_eq!(refusal(client.restart(&Restart::default()).await), ErrorCode::NotReady);
+
+        for headless in [true, false] {
+            let next = Sandbox::start(&held(headless));
+            let client = next.client().await;
+            let began = Instant::now();
+            load(&client, &archive).await.unwrap();
+            let loaded = began.elapsed();
+            let status = client.restart(&with_profile()).await.unwrap();
+            println!("then headless {headless}: loaded after {loaded:?}, started after {:?}", began.elapsed());
+            assert_eq!(Cdp::dial(&next, &status).await.pages().await.len(), 1);
+            assert_eq!(seen(&next, &status).await, whole());
+        }
+        client.shutdown().await.unwrap();
+        loop {
+            match events.next().await.unwrap() {
+                Some(Event::Exited { reason, .. }) => break assert_eq!(reason, ExitReason::Shutdown),
+                Some(_) => {}
+                None => panic!("no last word"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_profile_loaded_into_a_living_session_takes_the_place_of_everything_before() {
+    let first = Sandbox::start(&config(true));
+    let status = first.ready("before a login").await;
+    log_in(&first, &status).await;
+    let archive = capture(&first.client().await).await;
+    drop(first);
+    for headless in [true, false] {
+        let sandbox = Sandbox::start(&config(headless));
+        let status = sandbox.ready("before a profile").await;
+        let client = sandbox.client().await;
+        let mut cdp = Cdp::dial(&sandbox, &status).await;
+        let page = visit(&mut cdp, "http://localhost/kept").await;
+        cdp.evaluate(&page, "document.cookie = 'before=1'; localStorage.before = 'here'").await;
+        assert_eq!(refusal(client.restart(&with_profile()).await), ErrorCode::Missing);
+        assert_eq!(client.status().await.unwrap(), status);
+        load(&client, &archive).await.unwrap();
+        let began = Instant::now();
+        let status = client.restart(&with_profile()).await.unwrap();
+        println!("headless {headless}: started anew in {:?}", began.elapsed());
+        let mut cdp = Cdp::dial(&sandbox, &status).await;
+        assert_eq!(cdp.pages().await.len(), 1);
+        assert_eq!(seen(&sandbox, &status).await, whole());
+        let page = visit(&mut cdp, "http://localhost/kept").await;
+        assert_eq!(cdp.evaluate(&page, "localStorage.before ?? null").await, Value::Null);
+        assert_eq!(cdp.evaluate(&page, "innerWidth").await, json!(900));
+        client.handout(None, None, None).await.unwrap();
+        // Once more, and from the beginning.
+        assert_eq!(refusal(client.restart(&with_profile()).await), ErrorCode::Missing);
+        load(&client, &archive).await.unwrap();
+        client.restart(&with_profile()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_was_written_in_the_last_moment_is_in_the_profile() {
+    for n in 0..3 {
+        let first = Sandbox::start(&config(true));
+        let status = first.ready("before the last moment").await;
+        let mut cdp = Cdp::dial(&first, &status).await;
+        let page = visit(&mut cdp, LOGIN).await;
+        let write = format!("document.cookie = 'last={n}; max-age=999'; localStorage.last = '{n}'");
+        cdp.evaluate(&page, &write).await;
+        let archive = capture(&first.client().await).await;
+        let next = Sandbox::start(&held(true));
+        let client = next.client().await;
+        load(&client, &archive).await.unwrap();
+        let status = client.restart(&with_profile()).await.unwrap();
+        let mut cdp = Cdp::dial(&next, &status).await;
+        let page = visit(&mut cdp, "http://localhost/kept").await;
+        let seen = cdp.evaluate(&page, "document.cookie + localStorage.last").await;
+        assert_eq!(seen, json!(format!("last={n}{n}")));
+    }
+}
+
+#[tokio::test]
+async fn a_profile_that_cannot_be_used_is_refused_and_the_session_goes_on() {
+    let sandbox = Sandbox::start(&config(true));
+    let status = sandbox.ready("before bad profiles").await;
+    let client = sandbox.client().await;
+    for bad in [&b"no archive"[..], b""] {
+        assert_eq!(refusal(load(&client, bad).await), ErrorCode::NotAllowed);
+        assert_eq!(refusal(client.restart(&with_profile()).await), ErrorCode::Missing);
+    }
+    let broken = stream::iter([Ok(Bytes::from_static(b"\x28\xb5")), Err(std::io::Error::other("cut"))]);
+    client.upload::<Value>(LOAD, &(), broken, Duration::from_secs(5)).await.unwrap_err();
+    let home = format!("/proc/{}/root/home/casement", sandbox.browser());
+    let left: Vec<_> = std::fs::read_dir(home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("profile.")), "{left:?}");
+    assert_eq!(client.status().await.unwrap(), status);
+    assert_eq!(seen(&sandbox, &status).await, nothing());
+}
+
+#[tokio::test]
+async fn a_browser_that_ended_by_itself_leaves_its_profile_to_whoever_wants_it() {
+    let mut sandbox = Sandbox::start(&AgentConfig { keeps_profile: true, ..config(true) });
+    let status = sandbox.ready("before a crash").await;
+    log_in(&sandbox, &status).await;
+    let client = sandbox.client().await;
+    let mut events = client.events().await.unwrap();
+    signal(sandbox.browser(), "KILL");
+    loop {
+        match events.next().await.unwrap() {
+            Some(Event::Exited { reason, .. }) => break assert_eq!(reason, ExitReason::Crashed),
+            Some(_) => {}
+            None => panic!("no last word"),
+        }
+    }
+    let archive = capture(&client).await;
+    client.shutdown().await.unwrap();
+    assert_eq!(sandbox.ended().await, Some(1));
+
+    let next = Sandbox::start(&held(true));
+    let client = next.client().await;
+    load(&client, &archive).await.unwrap();
+    let status = client.restart(&with_profile()).await.unwrap();
+    // What it had not written yet is lost, as it is in a crash.
+    let seen = seen(&next, &status).await;
+    assert_eq!((&seen["cached"], &seen["filed"]), (&json!("cached"), &json!("filed")), "{seen}");
+}
+
+#[tokio::test]
+async fn a_browser_that_was_never_started_has_no_profile() {
+    let sandbox = Sandbox::start(&held(true));
+    let client = sandbox.client().await;
+    let refused = client.download(CAPTURE, &(), Duration::from_secs(20)).await.map(drop);
+    assert_eq!(refusal(refused), ErrorCode::NotReady);
+    client.restart(&Restart::default()).await.unwrap();
+    assert!(!capture(&client).await.is_empty());
+}
