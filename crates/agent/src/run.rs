@@ -124,7 +124,7 @@ async fn conclude(core: &Core, state: State, detail: String) -> ExitCode {
         core.end(state.clone(), detail);
     }
     let by_itself = matches!(state, State::Exited { reason: ExitReason::Crashed | ExitReason::Oom });
-    if by_itself && core.config.keeps_profile {
+    if by_itself && (core.config.keeps_profile || core.profiles.was_loaded()) {
         tokio::select! {
             () = unread(core) => {}
             () = core.stop.notified() => {}

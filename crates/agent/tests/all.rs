@@ -30,6 +30,10 @@ mod sandbox;
 mod script;
 #[path = "all/session_log.rs"]
 mod session_log;
+#[path = "all/telemetry.rs"]
+mod telemetry;
+#[path = "all/telemetry_site.rs"]
+mod telemetry_site;
 #[path = "all/view.rs"]
 mod view;
 #[path = "all/web.rs"]

@@ -63,6 +63,11 @@ impl Profiles {
         Ok(())
     }
 
+    /// Whether the browser has one that was brought in.
+    pub(crate) fn was_loaded(&self) -> bool {
+        self.replaced.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether somebody reads it.
     pub(crate) fn is_read(&self) -> bool {
         self.captures.load(Ordering::Relaxed) > 0

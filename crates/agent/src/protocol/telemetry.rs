@@ -8,7 +8,8 @@
 //! **No loss without a word.** The agent keeps what is not [confirmed](CONFIRM), [`KEPT_EVENTS`] and [`KEPT_BYTES`] at most, and drops
 //! the oldest beyond that. What was dropped is a gap in its numbers: the stream's next number is higher than the one expected. An event
 //! that could not even be taken in (the browser tells more than can be read) has its number too, so that it shows as a gap as well.
-//! There is never a gap at the end: the last number told belongs to an event, because whatever is dropped is followed by one.
+//! There is never a gap at the end: the last number told belongs to an event, because whatever is dropped is followed by one, if need
+//! be by one of the category [`Category::Other`] that says nothing but that.
 //!
 //! A browser belongs to one session at most, so the numbers of an agent are those of one session.
 //!

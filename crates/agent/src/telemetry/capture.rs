@@ -292,8 +292,8 @@ impl Capture {
             }
             "Runtime.bindingCalled" if self.on.interaction => self.interacted(session, params, cut),
             "Network.requestWillBeSent" if self.on.network => self.request_sent(session, params, cut),
-            "Network.responseReceived" if self.on.network => self.response_received(session, params),
-            "Network.dataReceived" if self.on.network => self.data_received(session, params),
+            "Network.responseReceived" if self.on.network => self.response_received(params),
+            "Network.dataReceived" if self.on.network => self.data_received(params),
             "Network.loadingFinished" if self.on.network => self.loading_finished(session, params),
             "Network.loadingFailed" if self.on.network => self.loading_failed(session, params, cut),
             "Page.frameNavigated" => self.frame_navigated(session, params, cut),

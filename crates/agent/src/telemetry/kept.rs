@@ -59,7 +59,7 @@ impl Kept {
     /// If something was lost last, ends the gap with an event, so that it is seen.
     pub(super) fn settle(&self) {
         if self.lock().owing {
-            self.add(&Event::new("telemetry_dropped", Category::Monitor, SourceKind::LocalProcess));
+            self.add(&Event::new("gap", Category::Other, SourceKind::LocalProcess));
         }
     }
 

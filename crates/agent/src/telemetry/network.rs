@@ -34,6 +34,7 @@ const REDACTED: &str = "[redacted]";
 /// What is known of a request.
 #[derive(Debug, Default)]
 pub(super) struct Request {
+    session: String,
     url: String,
     method: String,
     resource_type: String,
@@ -53,15 +54,15 @@ struct Response {
     mime_type: String,
 }
 
-/// The requests that wait for their answers.
+/// The requests that wait for their answers, by their ids: the script of a worker is asked for in one session and comes in another.
 #[derive(Debug, Default)]
-pub(super) struct Requests(HashMap<(String, String), Request>);
+pub(super) struct Requests(HashMap<String, Request>);
 
 impl Requests {
     /// Those of a session will never be answered. Returns how many there were.
     pub(super) fn forget(&mut self, session: &str) -> usize {
         let before = self.0.len();
-        self.0.retain(|(of, _), _| of != session);
+        self.0.retain(|_, request| request.session != session);
         before - self.0.len()
     }
 
@@ -123,6 +124,7 @@ struct Progress {
     resource_type: String,
     #[serde(default)]
     error_text: String,
+    blocked_reason: Option<String>,
     canceled: Option<bool>,
 }
 
@@ -137,9 +139,8 @@ impl Capture {
     /// `Network.requestWillBeSent`.
     pub(super) fn request_sent(&mut self, session: &str, params: &RawValue, cut: bool) {
         let Ok(sent) = serde_json::from_str::<Sent>(params.get()) else { return };
-        let key = (session.to_owned(), sent.request_id.clone());
         let redirected = sent.redirect_response.and_then(|response| {
-            let mut before = self.requests.0.remove(&key)?;
+            let mut before = self.requests.0.remove(&sent.request_id)?;
             let url = response.url.clone();
             before.response = Some(response);
             self.responded(session, &sent.request_id, &before, None);
@@ -166,6 +167,7 @@ impl Capture {
         self.kept.add(&event);
         if self.requests.0.len() < MOST_REQUESTS {
             let request = Request {
+                session: session.to_owned(),
                 url: short_url(&sent.request.url).into_owned(),
                 method: sent.request.method,
                 resource_type: sent.resource_type,
@@ -173,7 +175,7 @@ impl Capture {
                 loader: sent.loader_id,
                 ..Request::default()
             };
-            self.requests.0.insert(key, request);
+            self.requests.0.insert(sent.request_id, request);
             if redirected.is_none() {
                 self.in_flight(session, 1);
             }
@@ -183,18 +185,18 @@ impl Capture {
     }
 
     /// `Network.responseReceived`: the head of an answer. It is told when all of it is there.
-    pub(super) fn response_received(&mut self, session: &str, params: &RawValue) {
+    pub(super) fn response_received(&mut self, params: &RawValue) {
         let Ok(mut received) = serde_json::from_str::<Received>(params.get()) else { return };
-        if let Some(request) = self.requests.0.get_mut(&(session.to_owned(), received.request_id)) {
+        if let Some(request) = self.requests.0.get_mut(&received.request_id) {
             received.response.headers = told_headers(received.response.headers);
             request.response = Some(received.response);
         }
     }
 
     /// `Network.dataReceived`.
-    pub(super) fn data_received(&mut self, session: &str, params: &RawValue) {
+    pub(super) fn data_received(&mut self, params: &RawValue) {
         let Ok(progress) = serde_json::from_str::<Progress>(params.get()) else { return };
-        if let Some(request) = self.requests.0.get_mut(&(session.to_owned(), progress.request_id)) {
+        if let Some(request) = self.requests.0.get_mut(&progress.request_id) {
             request.length = request.length.saturating_add(progress.data_length);
         }
     }
@@ -202,8 +204,8 @@ impl Capture {
     /// `Network.loadingFinished`.
     pub(super) fn loading_finished(&mut self, session: &str, params: &RawValue) {
         let Ok(progress) = serde_json::from_str::<Progress>(params.get()) else { return };
-        let Some(request) = self.requests.0.remove(&(session.to_owned(), progress.request_id.clone())) else { return };
-        self.landed(session, 1);
+        let Some(request) = self.requests.0.remove(&progress.request_id) else { return };
+        self.landed(&request.session, 1);
         let is_text = request.response.as_ref().is_some_and(|response| body_told(&response.mime_type).is_some());
         if is_text && (1..=MAX_BODY).contains(&request.length) {
             let params = json!({ "requestId": progress.request_id });
@@ -225,14 +227,18 @@ impl Capture {
     /// `Network.loadingFailed`.
     pub(super) fn loading_failed(&mut self, session: &str, params: &RawValue, cut: bool) {
         let Ok(progress) = serde_json::from_str::<Progress>(params.get()) else { return };
-        let request = self.requests.0.remove(&(session.to_owned(), progress.request_id.clone()));
+        let request = self.requests.0.remove(&progress.request_id);
         let mut event = Event::told("network_loading_failed", Category::Network, "Network.loadingFailed").cut(cut);
         if let Some(request) = &request {
-            self.landed(session, 1);
+            self.landed(&request.session, 1);
             self.locate_request(&mut event, session, request);
         }
         event.put_text("request_id", &progress.request_id);
-        event.put_text("error_text", &progress.error_text);
+        let error = match progress.blocked_reason {
+            Some(reason) if progress.error_text.is_empty() => format!("blocked: {reason}"),
+            _ => progress.error_text,
+        };
+        event.put_text("error_text", &error);
         event.put("canceled", progress.canceled.unwrap_or(false));
         event.put_text("resource_type", &progress.resource_type);
         self.kept.add(&event);

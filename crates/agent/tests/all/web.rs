@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::telemetry_site;
+
 /// Tells what every kind of script sees of the browser. `localhost` counts as secure, so client hints are sent there.
 const INDEX: &str = r#"<!doctype html><title>index</title><body><script>
 const seen = `async () => ({
@@ -44,25 +46,25 @@ window.result = (async () => ({
 
 const SERVICE: &str = "onmessage = async e => e.source.postMessage(await eval(e.data)());";
 
-const COLOURED: &str = "<!doctype html><title>coloured</title><style>html,body{margin:0}</style>\
-    <div style='width:100px;height:100px;background:rgb(255,0,0)'></div>\
 /// A service worker that answers for its site.
 const KEPT: &str =
     "onfetch = e => { if (e.request.url.endsWith('/from-worker')) e.respondWith(new Response('the worker')); };";
 
+const COLOURED: &str = "<!doctype html><title>coloured</title><style>html,body{margin:0}</style>\
+    <div style='width:100px;height:100px;background:rgb(255,0,0)'></div>\
     <div style='height:5000px;background:rgb(0,0,255)'></div>";
 
 const FORM: &str = "<!doctype html><title>form</title><form method=post><input name=user autocomplete=username>\
     <input name=mail type=email><input name=word type=password><button>in</button></form>";
 
-/// The requests that came out of the sandbox, by address.
-pub(crate) type Seen = Arc<Mutex<Vec<String>>>;
 /// What the browser sent of what it was told to keep.
 fn cookies(head: &str) -> String {
     let line = head.lines().find_map(|line| line.to_lowercase().strip_prefix("cookie: ").map(str::to_owned));
     line.unwrap_or_default()
 }
 
+/// The requests that came out of the sandbox, by address.
+pub(crate) type Seen = Arc<Mutex<Vec<String>>>;
 
 /// Serves at `path` for as long as the test's runtime lives.
 pub(crate) fn serve(path: &Path) -> Seen {
@@ -94,14 +96,18 @@ async fn answer(stream: UnixStream, log: Seen) -> std::io::Result<()> {
             "http://localhost/empty" => ("200 OK", "text/html", String::new()),
             "http://localhost/service.js" => ("200 OK", "text/javascript", SERVICE.to_owned()),
             "http://localhost/headers" => ("200 OK", "text/plain", head.clone()),
-            "http://form.test/" => ("200 OK", "text/html", FORM.to_owned()),
-            "http://page.test/" => ("200 OK", "text/html", COLOURED.to_owned()),
             "http://localhost/login" => {
                 ("200 OK", "text/html\r\nset-cookie: ends=with the browser; HttpOnly", String::new())
             }
             "http://localhost/kept" => ("200 OK", "text/html", String::new()),
             "http://localhost/kept.js" => ("200 OK", "text/javascript", KEPT.to_owned()),
             "http://localhost/cookies" => ("200 OK", "text/plain", cookies(&head)),
+            "http://form.test/" => ("200 OK", "text/html", FORM.to_owned()),
+            "http://page.test/" => ("200 OK", "text/html", COLOURED.to_owned()),
+            site if site.contains("/telemetry/") => {
+                let path = site.find("/telemetry/").map_or("", |at| &site[at..]);
+                telemetry_site::answer(path).unwrap_or(("404 Not Found", "text/plain", String::new()))
+            }
             _ => ("403 Forbidden", "text/plain", "refused".to_owned()),
         };
         let answer =

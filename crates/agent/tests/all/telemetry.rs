@@ -1,0 +1,302 @@
+//! What happens in a session is told: everything, once, in its order, and bounded.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use casement_agent::client::AgentClient;
+use casement_agent::protocol::extension::Restart;
+use casement_agent::protocol::telemetry::{
+    CONFIGURE, CONFIRM, Category, Configure, Confirm, FOLLOW, Follow, MAX_EVENT_BYTES, Told,
+};
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::cdp::Cdp;
+use crate::sandbox::{Sandbox, config};
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_secs(20);
+const EVERYTHING: [Category; 7] = [
+    Category::Console,
+    Category::Network,
+    Category::Page,
+    Category::Interaction,
+    Category::System,
+    Category::Screenshot,
+    Category::Captcha,
+];
+
+/// What was told so far.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<Told>>>);
+
+impl Heard {
+    /// Listens to what comes after a number, in the background.
+    async fn after(sandbox: &Sandbox, after: u64) -> Self {
+        let heard = Self::default();
+        let lines = sandbox.client().await.download(FOLLOW, &Follow { after }, WITHIN).await.unwrap();
+        let into = heard.clone();
+        tokio::spawn(async move {
+            let mut lines = std::pin::pin!(lines);
+            let mut rest = Vec::new();
+            while let Some(Ok(part)) = lines.next().await {
+                rest.extend_from_slice(&part);
+                while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = rest.drain(..=end).collect();
+                    into.0.lock().unwrap().push(serde_json::from_slice(&line).unwrap());
+                }
+            }
+        });
+        heard
+    }
+
+    fn all(&self) -> Vec<Told> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn find(&self, wanted: impl Fn(&Told) -> bool) -> Option<Told> {
+        self.0.lock().unwrap().iter().find(|told| wanted(told)).cloned()
+    }
+
+    /// Waits for an event.
+    async fn until(&self, what: &str, wanted: impl Fn(&Told) -> bool) -> Told {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(told) = self.find(&wanted) {
+                return told;
+            }
+            if Instant::now() > deadline {
+                for told in self.all() {
+                    let data = serde_json::to_string(&told.data).unwrap();
+                    println!("{} {} {data:.200}", told.seq, told.kind);
+                }
+                panic!("never told: {what}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn kind(&self, kind: &str) -> Told {
+        self.until(kind, |told| told.kind == kind).await
+    }
+}
+
+fn data(told: &Told) -> Value {
+    Value::Object(told.data.clone().unwrap_or_default())
+}
+
+async fn capture(client: &AgentClient, categories: &[Category]) {
+    let wish = Configure { categories: categories.to_vec() };
+    client.command(CONFIGURE, &wish, WITHIN).await.unwrap();
+}
+
+async fn click(cdp: &mut Cdp, page: &str, x: i64, y: i64) {
+    for kind in ["mousePressed", "mouseReleased"] {
+        let params = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
+        cdp.call(Some(page), "Input.dispatchMouseEvent", params).await;
+    }
+}
+
+async fn middle(cdp: &mut Cdp, page: &str, id: &str) -> (i64, i64) {
+    let at = format!(
+        "(r => [r.x + r.width / 2, r.y + r.height / 2])(document.querySelector('#{id}').getBoundingClientRect())"
+    );
+    let at = cdp.evaluate(page, &at).await;
+    let whole = |at: &Value| at.as_f64().unwrap() as i64;
+    (whole(&at[0]), whole(&at[1]))
+}
+
+async fn press(cdp: &mut Cdp, page: &str, key: &str) {
+    for kind in ["keyDown", "keyUp"] {
+        cdp.call(Some(page), "Input.dispatchKeyEvent", json!({ "type": kind, "key": key, "text": key })).await;
+    }
+}
+
+/// One browser for all of this: starting one is what costs.
+#[tokio::test]
+async fn everything_that_happens_on_a_page_is_told() {
+    let sandbox = Sandbox::start(&config(true));
+    let status = sandbox.ready("telemetry").await;
+    let client = sandbox.client().await;
+    let heard = Heard::after(&sandbox, 0).await;
+    let began = Instant::now();
+    capture(&client, &EVERYTHING).await;
+    println!("configured after {:?}", began.elapsed());
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    client.handout(Some("http://site.test/telemetry/".to_owned()), None, None).await.unwrap();
+
+    its_console_and_errors(&heard, &target).await;
+    its_requests(&heard, &target).await;
+    its_rendering(&heard, &target).await;
+    what_its_user_does(&heard, &mut cdp, &page).await;
+    what_it_opens(&heard, &mut cdp, &page).await;
+    a_captcha(&heard, &client).await;
+    a_picture(&heard).await;
+
+    let all = heard.all();
+    let numbers: Vec<u64> = all.iter().map(|told| told.seq).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "no gap, none twice");
+    let now = all.last().unwrap().ts;
+    assert!(all.iter().all(|told| told.ts.abs_diff(now) < 600_000_000), "in microseconds");
+    println!("{} events", all.len());
+    for told in &all {
+        if told.kind != "monitor_screenshot" {
+            println!(
+                "{} {:?} {} {:.120}",
+                told.seq,
+                told.category,
+                told.kind,
+                serde_json::to_string(&told.data).unwrap()
+            );
+        }
+    }
+}
+
+async fn its_console_and_errors(heard: &Heard, target: &str) {
+    let hello = heard.until("hello", |told| data(told)["text"] == "hello").await;
+    let hello_data = data(&hello);
+    assert_eq!((hello.kind.as_str(), hello.category), ("console_log", Category::Console));
+    assert_eq!(hello.source.event.as_deref(), Some("Runtime.consoleAPICalled"));
+    assert_eq!(hello_data["args"], json!(["hello", "42", "{a: 'x', b: (...)}", "[1, 2]"]));
+    assert_eq!((&hello_data["level"], &hello_data["target_type"]), (&json!("log"), &json!("page")));
+    assert_eq!((&hello_data["target_id"], &hello_data["frame_id"]), (&json!(target), &json!(target)));
+    assert_eq!(hello_data["url"], "http://site.test/telemetry/");
+    assert_eq!(hello_data["nav_seq"], 1);
+    assert!(hello_data["session_id"].is_string() && hello_data["loader_id"].is_string());
+    assert!(hello_data["stack_trace"]["callFrames"][0]["url"].is_string(), "{hello_data}");
+    heard.until("a warning", |told| data(told)["level"] == "warning" && told.kind == "console_log").await;
+    let failed = heard.until("an error", |told| data(told)["text"] == "it failed").await;
+    assert_eq!((failed.kind.as_str(), &data(&failed)["level"]), ("console_error", &json!("error")));
+    assert!(data(&failed)["args"][1].as_str().unwrap().starts_with("Error: inner\n    at "), "{failed:?}");
+    let thrown = heard.until("a throw", |told| data(told)["text"] == "Uncaught TypeError: nobody catches this").await;
+    assert_eq!(thrown.source.event.as_deref(), Some("Runtime.exceptionThrown"));
+    assert!(data(&thrown)["line"].is_u64() && data(&thrown)["column"].is_u64());
+    assert_eq!(data(&thrown)["source_url"], "http://site.test/telemetry/");
+    heard.until("a rejection", |told| data(told)["text"] == "Uncaught (in promise) Error: nor this").await;
+    let framed = heard.until("the frame", |told| data(told)["text"] == "from the frame").await;
+    assert_eq!(data(&framed)["url"], "http://site.test/telemetry/frame");
+    assert_ne!(data(&framed)["frame_id"], target);
+    let worker = heard.until("the worker", |told| data(told)["text"] == "from the worker").await;
+    assert_eq!(data(&worker)["target_type"], "other");
+}
+
+async fn its_requests(heard: &Heard, target: &str) {
+    let of = |kind: &'static str, path: &'static str| {
+        move |told: &Told| told.kind == kind && data(told)["url"] == format!("http://site.test{path}")
+    };
+    let document = data(&heard.until("the document", of("network_request", "/telemetry/")).await);
+    assert_eq!((&document["resource_type"], &document["method"]), (&json!("Document"), &json!("GET")));
+    assert_eq!(document["frame_id"], target);
+    let answered = data(&heard.until("its answer", of("network_response", "/telemetry/")).await);
+    assert_eq!((&answered["status"], &answered["mime_type"]), (&json!(200), &json!("text/html")));
+    assert_eq!(answered["request_id"], document["request_id"]);
+    assert_eq!(answered["body"].as_str().unwrap().len().min(4096), answered["body"].as_str().unwrap().len());
+    assert!(answered["body"].as_str().unwrap().starts_with("<!doctype html>"));
+
+    let posted = data(&heard.until("a post", of("network_request", "/telemetry/data.json")).await);
+    assert_eq!((&posted["method"], &posted["post_data"]), (&json!("POST"), &json!("asked=1")));
+    assert_eq!((&posted["initiator_type"], &posted["resource_type"]), (&json!("script"), &json!("Fetch")));
+    assert_eq!(
+        (&posted["is_redirect"], &posted["document_url"]),
+        (&json!(false), &json!("http://site.test/telemetry/"))
+    );
+    let headers = posted["headers"].as_object().unwrap();
+    assert!(headers.iter().any(|(name, value)| name.eq_ignore_ascii_case("authorization") && value == "[redacted]"));
+    let response = heard.until("the data", of("network_response", "/telemetry/data.json")).await;
+    assert_eq!((data(&response)["body"].as_str().unwrap().len(), response.truncated), (8192, true));
+
+    let moved = data(&heard.until("a redirect", |told| data(told)["is_redirect"] == true).await);
+    assert_eq!(moved["redirect_url"], "http://site.test/telemetry/moved");
+    assert_eq!(moved["url"], "http://site.test/telemetry/empty");
+    let first = data(&heard.until("what redirects", of("network_response", "/telemetry/moved")).await);
+    assert_eq!((&first["status"], &first["request_id"]), (&json!(302), &moved["request_id"]));
+    let failed = data(&heard.kind("network_loading_failed").await);
+    assert_eq!((&failed["url"], &failed["canceled"]), (&json!("http://refused.test/x.png"), &json!(false)));
+    assert_eq!((&failed["resource_type"], &failed["error_text"]), (&json!("Image"), &json!("blocked: csp")));
+}
+
+async fn its_rendering(heard: &Heard, target: &str) {
+    let navigated = data(&heard.kind("page_navigation").await);
+    assert_eq!((&navigated["url"], &navigated["frame_id"]), (&json!("http://site.test/telemetry/"), &json!(target)));
+    assert!(navigated["nav_seq"].is_null() && navigated["loader_id"].is_string());
+    let inner = heard.until("the frame", |told| {
+        told.kind == "page_navigation" && told.data.as_ref().unwrap().contains_key("parent_frame_id")
+    });
+    assert_eq!(data(&inner.await)["parent_frame_id"], target);
+    for kind in ["page_dom_content_loaded", "page_load"] {
+        assert!(data(&heard.kind(kind).await)["cdp_timestamp"].as_f64().unwrap() > 0.0);
+    }
+    let shift = data(&heard.kind("page_layout_shift").await);
+    assert!(shift["layout_shift_details"]["value"].as_f64().unwrap() > 0.0, "{shift}");
+    assert_eq!((&shift["duration"], &shift["source_frame_id"]), (&json!(0.0), &json!(target)));
+    let paint = data(&heard.kind("page_lcp").await);
+    assert!(paint["lcp_details"]["size"].as_f64().unwrap() > 0.0, "{paint}");
+    assert!(paint["time"].as_f64().unwrap() > 1.0e12);
+    heard.kind("network_idle").await;
+    let settled = heard.kind("page_layout_settled").await;
+    let whole = heard.kind("page_navigation_settled").await;
+    assert!(settled.seq < whole.seq && settled.seq > heard.kind("page_load").await.seq);
+}
+
+async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
+    let (x, y) = middle(cdp, page, "button").await;
+    click(cdp, page, x, y).await;
+    let clicked = data(&heard.kind("interaction_click").await);
+    assert_eq!((&clicked["x"], &clicked["y"]), (&json!(x), &json!(y)));
+    assert!(clicked["selector"].as_str().unwrap().starts_with("#button"), "{clicked}");
+    assert!(["press me", "me"].contains(&clicked["text"].as_str().unwrap()), "{clicked}");
+    for (field, keys) in [("plain", "a"), ("word", "SECRET"), ("card", "4111"), ("code", "0099"), ("shown", "b")] {
+        cdp.evaluate(page, &format!("document.querySelector('#{field}').focus()")).await;
+        for key in keys.chars() {
+            press(cdp, page, &key.to_string()).await;
+        }
+    }
+    cdp.evaluate(page, "reveal(); document.querySelector('#word').focus()").await;
+    press(cdp, page, "T").await;
+    cdp.evaluate(page, "focusHidden()").await;
+    press(cdp, page, "H").await;
+    cdp.evaluate(page, "document.querySelector('#shown').focus()").await;
+    press(cdp, page, "Z").await;
+    heard.until("the last key", |told| data(told)["key"] == "Z").await;
+    let keys: Vec<Value> = heard.all().iter().filter(|told| told.kind == "interaction_key").map(data).collect();
+    assert_eq!(keys.iter().map(|key| key["key"].as_str().unwrap()).collect::<String>(), "abZ");
+    assert_eq!((&keys[0]["selector"], &keys[0]["tag"]), (&json!("#plain"), &json!("INPUT")));
+
+    cdp.evaluate(page, "scrollTo(0, 40)").await;
+    let wheel = json!({ "type": "mouseWheel", "x": 100, "y": 100, "deltaX": 0, "deltaY": 400 });
+    cdp.call(Some(page), "Input.dispatchMouseEvent", wheel).await;
+    let scrolled = data(&heard.kind("interaction_scroll_settled").await);
+    assert_eq!(
+        (&scrolled["from_x"], &scrolled["to_x"], &scrolled["target_selector"]),
+        (&json!(0), &json!(0), &json!("html"))
+    );
+    assert!(scrolled["to_y"].as_i64() > scrolled["from_y"].as_i64(), "{scrolled}");
+    cdp.evaluate(page, "document.querySelector('#button').click(); scrollTo(0, 0)").await;
+}
+
+async fn what_it_opens(heard: &Heard, cdp: &mut Cdp, page: &str) {
+    cdp.until(page, "scrollY", &json!(0)).await;
+    let (x, y) = middle(cdp, page, "popup").await;
+    click(cdp, page, x, y).await;
+    let opened = data(&heard.kind("page_tab_opened").await);
+    assert_eq!(opened["target_type"], "page");
+    assert!(opened["opener_id"].is_string() && opened["session_id"].is_null(), "{opened}");
+    let first = heard.until("its first word", |told| data(told)["text"] == "the first word").await;
+    assert_eq!(data(&first)["target_id"], opened["target_id"]);
+}
+
+async fn a_captcha(heard: &Heard, client: &AgentClient) {
+    client.handout(Some("http://site.test/telemetry/guarded".to_owned()), None, None).await.unwrap();
+    let solved = data(&heard.kind("captcha_solve_result").await);
+    assert_eq!((&solved["captcha_type"], &solved["status"]), (&json!("geetest"), &json!("success")), "{solved}");
+    assert_eq!((&solved["website_host"], &solved["website_path"]), (&json!("site.test"), &json!("/telemetry/guarded")));
+    assert!(solved["duration_ms"].as_u64().is_some());
+}
+
+async fn a_picture(heard: &Heard) {
+    let shown = data(&heard.kind("monitor_screenshot").await);
+    assert!(shown["png"].as_str().unwrap().starts_with("iVBORw0KGgo"));
+}

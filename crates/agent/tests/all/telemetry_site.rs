@@ -1,0 +1,82 @@
+//! A site on which everything happens that telemetry has a name for. Whoever serves it does so under any host.
+
+/// Beside the site itself, the host of somebody who makes captchas.
+const PAGE: &str = r#"<!doctype html><meta charset=utf-8><title>telemetry</title>
+<meta http-equiv=Content-Security-Policy content="img-src 'self' data:">
+<style>html,body{margin:0} #late{background:#eee} h1{font-size:60px}</style>
+<div id=late></div>
+<h1 id=large>Everything happens here, one thing after the other, as large as can be</h1>
+<form><input id=plain name=plain><input id=word type=password name=word><input id=card autocomplete="section-a cc-number">
+<input id=code autocomplete=one-time-code><input id=shown name=shown></form>
+<button id=button>press <b>me</b></button> <button id=popup onclick="window.open('/telemetry/popup')">open</button>
+<div id=host></div>
+<iframe id=frame src="/telemetry/frame"></iframe>
+<div style="height:5000px">far down</div>
+<script>
+// A page that hides what it does: none of it is asked.
+const said = { log: console.log, error: console.error };
+EventTarget.prototype.addEventListener = () => { throw new Error('overridden'); };
+window.fetch = new Proxy(window.fetch, {});
+said.log('hello', 42, { a: 'x', get b() { throw new Error('looked into'); } }, [1, 2]);
+console.warn('careful');
+said.error('it failed', new Error('inner'));
+console.log = console.error = () => {};
+setTimeout(() => { throw new TypeError('nobody catches this'); });
+Promise.reject(new Error('nor this'));
+(async () => {
+  await (await fetch('/telemetry/data.json', { method: 'POST', body: 'asked=1', headers: { authorization: 'Bearer secret' } })).json();
+  await (await fetch('/telemetry/moved')).text();
+  const broken = new Image();
+  broken.src = 'http://refused.test/x.png';
+  new Worker('/telemetry/worker.js');
+})();
+addEventListener = null;
+setTimeout(() => { document.getElementById('late').style.height = '150px'; }, 300);
+const shadow = document.getElementById('host').attachShadow({ mode: 'closed' });
+shadow.innerHTML = '<input>';
+window.focusHidden = () => shadow.firstChild.focus();
+window.reveal = () => { document.getElementById('word').type = 'text'; };
+</script>"#;
+
+/// A page with a captcha, which is solved in a moment.
+const GUARDED: &str = r#"<!doctype html><title>guarded</title>
+<iframe src="http://static.geetest.com/telemetry/captcha"></iframe><input type=hidden name=geetest_validate>
+<script>onmessage = () => document.querySelector('input').value = 'proof';</script>"#;
+
+/// Whatever a page can say to make its telemetry large, endless or wrong.
+const HOSTILE: &str = r#"<!doctype html><title>hostile</title><script>
+const ring = { name: 'ring' };
+ring.self = ring;
+const getter = { get bad() { document.title = 'looked into'; return 1; } };
+class Evil { toString() { document.title = 'called'; return 'x'; } get [Symbol.toStringTag]() { document.title = 'called'; return 'x'; } }
+console.log('x'.repeat(10_000_000), ring, getter, new Evil(), new Proxy({}, { get() { document.title = 'called'; } }));
+console.log('\ud800 half \u0000 \u001b[31m<script>');
+console.log(...Array.from({ length: 100_000 }, (_, i) => i));
+const error = new Error('own stack');
+Object.defineProperty(error, 'stack', { get() { document.title = 'called'; return 'x'; } });
+console.log(error);
+fetch('/telemetry/empty?' + 'u'.repeat(1_000_000)).catch(() => {});
+fetch('data:text/plain,' + 'd'.repeat(1_000_000)).catch(() => {});
+console.log('the end');
+</script>"#;
+
+/// Status line without the protocol, type of the content with further header lines, content.
+pub(crate) fn answer(path: &str) -> Option<(&'static str, &'static str, String)> {
+    let html = |content: &str| ("200 OK", "text/html", content.to_owned());
+    Some(match path.split('?').next().unwrap_or_default() {
+        "/telemetry/" => html(PAGE),
+        "/telemetry/frame" => {
+            html("<!doctype html><title>inner</title><script>console.info('from the frame')</script>")
+        }
+        "/telemetry/popup" => html("<!doctype html><title>popup</title><script>console.log('the first word')</script>"),
+        "/telemetry/guarded" => html(GUARDED),
+        "/telemetry/captcha" => html("<script>setTimeout(() => parent.postMessage('solved', '*'), 500)</script>"),
+        "/telemetry/hostile" => html(HOSTILE),
+        "/telemetry/empty" => html(""),
+        "/telemetry/plain" => html("<!doctype html><title>plain</title><p>plain"),
+        "/telemetry/data.json" => ("200 OK", "application/json", format!("{{\"data\":\"{}\"}}", "j".repeat(20_000))),
+        "/telemetry/moved" => ("302 Found", "text/plain\r\nlocation: /telemetry/empty", String::new()),
+        "/telemetry/worker.js" => ("200 OK", "text/javascript", "console.log('from the worker')".to_owned()),
+        _ => return None,
+    })
+}
