@@ -135,6 +135,7 @@ const DOMAIN_MAY_USE: &[&str] = &[
     "subtle",       // and compared in constant time
     "thiserror",
     "time",
+    "totp-rs", // one-time codes of logins
     "ulid",
     "url", // an address that a session asks of the web is taken apart as browsers do
 ];

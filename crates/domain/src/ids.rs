@@ -94,6 +94,7 @@ id!(/** Names one recording of a session. */ ReplayId);
 id!(/** Names one program that a caller has started in a session. */ ProcessId);
 id!(/** Names one browser extension that is kept. */ ExtensionId);
 id!(/** Names one proxy that is kept. */ ProxyId);
+id!(/** Names one credential that is kept. */ CredentialId);
 id!(/** Names one profile. */ ProfileId);
 id!(/** Names one version of a profile. */ ProfileVersionId);
 id!(/** Names one running browser with its sandbox; a caller never sees it. */ BrowserId);

@@ -17,6 +17,7 @@ pub mod blob;
 pub mod browser;
 pub mod clock;
 pub mod computer;
+pub mod credential;
 pub mod curl;
 pub mod extension;
 pub mod field;
@@ -45,7 +46,7 @@ pub mod testing;
 
 pub use clock::{Clock, Entropy, IdSource};
 pub use ids::{
-    ApiKeyId, AuditRecordId, BadId, BrowserId, ExtensionId, NodeId, OrganizationId, PoolId, ProcessId, ProfileId,
-    ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TicketId, UserId,
+    ApiKeyId, AuditRecordId, BadId, BrowserId, CredentialId, ExtensionId, NodeId, OrganizationId, PoolId, ProcessId,
+    ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};

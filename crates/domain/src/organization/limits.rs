@@ -48,6 +48,10 @@ pub enum Limit {
     ProjectExtensions,
     /// How many proxies a project may have.
     ProjectProxies,
+    /// How many profiles a project may have.
+    ProjectProfiles,
+    /// How many credentials a project may have.
+    ProjectCredentials,
 }
 
 impl fmt::Display for Limit {
@@ -60,6 +64,8 @@ impl fmt::Display for Limit {
             Self::ProjectPools => "the number of pools in a project",
             Self::ProjectExtensions => "the number of extensions in a project",
             Self::ProjectProxies => "the number of proxies in a project",
+            Self::ProjectProfiles => "the number of profiles in a project",
+            Self::ProjectCredentials => "the number of credentials in a project",
         })
     }
 }

@@ -1,0 +1,15 @@
+//! Credentials: what is known of a login at a site, kept for a project. Only sealed, and only read to be typed.
+
+mod input;
+mod model;
+mod ports;
+mod service;
+mod totp;
+
+pub use input::{CreateCredential, UpdateCredential};
+pub use model::{Credential, CredentialChange, CredentialSecret, MOST_VALUES, SealedSecrets};
+#[cfg(feature = "mocks")]
+pub use ports::MockCredentialRepository;
+pub use ports::{CredentialFilter, CredentialRepository, CredentialStored, CredentialUpdated, SealedSecret};
+pub use service::{CredentialDeps, CredentialError, Credentials};
+pub use totp::{TotpCode, TotpSecret};

@@ -1,0 +1,240 @@
+//! What can be done with credentials.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::input::too_many;
+use super::{
+    CreateCredential, Credential, CredentialChange, CredentialFilter, CredentialRepository, CredentialSecret,
+    CredentialStored, CredentialUpdated, SealedSecrets, TotpCode, TotpSecret, UpdateCredential,
+};
+use crate::access::{ProjectArchived, Scope};
+use crate::clock::{Clock, IdSource};
+use crate::field::InvalidInput;
+use crate::ids::CredentialId;
+use crate::organization::LimitExceeded;
+use crate::page::{Listed, Page};
+use crate::sealing::{SealError, Sealer};
+use crate::session::IdOrName;
+use crate::store_error::StoreError;
+
+/// Something was not done with a credential.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// The project takes nothing new.
+    #[error(transparent)]
+    Archived(#[from] ProjectArchived),
+    /// The project is gone.
+    #[error("the project was deleted")]
+    ProjectGone,
+    /// The project has as many as it may have.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// Another credential bears the name.
+    #[error("a credential named {0} exists already")]
+    NameTaken(String),
+    /// The project has no such credential.
+    #[error("credential {0} not found")]
+    NotFound(String),
+    /// One-time codes cannot be made of it.
+    #[error("credential {0} has no TOTP secret")]
+    NoTotpSecret(String),
+    /// Its secrets cannot be sealed or opened.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What the use cases of credentials stand on.
+#[derive(Clone)]
+pub struct CredentialDeps {
+    /// Where they are kept.
+    pub credentials: Arc<dyn CredentialRepository>,
+    /// What seals their secrets.
+    pub sealer: Arc<dyn Sealer>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identifiers.
+    pub ids: Arc<dyn IdSource>,
+    /// How many a project may have.
+    pub most: u32,
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct Credentials {
+    deps: CredentialDeps,
+}
+
+/// How many secrets are sealed anew at a time.
+const BATCH: u32 = 100;
+
+impl Credentials {
+    /// How many credentials a project may have, unless configured.
+    pub const DEFAULT_MOST: u32 = 1000;
+
+    /// The use cases on these ports.
+    #[must_use]
+    pub fn new(deps: CredentialDeps) -> Self {
+        Self { deps }
+    }
+
+    /// Keeps a credential; with the code that holds now, if codes can be made.
+    ///
+    /// # Errors
+    /// See [`CredentialError`]; then nothing is kept.
+    pub async fn create(
+        &self,
+        scope: &Scope,
+        wish: CreateCredential,
+    ) -> Result<(Credential, Option<TotpCode>), CredentialError> {
+        scope.writable()?;
+        let wish = wish.parse()?;
+        let id = CredentialId::mint(self.deps.ids.as_ref());
+        let now = self.deps.clock.now();
+        let secrets = SealedSecrets {
+            values: self.seal_values(id, &wish.values)?,
+            totp: wish.totp.as_ref().map(|secret| self.seal_totp(id, secret)).transpose()?,
+        };
+        let credential = Credential {
+            id,
+            project: scope.project_id(),
+            name: wish.name,
+            domain: wish.domain,
+            sso_provider: wish.sso_provider,
+            value_keys: secrets.values.keys().cloned().collect(),
+            has_totp_secret: secrets.totp.is_some(),
+            created_at: now,
+            updated_at: now,
+        };
+        match self.deps.credentials.create(&credential, &secrets, self.deps.most).await? {
+            CredentialStored::Yes => Ok((credential, wish.totp.map(|secret| secret.code(now)))),
+            CredentialStored::NameTaken => Err(CredentialError::NameTaken(credential.name.as_str().to_owned())),
+            CredentialStored::LimitExceeded(limit) => Err(limit.into()),
+            CredentialStored::ProjectGone => Err(CredentialError::ProjectGone),
+        }
+    }
+
+    /// The project's credential, by identifier or name.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`]; the store's failure.
+    pub async fn get(&self, scope: &Scope, which: &str) -> Result<Credential, CredentialError> {
+        let found = self.deps.credentials.find(scope.project_id(), &IdOrName::parse(which)).await?;
+        found.ok_or_else(|| CredentialError::NotFound(which.to_owned()))
+    }
+
+    /// The project's credentials, newest first.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn list(
+        &self,
+        scope: &Scope,
+        filter: &CredentialFilter,
+        page: Page,
+    ) -> Result<Listed<Credential>, StoreError> {
+        self.deps.credentials.list(scope.project_id(), filter, page).await
+    }
+
+    /// Changes a credential; with the code that holds now, if its secret was set.
+    ///
+    /// # Errors
+    /// See [`CredentialError`]; then nothing is changed.
+    pub async fn update(
+        &self,
+        scope: &Scope,
+        which: &str,
+        wish: UpdateCredential,
+    ) -> Result<(Credential, Option<TotpCode>), CredentialError> {
+        scope.writable()?;
+        let changes = wish.parse()?;
+        let Credential { id, .. } = self.get(scope, which).await?;
+        let now = self.deps.clock.now();
+        let seal = |secret: &TotpSecret| self.seal_totp(id, secret);
+        let change = CredentialChange {
+            sso_provider: changes.sso_provider,
+            remove: changes.remove,
+            values: self.seal_values(id, &changes.values)?,
+            totp: changes.totp.as_ref().map(|secret| secret.as_ref().map(seal).transpose()).transpose()?,
+            name: changes.name,
+        };
+        match self.deps.credentials.update(id, &change, now).await? {
+            CredentialUpdated::Yes(credential) => {
+                Ok((*credential, changes.totp.flatten().map(|secret| secret.code(now))))
+            }
+            CredentialUpdated::NameTaken => {
+                Err(CredentialError::NameTaken(change.name.map(|name| name.as_str().to_owned()).unwrap_or_default()))
+            }
+            CredentialUpdated::TooManyValues => Err(InvalidInput::of("values", too_many()).into()),
+            CredentialUpdated::NotFound => Err(CredentialError::NotFound(which.to_owned())),
+        }
+    }
+
+    /// Deletes a credential with its secrets.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`]; the store's failure.
+    pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), CredentialError> {
+        let Credential { id, .. } = self.get(scope, which).await?;
+        let gone = self.deps.credentials.delete(id).await?;
+        gone.then_some(()).ok_or_else(|| CredentialError::NotFound(which.to_owned()))
+    }
+
+    /// The one-time code that holds now.
+    ///
+    /// # Errors
+    /// See [`CredentialError`].
+    pub async fn totp_code(&self, scope: &Scope, which: &str) -> Result<TotpCode, CredentialError> {
+        let Credential { id, .. } = self.get(scope, which).await?;
+        let secrets = self.deps.credentials.secrets(id).await?;
+        let secrets = secrets.ok_or_else(|| CredentialError::NotFound(which.to_owned()))?;
+        let sealed = secrets.totp.ok_or_else(|| CredentialError::NoTotpSecret(which.to_owned()))?;
+        let clear = self.deps.sealer.open(&Credential::place(id, &CredentialSecret::Totp), &sealed)?;
+        Ok(TotpSecret::from_bytes(clear).code(self.deps.clock.now()))
+    }
+
+    /// Seals anew what is not sealed under the key in force; says how many.
+    ///
+    /// # Errors
+    /// See [`CredentialError`]; what is done stays done.
+    pub async fn reseal(&self) -> Result<usize, CredentialError> {
+        let mut done = 0;
+        loop {
+            let old = self.deps.credentials.sealed_otherwise(self.deps.sealer.current()?, BATCH).await?;
+            if old.is_empty() {
+                return Ok(done);
+            }
+            for one in &old {
+                let place = Credential::place(one.credential, &one.secret);
+                let clear = self.deps.sealer.open(&place, &one.sealed)?;
+                let next = self.deps.sealer.seal(&place, clear.expose_secret())?;
+                self.deps.credentials.reseal(one, &next).await?;
+                done += 1;
+            }
+        }
+    }
+
+    fn seal_values(
+        &self,
+        id: CredentialId,
+        values: &BTreeMap<String, SecretString>,
+    ) -> Result<BTreeMap<String, Vec<u8>>, SealError> {
+        let seal = |(name, value): (&String, &SecretString)| {
+            let place = Credential::place(id, &CredentialSecret::Value(name.clone()));
+            Ok((name.clone(), self.deps.sealer.seal(&place, value.expose_secret().as_bytes())?))
+        };
+        values.iter().map(seal).collect()
+    }
+
+    fn seal_totp(&self, id: CredentialId, secret: &TotpSecret) -> Result<Vec<u8>, SealError> {
+        self.deps.sealer.seal(&Credential::place(id, &CredentialSecret::Totp), secret.bytes())
+    }
+}

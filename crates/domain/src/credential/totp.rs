@@ -1,0 +1,149 @@
+//! One-time codes by RFC 6238: SHA-1, six digits, thirty seconds.
+
+use std::fmt;
+
+use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
+use time::{Duration, OffsetDateTime};
+use totp_rs::{Builder, Secret};
+
+use crate::field::{Bad, FieldCode};
+
+const STEP: i64 = 30;
+/// Characters of a secret's text, blanks included.
+const LONGEST: usize = 1024;
+
+/// What one-time codes are made of.
+#[derive(Clone)]
+pub struct TotpSecret(SecretSlice<u8>);
+
+impl fmt::Debug for TotpSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TotpSecret(…)")
+    }
+}
+
+/// A code, and until when it holds.
+#[derive(Clone)]
+pub struct TotpCode {
+    /// Six digits.
+    pub code: SecretString,
+    /// From then on the next one holds.
+    pub expires_at: OffsetDateTime,
+}
+
+impl fmt::Debug for TotpCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TotpCode").field("expires_at", &self.expires_at).finish_non_exhaustive()
+    }
+}
+
+impl TotpSecret {
+    /// Reads what sites show: base 32, in either case, with blanks between and without the padding at the end.
+    ///
+    /// # Errors
+    /// The rule that the text breaks; the text is not repeated.
+    pub fn parse(text: &str) -> Result<Self, Bad> {
+        if text.chars().nth(LONGEST).is_some() {
+            return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST} characters")));
+        }
+        let plain: SecretString = text
+            .chars()
+            .filter(|c| !c.is_whitespace() && *c != '-')
+            .map(|c| c.to_ascii_uppercase())
+            .collect::<String>()
+            .trim_end_matches('=')
+            .into();
+        let bytes = Secret::try_from_base32(plain.expose_secret()).map_err(|_| {
+            Bad::new(FieldCode::InvalidFormat, "must be base 32: the letters A to Z and the digits 2 to 7")
+        })?;
+        if bytes.as_bytes().is_empty() {
+            return Err(Bad::new(FieldCode::TooShort, "must not be empty"));
+        }
+        Ok(Self::from_bytes(bytes.as_bytes().to_vec().into()))
+    }
+
+    /// The secret whose bytes these are.
+    #[must_use]
+    pub fn from_bytes(bytes: SecretSlice<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes, to be sealed.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.0.expose_secret()
+    }
+
+    /// The code that holds at that moment.
+    #[must_use]
+    pub fn code(&self, at: OffsetDateTime) -> TotpCode {
+        let seconds = at.unix_timestamp().max(0);
+        let codes = Builder::new().with_secret(self.bytes()).build_noncompliant();
+        let code = codes.generate(seconds.unsigned_abs()).to_string().into();
+        let left = STEP - seconds % STEP;
+        let expires_at = at.replace_nanosecond(0).unwrap_or(at) + Duration::seconds(left);
+        TotpCode { code, expires_at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(secret: &TotpSecret, seconds: i64) -> String {
+        let at = OffsetDateTime::from_unix_timestamp(seconds).expect("a moment");
+        secret.code(at).code.expose_secret().to_owned()
+    }
+
+    /// The vectors of RFC 6238, appendix B, for SHA-1; a code of six digits is the end of one of eight.
+    #[test]
+    fn the_codes_are_those_of_the_rfc() {
+        let secret = TotpSecret::from_bytes(b"12345678901234567890".to_vec().into());
+        for (seconds, expected) in [
+            (59, "94287082"),
+            (1_111_111_109, "07081804"),
+            (1_111_111_111, "14050471"),
+            (1_234_567_890, "89005924"),
+            (2_000_000_000, "69279037"),
+            (20_000_000_000, "65353130"),
+        ] {
+            assert_eq!(code(&secret, seconds), expected[2..], "at {seconds}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_read_as_sites_show_it() {
+        let plain = TotpSecret::parse("GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ").expect("a secret");
+        assert_eq!(plain.bytes(), b"12345678901234567890");
+        for shown in ["gezd gnbv gy3t qojq gezd gnbv gy3t qojq", " GEZDGNBV-GY3TQOJQ-GEZDGNBV-GY3TQOJQ== "] {
+            assert_eq!(TotpSecret::parse(shown).expect(shown).bytes(), plain.bytes());
+        }
+        for (text, code) in [
+            ("", FieldCode::TooShort),
+            (" = ", FieldCode::TooShort),
+            ("0189", FieldCode::InvalidFormat),
+            ("GEZD!", FieldCode::InvalidFormat),
+            (&*"A".repeat(1025), FieldCode::TooLong),
+        ] {
+            assert_eq!(TotpSecret::parse(text).expect_err(text).code, code, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_code_holds_until_the_next_full_half_minute() {
+        let secret = TotpSecret::parse("GEZDGNBV").expect("a secret");
+        let at = OffsetDateTime::from_unix_timestamp_nanos(59_999_999_999).expect("a moment");
+        assert_eq!(secret.code(at).expires_at.unix_timestamp(), 60);
+        assert_eq!(secret.code(at).expires_at.nanosecond(), 0);
+        let at = OffsetDateTime::from_unix_timestamp(60).expect("a moment");
+        assert_eq!(secret.code(at).expires_at.unix_timestamp(), 90);
+        assert_ne!(code(&secret, 59), code(&secret, 60));
+    }
+
+    #[test]
+    fn neither_is_shown_by_mistake() {
+        let secret = TotpSecret::parse("GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ").expect("a secret");
+        let at = OffsetDateTime::from_unix_timestamp(59).expect("a moment");
+        assert!(!format!("{:?} {:?}", secret, secret.code(at)).contains("287082"));
+    }
+}
