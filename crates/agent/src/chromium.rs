@@ -95,9 +95,14 @@ impl Chromium {
         tail.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 
+    /// Its main process, while it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Its command line as the kernel shows it.
     pub(crate) fn argv(&self) -> Vec<String> {
-        let Some(pid) = self.child.id() else { return Vec::new() };
+        let Some(pid) = self.pid() else { return Vec::new() };
         let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
         words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()

@@ -19,6 +19,7 @@ use crate::protocol::{
 };
 use crate::reply::Refusal;
 use crate::restart::{Ask, Wish};
+use crate::telemetry::Phase;
 use crate::{downloads, forward, memory};
 
 /// How often the memory is looked at.
@@ -47,6 +48,7 @@ pub(crate) async fn keep(core: &Arc<Core>) -> End {
         end = kept(core) => end,
         // What runs ends with the keeping of it.
         () = memory_exceeded(core.config.memory_limit_bytes) => {
+            core.telemetry.memory_was_full();
             (State::Exited { reason: ExitReason::Oom }, "the memory limit of the session was exceeded".to_owned())
         }
     }
@@ -76,8 +78,12 @@ async fn kept(core: &Arc<Core>) -> End {
     };
     answer(waiting, Ok(core.status().borrow().clone()));
     loop {
+        let pid = up.chromium.pid();
         tokio::select! {
-            status = up.chromium.wait() => return exited(status, &up.chromium),
+            status = up.chromium.wait() => {
+                core.telemetry.program_ended("chromium", Phase::Running, pid);
+                return exited(status, &up.chromium);
+            }
             () = core.stop.notified() => {
                 close(core, &mut up.chromium, CLOSING).await;
                 return stopped();
@@ -111,6 +117,7 @@ async fn grant(
         Err(error) if error.code == FailureCode::Extension => answer(Some(waiting), Err(refusal(&error))),
         Err(error) => {
             answer(Some(waiting), Err(refusal(&error)));
+            core.telemetry.program_ended("chromium", Phase::Startup, None);
             let detail = format!("Chromium could not be started anew: {}", error.message);
             return Some((State::Exited { reason: ExitReason::Crashed }, detail));
         }

@@ -30,6 +30,28 @@ fn files_of(path: &str) -> u64 {
     if field(about.f_type) == TMPFS { (about.f_blocks - about.f_bfree) * field(about.f_bsize) } else { 0 }
 }
 
+/// A program that runs.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    /// What it holds of the memory, in KiB.
+    pub(crate) resident_kib: u64,
+}
+
+/// Those that hold the most memory, the largest first.
+pub(crate) fn largest(most: usize) -> Vec<Program> {
+    let about = |pid: u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let name = text.lines().find_map(|line| line.strip_prefix("Name:"))?.trim().to_owned();
+        Some(Program { pid, name, resident_kib: sum_kib(&text, &["VmRSS:"])? / 1024 })
+    };
+    let mut all: Vec<Program> = processes().into_iter().filter_map(about).collect();
+    all.sort_unstable_by_key(|one| std::cmp::Reverse(one.resident_kib));
+    all.truncate(most);
+    all
+}
+
 fn processes() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()

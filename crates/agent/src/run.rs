@@ -121,6 +121,7 @@ async fn conclude(core: &Core, state: State, detail: String) -> ExitCode {
     let known = matches!(core.status().borrow().state, State::Exited { .. });
     if !known {
         tracing::info!(?state, detail, "the browser is gone");
+        core.telemetry.drain().await;
         core.end(state.clone(), detail);
     }
     let by_itself = matches!(state, State::Exited { reason: ExitReason::Crashed | ExitReason::Oom });

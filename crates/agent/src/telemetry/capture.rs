@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::captcha::Captchas;
+use super::flow::Flow;
 use super::interaction::{self, BINDING, WORLD};
 use super::kept::Kept;
 use super::network::{KEPT_BODIES, KEPT_BODY, MAX_POST, Request, Requests};
@@ -22,6 +24,7 @@ use super::page::TreeFrame;
 use super::session::{Kind, Session, Sessions, TargetInfo};
 use super::shots::Shots;
 use super::strain::Strained;
+use super::system::{Phase, crashed};
 use super::wire::Wire;
 use super::{On, Wish, event};
 
@@ -29,6 +32,8 @@ use super::{On, Wish, event};
 const MOST_SESSIONS: usize = 1000;
 /// Messages that are taken in before anything else has its turn.
 const BATCH: usize = 256;
+/// How long after a loss it is said, if nothing else is told meanwhile.
+const GAP: Duration = Duration::from_millis(500);
 
 /// What is captured of one life of the browser.
 pub(super) struct Capture {
@@ -42,6 +47,9 @@ pub(super) struct Capture {
     pub(super) captchas: Captchas,
     pub(super) shots: Shots,
     pub(super) timers: Timers,
+    pub(super) console_flow: Flow,
+    /// Something was lost a moment ago.
+    loses: bool,
     /// What was said on a console before is not told. In milliseconds since 1970.
     pub(super) console_since: f64,
     /// The pages that were open before are attached.
@@ -77,6 +85,7 @@ pub(super) enum Timer {
     Idle(String),
     Settled(String),
     Captchas,
+    Gap,
 }
 
 /// What happens when.
@@ -128,13 +137,6 @@ struct Detached {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Crashed {
-    #[serde(default)]
-    error_code: i64,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Context {
     context: ContextDescription,
 }
@@ -174,6 +176,8 @@ impl Capture {
             captchas: Captchas::default(),
             shots,
             timers: Timers::default(),
+            console_flow: Flow::default(),
+            loses: false,
             console_since: 0.0,
             begun: false,
             settling: BTreeSet::new(),
@@ -214,7 +218,7 @@ impl Capture {
         wish: &mut watch::Receiver<Wish>,
         pictures: &mut mpsc::Receiver<Vec<u8>>,
     ) -> io::Result<()> {
-        let far = Instant::now() + std::time::Duration::from_secs(3600);
+        let far = Instant::now() + Duration::from_secs(3600);
         let timer = self.timers.next().unwrap_or(far).min(self.shots.next().unwrap_or(far));
         tokio::select! {
             more = self.wire.more() => more?,
@@ -227,6 +231,10 @@ impl Capture {
                 Timer::Idle(session) => self.idle(&session),
                 Timer::Settled(session) => self.layout_settled(&session),
                 Timer::Captchas => self.look_at_captchas(),
+                Timer::Gap => {
+                    self.loses = false;
+                    self.kept.settle();
+                }
             }
         }
         self.shots.tick();
@@ -236,27 +244,35 @@ impl Capture {
     /// Takes in what has arrived, up to a batch of it.
     fn take_in(&mut self) -> io::Result<()> {
         for _ in 0..BATCH {
+            self.wire.skips_console = self.console_flow.is_dry();
             let Some(message) = self.wire.message()? else { break };
             self.heed(&message);
         }
-        self.kept.settle();
         Ok(())
     }
 
     fn heed(&mut self, message: &Strained) {
         if message.lost {
-            self.kept.lose();
+            self.lose();
             return;
         }
         let Ok(incoming) = serde_json::from_slice::<Incoming<'_>>(&message.text) else {
             tracing::debug!("a message of the browser is not readable");
-            self.kept.lose();
+            self.lose();
             return;
         };
         if let Some(id) = incoming.id {
             self.answered(id, incoming.result);
         } else if let (Some(method), Some(params)) = (incoming.method, incoming.params) {
             self.notice(incoming.session.as_deref(), &method, params, message.cut);
+        }
+    }
+
+    /// Something was told that could not be taken in.
+    fn lose(&mut self) {
+        self.kept.lose();
+        if !std::mem::replace(&mut self.loses, true) {
+            self.timers.set(Instant::now() + GAP, Timer::Gap);
         }
     }
 
@@ -276,12 +292,16 @@ impl Capture {
         match method {
             "Target.attachedToTarget" => self.attached(session, params),
             "Target.detachedFromTarget" => self.detached(params),
-            "Target.targetCrashed" => self.crashed(params),
+            "Target.targetCrashed" => self.page_crashed(),
             _ => {}
         }
         let Some(session) = session else { return };
         match method {
-            "Runtime.consoleAPICalled" if self.on.console => self.console_called(session, params, cut),
+            "Runtime.consoleAPICalled" if self.on.console => {
+                let began = std::time::Instant::now();
+                self.console_called(session, params, cut);
+                self.console_flow.took(began);
+            }
             "Runtime.exceptionThrown" if self.on.console => self.exception_thrown(session, params, cut),
             "Runtime.executionContextCreated" => self.context_made(session, params),
             "Runtime.executionContextDestroyed" => self.context_gone(session, params),
@@ -430,11 +450,9 @@ impl Capture {
         self.sessions.0.remove(&id);
     }
 
-    fn crashed(&self, params: &RawValue) {
-        let Ok(crashed) = serde_json::from_str::<Crashed>(params.get()) else { return };
-        tracing::debug!(code = crashed.error_code, "a page crashed");
+    fn page_crashed(&self) {
         if self.on.system {
-            self.kept.add(&super::system::crashed("chromium-renderer", None).with_word("Target.targetCrashed"));
+            self.kept.add(&crashed("chromium-renderer", Phase::Running, None).with_word("Target.targetCrashed"));
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Kept {
     last: watch::Sender<u64>,
     /// How many readers there were; another one ends the one before.
     reader: watch::Sender<u64>,
+    /// The last number that was handed to a reader.
+    read: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +36,8 @@ struct Events {
 
 impl Default for Kept {
     fn default() -> Self {
-        Self { events: Mutex::default(), last: watch::Sender::new(0), reader: watch::Sender::new(0) }
+        let (last, reader, read) = Default::default();
+        Self { events: Mutex::default(), last, reader, read }
     }
 }
 
@@ -80,6 +83,17 @@ impl Kept {
         let turn = self.reader.subscribe();
         let me = *turn.borrow();
         Reader { kept: Arc::clone(self), after, me, turn, last: self.last.subscribe() }
+    }
+
+    /// Returns when everything is read, at once if nobody reads.
+    pub(super) async fn drained(&self) {
+        let mut read = self.read.subscribe();
+        loop {
+            let all = *read.borrow_and_update() >= self.lock().last;
+            if all || self.last.receiver_count() == 0 || read.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Events> {
@@ -145,6 +159,7 @@ impl Reader {
             let more = self.kept.lock().after(self.after);
             if let Some((last, chunk)) = more {
                 self.after = last;
+                self.kept.read.send_replace(last);
                 return Some(chunk);
             }
             tokio::select! {

@@ -7,6 +7,7 @@ mod captcha;
 mod capture;
 mod console;
 mod event;
+mod flow;
 mod interaction;
 mod kept;
 mod network;
@@ -29,6 +30,7 @@ use self::capture::Capture;
 use self::event::Event;
 use self::kept::Kept;
 use self::shots::Shots;
+pub(crate) use self::system::Phase;
 use crate::core::Core;
 use crate::protocol::telemetry::{CONFIGURE, CONFIRM, Category, Configure, Confirm, FOLLOW, Follow, SourceKind};
 use crate::protocol::{ErrorCode, State};
@@ -39,6 +41,9 @@ const APPLIED: Duration = Duration::from_secs(3);
 /// How long a browser that is being started anew may take, and how often it is tried.
 const COME_BACK: Duration = Duration::from_secs(90);
 const AGAIN: Duration = Duration::from_millis(100);
+
+/// How long the end of a session waits for its last events to be read.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Which categories are captured here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -225,6 +230,11 @@ fn monitor(kind: &'static str) -> Event {
 }
 
 impl Telemetry {
+    /// Gives a server that follows the time to read what happened last.
+    pub(crate) async fn drain(&self) {
+        drop(tokio::time::timeout(LAST_WORDS, self.kept.drained()).await);
+    }
+
     fn tell_of_itself(&self, event: impl FnOnce() -> Event) {
         if self.wish.borrow().on.monitor() {
             self.kept.add(&event());

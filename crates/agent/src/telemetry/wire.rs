@@ -17,6 +17,8 @@ const BUFFER: usize = 64 << 10;
 const MAX_HEAD: usize = 8 << 10;
 /// Longest frame of control, by the WebSocket protocol.
 const MAX_CONTROL: u64 = 125;
+/// How a message of the console begins.
+const CONSOLE: &[u8] = b"{\"method\":\"Runtime.consoleAPICalled\"";
 
 /// An open connection. Dropping it closes it.
 pub(super) struct Wire {
@@ -27,6 +29,8 @@ pub(super) struct Wire {
     frame: Option<Frame>,
     strainer: Strainer,
     to_send: Vec<u8>,
+    /// Messages of the console are let go unread: a page says more than can be taken in.
+    pub(super) skips_console: bool,
 }
 
 /// A frame that is being read.
@@ -35,6 +39,7 @@ struct Frame {
     code: u8,
     last: bool,
     left: u64,
+    skipped: bool,
 }
 
 impl Wire {
@@ -62,7 +67,15 @@ impl Wire {
         if !read.starts_with(b"HTTP/1.1 101 ") {
             return Err(io::Error::other("the browser refused a debugging connection"));
         }
-        Ok(Self { tcp, read, at: end, frame: None, strainer: Strainer::default(), to_send: Vec::new() })
+        Ok(Self {
+            tcp,
+            read,
+            at: end,
+            frame: None,
+            strainer: Strainer::default(),
+            to_send: Vec::new(),
+            skips_console: false,
+        })
     }
 
     /// The next message that has arrived as a whole.
@@ -80,7 +93,9 @@ impl Wire {
             };
             let there = (self.read.len() - self.at).min(usize::try_from(frame.left).unwrap_or(usize::MAX));
             let payload = &self.read[self.at..self.at + there];
-            if frame.code < 8 {
+            if frame.skipped {
+                // Nothing of it is looked at.
+            } else if frame.code < 8 {
                 self.strainer.feed(payload);
             } else if (there as u64) < frame.left {
                 // Short: it comes as a whole.
@@ -94,8 +109,11 @@ impl Wire {
             if frame.left > 0 {
                 return Ok(None);
             }
-            let Frame { code, last, .. } = *frame;
+            let Frame { code, last, skipped, .. } = *frame;
             self.frame = None;
+            if skipped {
+                return Ok(Some(Strained { lost: true, ..Strained::default() }));
+            }
             if code < 8 && last {
                 return Ok(Some(self.strainer.take()));
             }
@@ -152,8 +170,15 @@ impl Wire {
         if code == CLOSE {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        let last = first & 0x80 != 0;
+        let whole = self.skips_console && code == TEXT && last && left >= CONSOLE.len() as u64;
+        let begins = &bytes[2 + size..];
+        if whole && begins.len() < CONSOLE.len() {
+            return Ok(None);
+        }
+        let skipped = whole && begins.starts_with(CONSOLE);
         self.at += 2 + size;
-        Ok(Some(Frame { code, last: first & 0x80 != 0, left }))
+        Ok(Some(Frame { code, last, left, skipped }))
     }
 }
 

@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
-use crate::sandbox::{Sandbox, config};
+use crate::sandbox::{Sandbox, config, field, signal};
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -142,17 +142,7 @@ async fn everything_that_happens_on_a_page_is_told() {
     let now = all.last().unwrap().ts;
     assert!(all.iter().all(|told| told.ts.abs_diff(now) < 600_000_000), "in microseconds");
     println!("{} events", all.len());
-    for told in &all {
-        if told.kind != "monitor_screenshot" {
-            println!(
-                "{} {:?} {} {:.120}",
-                told.seq,
-                told.category,
-                told.kind,
-                serde_json::to_string(&told.data).unwrap()
-            );
-        }
-    }
+    a_crash(&heard, &sandbox).await;
 }
 
 async fn its_console_and_errors(heard: &Heard, target: &str) {
@@ -299,4 +289,124 @@ async fn a_captcha(heard: &Heard, client: &AgentClient) {
 async fn a_picture(heard: &Heard) {
     let shown = data(&heard.kind("monitor_screenshot").await);
     assert!(shown["png"].as_str().unwrap().starts_with("iVBORw0KGgo"));
+}
+
+async fn a_crash(heard: &Heard, sandbox: &Sandbox) {
+    let browser = sandbox.browser();
+    for renderer in sandbox.processes("--type=renderer") {
+        signal(renderer, "KILL");
+    }
+    let crashed = |name: &'static str| move |told: &Told| data(told)["service_name"] == name;
+    let page = heard.until("a page's crash", crashed("chromium-renderer")).await;
+    assert_eq!((page.kind.as_str(), page.category), ("service_crashed", Category::System));
+    signal(browser, "KILL");
+    let whole = data(&heard.until("the browser's crash", crashed("chromium")).await);
+    assert_eq!(whole["phase"], "running");
+    assert!(whole["pid"].is_u64(), "{whole}");
+}
+
+#[tokio::test]
+async fn whatever_a_page_says_is_bounded_and_nothing_of_the_page_is_run() {
+    let sandbox = Sandbox::start(&config(true));
+    let status = sandbox.ready("hostile").await;
+    let client = sandbox.client().await;
+    let heard = Heard::after(&sandbox, 0).await;
+    capture(&client, &EVERYTHING).await;
+    client.handout(Some("http://site.test/telemetry/hostile".to_owned()), None, None).await.unwrap();
+    heard.until("the end", |told| data(told)["text"] == "the end").await;
+    let long =
+        heard.until("a long text", |told| data(told)["text"].as_str().is_some_and(|text| text.len() > 10_000)).await;
+    let args = data(&long)["args"].clone();
+    assert!(long.truncated);
+    assert!(args[1].as_str().unwrap().contains("self: Object"), "{:.300}", args[1]);
+    assert_eq!(args[2], "{bad: (...)}");
+    heard.until("half a pair", |told| data(told)["text"] == "\u{fffd} half \u{0} \u{1b}[31m<script>").await;
+    heard.until("thousands of arguments", |told| told.truncated && data(told)["text"] == "0").await;
+    let url = heard.until("a long address", |told| {
+        told.kind == "network_request"
+            && data(told)["url"].as_str().unwrap().starts_with("http://site.test/telemetry/empty?uuu")
+    });
+    assert!(url.await.truncated);
+    for told in heard.all().iter().filter(|told| told.kind != "monitor_screenshot") {
+        let length = serde_json::to_vec(told).unwrap().len();
+        assert!(length <= MAX_EVENT_BYTES + 100, "{}: {length}", told.kind);
+    }
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    assert_eq!(cdp.evaluate(&page, "document.title").await, "hostile");
+
+    // Many at once, of which no first word is missed.
+    let many = "for (let i = 0; i < 60; i++) new Worker(URL.createObjectURL(new Blob([`console.log('worker ${i}')`])))";
+    cdp.evaluate(&page, many).await;
+    for i in [0, 30, 59] {
+        heard.until("a worker", |told| data(told)["text"] == format!("worker {i}")).await;
+    }
+}
+
+/// How many lines a page may say in one breath.
+const BURST: u64 = 100_000;
+
+#[tokio::test]
+async fn a_burst_stays_bounded_and_what_it_cost_is_counted() {
+    let sandbox = Sandbox::start(&config(true));
+    let status = sandbox.ready("burst").await;
+    let client = sandbox.client().await;
+    capture(&client, &[Category::Console]).await;
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    let before = resident(&sandbox);
+    let began = Instant::now();
+    cdp.evaluate(&page, &format!("for (let i = 0; i < {BURST}; i++) console.log('line ' + i)")).await;
+    cdp.evaluate(&page, "console.log('the end')").await;
+    println!("said after {:?}", began.elapsed());
+    // Nobody listened: some are kept, the others are a gap in the numbers, and the last number is told.
+    let heard = Heard::after(&sandbox, 0).await;
+    let end = heard.until("the last number", |told| told.seq > BURST).await;
+    println!("told after {:?}", began.elapsed());
+    let kept = heard.all();
+    assert!(kept.len() <= 21_000 && kept.len() > 1000, "{}", kept.len());
+    assert!(kept.windows(2).all(|pair| pair[0].seq < pair[1].seq));
+    let grown = resident(&sandbox).saturating_sub(before);
+    println!("the agent's memory: {before} KiB and {grown} more");
+    assert!(grown < 60 << 10, "{grown} KiB");
+
+    // What is confirmed is not told again, and goes on where it was.
+    client.command(CONFIRM, &Confirm { through: end.seq }, WITHIN).await.unwrap();
+    cdp.evaluate(&page, "console.log('one more')").await;
+    let again = Heard::after(&sandbox, end.seq).await;
+    again.until("one more", |told| data(told)["text"] == "one more" && told.seq == end.seq + 1).await;
+    assert_eq!(again.all().len(), 1);
+    // What is off is not told, and costs no connection.
+    capture(&client, &[]).await;
+    cdp.evaluate(&page, "console.log('unheard')").await;
+    capture(&client, &[Category::Console]).await;
+    cdp.evaluate(&page, "console.log('heard')").await;
+    again.until("heard", |told| data(told)["text"] == "heard").await;
+    assert!(again.find(|told| data(told)["text"] == "unheard").is_none());
+}
+
+/// What the agent itself holds of the memory, in KiB.
+fn resident(sandbox: &Sandbox) -> u64 {
+    field(sandbox.agent(), "RssAnon:").unwrap().trim_end_matches(" kB").trim().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_browser_that_is_started_anew_is_captured_again() {
+    let sandbox = Sandbox::start(&config(true));
+    sandbox.ready("before a restart").await;
+    let client = sandbox.client().await;
+    let heard = Heard::after(&sandbox, 0).await;
+    capture(&client, &[Category::Page, Category::Console]).await;
+    let status = client.restart(&Restart::default()).await.unwrap();
+    let lost = heard.kind("monitor_disconnected").await;
+    assert_eq!((lost.category, &data(&lost)["reason"]), (Category::Monitor, &json!("chrome_restarted")));
+    let back = heard.kind("monitor_reconnected").await;
+    assert!(data(&back)["reconnect_duration_ms"].is_u64() && back.seq > lost.seq);
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let page = cdp.page("http://site.test/telemetry/popup", false).await;
+    heard.until("its word", |told| data(told)["text"] == "the first word").await;
+    heard.kind("page_tab_opened").await;
+    cdp.until(&page, "document.title", &json!("popup")).await;
 }

@@ -48,12 +48,12 @@ const HOSTILE: &str = r#"<!doctype html><title>hostile</title><script>
 const ring = { name: 'ring' };
 ring.self = ring;
 const getter = { get bad() { document.title = 'looked into'; return 1; } };
-class Evil { toString() { document.title = 'called'; return 'x'; } get [Symbol.toStringTag]() { document.title = 'called'; return 'x'; } }
-console.log('x'.repeat(10_000_000), ring, getter, new Evil(), new Proxy({}, { get() { document.title = 'called'; } }));
+class Evil { toString() { document.title = 'made a text'; return 'x'; } get [Symbol.toStringTag]() { document.title = 'asked for a tag'; return 'x'; } }
+console.log('x'.repeat(10_000_000), ring, getter, new Evil(), new Proxy({}, { get() { document.title = 'went through a proxy'; } }));
 console.log('\ud800 half \u0000 \u001b[31m<script>');
-console.log(...Array.from({ length: 100_000 }, (_, i) => i));
+console.log(...Array.from({ length: 5_000 }, (_, i) => i));
 const error = new Error('own stack');
-Object.defineProperty(error, 'stack', { get() { document.title = 'called'; return 'x'; } });
+Object.defineProperty(error, 'stack', { get() { document.title = 'asked for a stack'; return 'x'; } });
 console.log(error);
 fetch('/telemetry/empty?' + 'u'.repeat(1_000_000)).catch(() => {});
 fetch('data:text/plain,' + 'd'.repeat(1_000_000)).catch(() => {});
