@@ -28,7 +28,7 @@ use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_postgres::{
     Notifications, PgApiKeys, PgAudit, PgBrowsers, PgExtensions, PgNodes, PgOrganizations, PgPools, PgProjects,
-    PgProxies, PgSessions, PgWaitingLine, node_channel,
+    PgProxies, PgSessions, PgWaitingLine, RecentKeys, node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -90,10 +90,11 @@ impl Repositories {
     fn new(store: &Store) -> Self {
         let database = || store.database.clone();
         let system = Arc::new(System);
-        let key_rows = Arc::new(PgApiKeys::new(database()));
+        let recent_keys = RecentKeys::default();
+        let key_rows = Arc::new(PgApiKeys::new(database()).remembering(recent_keys.clone()));
         Self {
             organizations: Arc::new(PgOrganizations::new(database())),
-            projects: Arc::new(PgProjects::new(database())),
+            projects: Arc::new(PgProjects::new(database()).forgetting(recent_keys)),
             nodes: Arc::new(PgNodes::new(database())),
             sessions: Arc::new(PgSessions::new(database())),
             browsers: Arc::new(PgBrowsers::new(database())),

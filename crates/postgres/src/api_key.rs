@@ -21,6 +21,7 @@ use crate::convert::{contains, label, ulid, uuid};
 use crate::database::{Database, window};
 use crate::error::BadRow;
 use crate::project::ProjectRow;
+use crate::recent_keys::RecentKeys;
 use crate::schema::{api_keys, projects, users};
 
 #[derive(Debug, Queryable, Selectable, Insertable)]
@@ -79,27 +80,30 @@ impl TryFrom<ApiKeyRow> for ApiKey {
 #[derive(Clone, Debug)]
 pub struct PgApiKeys {
     database: Database,
+    recent: Option<RecentKeys>,
 }
 
 impl PgApiKeys {
     /// On this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
-        Self { database }
-    }
-}
-
-#[async_trait]
-impl ApiKeyRepository for PgApiKeys {
-    async fn insert(&self, key: &ApiKey) -> Result<(), StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            diesel::insert_into(api_keys::table).values(ApiKeyRow::from(key)).execute(connection).await?;
-            Ok(())
-        };
-        self.database.call("api_key.insert", work).await
+        Self { database, recent: None }
     }
 
-    async fn find(&self, id: ApiKeyId) -> Result<Option<KeyWithHash>, StoreError> {
+    /// The same, which remembers keys for less than a second.
+    #[must_use]
+    pub fn remembering(self, recent: RecentKeys) -> Self {
+        Self { recent: Some(recent), ..self }
+    }
+
+    /// After a change; also after one of which nobody knows whether it came through.
+    fn forget(&self) {
+        if let Some(recent) = &self.recent {
+            recent.forget();
+        }
+    }
+
+    async fn read(&self, id: ApiKeyId) -> Result<Option<KeyWithHash>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             // In diesel's own terms: a statement with text of ours in it would be prepared anew each time.
             let own = projects::id.nullable().eq(api_keys::project_id);
@@ -116,6 +120,30 @@ impl ApiKeyRepository for PgApiKeys {
             Ok(Some(KeyWithHash { key: key.try_into()?, project_deleted: deleted.is_some(), home }))
         };
         self.database.call("api_key.find", work).await
+    }
+}
+
+#[async_trait]
+impl ApiKeyRepository for PgApiKeys {
+    async fn insert(&self, key: &ApiKey) -> Result<(), StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            diesel::insert_into(api_keys::table).values(ApiKeyRow::from(key)).execute(connection).await?;
+            Ok(())
+        };
+        self.database.call("api_key.insert", work).await
+    }
+
+    async fn find(&self, id: ApiKeyId) -> Result<Option<KeyWithHash>, StoreError> {
+        let Some(recent) = &self.recent else { return self.read(id).await };
+        let reading = match recent.find(id) {
+            Ok(known) => return Ok(Some(known)),
+            Err(reading) => reading,
+        };
+        let found = self.read(id).await?;
+        if let Some(found) = &found {
+            recent.note(reading, id, found);
+        }
+        Ok(found)
     }
 
     async fn list(&self, organization: OrganizationId, page: Page) -> Result<Listed<ApiKey>, StoreError> {
@@ -137,7 +165,9 @@ impl ApiKeyRepository for PgApiKeys {
             let row = row.filter(api_keys::organization_id.eq(uuid(organization.ulid())));
             Ok(diesel::update(row).set(api_keys::deleted_at.eq(at)).execute(connection).await? == 1)
         };
-        self.database.call("api_key.delete", work).await
+        let done = self.database.call("api_key.delete", work).await;
+        self.forget();
+        done
     }
 }
 
@@ -221,7 +251,9 @@ impl ApiKeyDirectory for PgApiKeys {
             let row = row.filter(api_keys::organization_id.eq(uuid(organization.ulid())));
             Ok(diesel::update(row).set(api_keys::name.eq(name.as_str())).execute(connection).await? == 1)
         };
-        self.database.call("api_key.rename", work).await
+        let done = self.database.call("api_key.rename", work).await;
+        self.forget();
+        done
     }
 
     async fn rotate(&self, id: ApiKeyId, expires_at: OffsetDateTime, next: &ApiKey) -> Result<bool, StoreError> {
@@ -236,7 +268,9 @@ impl ApiKeyDirectory for PgApiKeys {
             diesel::insert_into(api_keys::table).values(ApiKeyRow::from(next)).execute(connection).await?;
             Ok(true)
         };
-        self.database.transaction("api_key.rotate", work).await
+        let done = self.database.transaction("api_key.rotate", work).await;
+        self.forget();
+        done
     }
 }
 

@@ -19,6 +19,7 @@ mod organization;
 mod pool;
 mod project;
 mod proxy;
+mod recent_keys;
 mod schema;
 mod session;
 #[cfg(feature = "testing")]
@@ -39,4 +40,5 @@ pub use organization::PgOrganizations;
 pub use pool::PgPools;
 pub use project::PgProjects;
 pub use proxy::PgProxies;
+pub use recent_keys::RecentKeys;
 pub use session::PgSessions;

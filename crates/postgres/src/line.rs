@@ -12,7 +12,7 @@ mod statements;
 
 use async_trait::async_trait;
 use casement_domain::node::Node;
-use casement_domain::pool::{Entered, LeaseRequest, Outcome, Place, TakenNow, WaitingLine};
+use casement_domain::pool::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, TakenNow, WaitingLine};
 use casement_domain::session::{Session, SessionEvent};
 use casement_domain::{NodeId, PoolId, StoreError, TicketId};
 use diesel::dsl::exists;
@@ -56,10 +56,11 @@ impl PgWaitingLine {
 impl PgWaitingLine {
     async fn try_to_take(
         &self,
-        pool: PoolId,
+        from: &LeaseFrom,
         lease: &LeaseRequest,
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError> {
+        let pool = from.pool;
         let work = async |connection: &mut AsyncPgConnection| {
             let taking = TakeNow {
                 pool: uuid(pool.ulid()),
@@ -69,6 +70,7 @@ impl PgWaitingLine {
                 tags: tags_value(&lease.tags),
                 now,
                 heartbeats_after: now - Node::LOST_AFTER,
+                unchanged_since: from.unchanged_since,
             };
             let taken = taking.get_result::<SessionRow>(connection).await.optional().map_err(CallError::from);
             match taken {
@@ -213,11 +215,16 @@ async fn take_back(connection: &mut AsyncPgConnection, granted: Session, at: Off
 
 #[async_trait]
 impl WaitingLine for PgWaitingLine {
-    async fn take_now(&self, pool: PoolId, lease: &LeaseRequest, now: OffsetDateTime) -> Result<TakenNow, StoreError> {
-        let taken = self.try_to_take(pool, lease, now).await;
+    async fn take_now(
+        &self,
+        from: &LeaseFrom,
+        lease: &LeaseRequest,
+        now: OffsetDateTime,
+    ) -> Result<TakenNow, StoreError> {
+        let taken = self.try_to_take(from, lease, now).await;
         if !matches!(taken, Ok(TakenNow::Leased(_) | TakenNow::Busy)) {
             // A browser that was held for a moment and then not leased was invisible to whoever looked just then.
-            self.look(pool, now).await?;
+            self.look(from.pool, now).await?;
         }
         taken
     }

@@ -16,6 +16,7 @@ use crate::convert::{by_text, caps, contains, int, label, ulid, uuid};
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
 use crate::organization::{hold, read};
+use crate::recent_keys::RecentKeys;
 use crate::schema::{api_keys, organizations, projects};
 use crate::usage;
 
@@ -76,13 +77,27 @@ impl TryFrom<ProjectRow> for Project {
 #[derive(Clone, Debug)]
 pub struct PgProjects {
     database: Database,
+    recent: Option<RecentKeys>,
 }
 
 impl PgProjects {
     /// On this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
-        Self { database }
+        Self { database, recent: None }
+    }
+
+    /// The same, whose changes hold for remembered keys at once.
+    #[must_use]
+    pub fn forgetting(self, recent: RecentKeys) -> Self {
+        Self { recent: Some(recent), ..self }
+    }
+
+    /// After a change; also after one of which nobody knows whether it came through.
+    fn forget(&self) {
+        if let Some(recent) = &self.recent {
+            recent.forget();
+        }
     }
 }
 
@@ -187,7 +202,9 @@ impl ProjectRepository for PgProjects {
             Some(NAME_KEY) => Ok(ProjectReplaced::NameTaken),
             _ => Err(error),
         };
-        self.database.transaction_or("project.replace", work, taken).await
+        let done = self.database.transaction_or("project.replace", work, taken).await;
+        self.forget();
+        done
     }
 
     async fn delete(
@@ -212,7 +229,9 @@ impl ProjectRepository for PgProjects {
             diesel::update(keys).set(api_keys::deleted_at.eq(at)).execute(connection).await?;
             Ok(ProjectDeleted::Yes)
         };
-        self.database.transaction("project.delete", work).await
+        let done = self.database.transaction("project.delete", work).await;
+        self.forget();
+        done
     }
 
     async fn organization(&self, id: OrganizationId) -> Result<Organization, StoreError> {

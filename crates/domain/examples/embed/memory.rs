@@ -8,8 +8,8 @@ use casement_domain::browser::{Browser, BrowserEvent, BrowserRepository, Browser
 use casement_domain::organization::{Ask, Caps, Usage, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::pool::{
-    Entered, Fence, Growth, IdleBrowser, LeaseRequest, Observed, Outcome, Place, Pool, PoolCounts, PoolDeleted,
-    PoolFilter, PoolRepository, PoolStored, TakenNow, Turn, TurnEvent, Turns, WaitingLine,
+    Entered, Fence, Growth, IdleBrowser, LeaseFrom, LeaseRequest, Observed, Outcome, Place, Pool, PoolCounts,
+    PoolDeleted, PoolFilter, PoolRepository, PoolStored, TakenNow, Turn, TurnEvent, Turns, WaitingLine,
 };
 use casement_domain::session::{
     Created, EndReason, IdOrName, PoolRef, Session, SessionChanges, SessionFilter, SessionRepository, SessionState,
@@ -436,7 +436,13 @@ impl PoolRepository for Memory {
 
 #[async_trait]
 impl WaitingLine for Memory {
-    async fn take_now(&self, pool: PoolId, lease: &LeaseRequest, now: OffsetDateTime) -> Result<TakenNow, StoreError> {
+    async fn take_now(
+        &self,
+        from: &LeaseFrom,
+        lease: &LeaseRequest,
+        now: OffsetDateTime,
+    ) -> Result<TakenNow, StoreError> {
+        let pool = from.pool;
         let mut state = self.state();
         if !state.pools.contains_key(&pool) {
             return Ok(TakenNow::PoolGone);

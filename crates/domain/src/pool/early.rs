@@ -42,7 +42,8 @@ impl Proofs {
         }
         let alone = Alone { proofs: self.clone(), browser };
         let asking = engine.hand_out(browser, told.clone());
-        Some(Proof { alone, told, began: now, asking: Some(asking), answer: None })
+        let claim = Proven { browser, told, began: now };
+        Some(Proof { claim, _alone: Some(alone), asking: Some(asking), answer: None })
     }
 }
 
@@ -60,11 +61,34 @@ impl Drop for Alone {
 
 type Answer = Result<(), EngineError>;
 
+/// That a browser answered, as something that it was told at some moment.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Proven {
+    pub(super) browser: BrowserId,
+    pub(super) told: HandOut,
+    /// When it was asked.
+    pub(super) began: OffsetDateTime,
+}
+
+impl Proven {
+    /// Whether this proves what a caller who is leased `browser` at `now` must know, and the browser what it must.
+    pub(super) fn holds_for(&self, browser: BrowserId, told: &HandOut, now: OffsetDateTime) -> bool {
+        self.browser == browser && self.told == *told && now - self.began <= FRESH
+    }
+}
+
+impl From<Proven> for Proof<'_> {
+    /// A proof that is complete.
+    fn from(claim: Proven) -> Self {
+        Self { claim, _alone: None, asking: None, answer: Some(Ok(())) }
+    }
+}
+
 /// A browser that is being asked whether it answers. Dropping it stops asking.
 pub(super) struct Proof<'a> {
-    alone: Alone,
-    told: HandOut,
-    began: OffsetDateTime,
+    pub(super) claim: Proven,
+    /// While it is under way.
+    _alone: Option<Alone>,
     /// Until there is an answer.
     asking: Option<Pin<Box<dyn Future<Output = Answer> + Send + 'a>>>,
     answer: Option<Answer>,
@@ -72,7 +96,7 @@ pub(super) struct Proof<'a> {
 
 impl fmt::Debug for Proof<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proof").field("browser", &self.alone.browser).field("answer", &self.answer).finish()
+        f.debug_struct("Proof").field("claim", &self.claim).field("answer", &self.answer).finish()
     }
 }
 
@@ -97,11 +121,6 @@ impl Proof<'_> {
             self.asking = None;
             self.answer = Some(answer);
         }
-    }
-
-    /// Whether this proves what a caller who is leased `browser` at `now` must know, and the browser what it must.
-    pub(super) fn holds_for(&self, browser: BrowserId, told: &HandOut, now: OffsetDateTime) -> bool {
-        self.alone.browser == browser && self.told == *told && now - self.began <= FRESH
     }
 
     /// Waits for its end.
@@ -166,9 +185,9 @@ mod tests {
     fn a_proof_holds_for_its_browser_what_it_was_told_and_a_short_time() {
         let engine = answering(&Arc::default());
         let proof = Proofs::default().begin(&engine, browser_id(1), told(), NOON).expect("the only one");
-        assert!(proof.holds_for(browser_id(1), &told(), NOON + FRESH));
-        assert!(!proof.holds_for(browser_id(1), &told(), NOON + FRESH * 2));
-        assert!(!proof.holds_for(browser_id(2), &told(), NOON));
-        assert!(!proof.holds_for(browser_id(1), &HandOut { abandoned_after_seconds: 61, ..told() }, NOON));
+        assert!(proof.claim.holds_for(browser_id(1), &told(), NOON + FRESH));
+        assert!(!proof.claim.holds_for(browser_id(1), &told(), NOON + FRESH * 2));
+        assert!(!proof.claim.holds_for(browser_id(2), &told(), NOON));
+        assert!(!proof.claim.holds_for(browser_id(1), &HandOut { abandoned_after_seconds: 61, ..told() }, NOON));
     }
 }

@@ -6,7 +6,8 @@ use time::{Duration, OffsetDateTime};
 
 use super::early::{Proof, Proofs};
 use super::model::LONGEST_WAIT;
-use super::{Entered, LeaseRequest, Outcome, Place, Pool, PoolDeps, TakenNow, Turn, TurnEvent};
+use super::prospect::{Prospect, Prospects};
+use super::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolDeps, TakenNow, Turn, TurnEvent};
 use crate::access::Scope;
 use crate::browser::{HandOut, StartUrl};
 use crate::field::{Fields, InvalidInput, within};
@@ -95,6 +96,7 @@ pub struct Leases {
     deps: PoolDeps,
     sessions: Sessions,
     proofs: Proofs,
+    prospects: Prospects,
 }
 
 /// A ticket outlives its wait by this much, so that the waiter and not the clock takes it out of the line.
@@ -107,7 +109,7 @@ impl Leases {
     /// The use cases on these ports.
     #[must_use]
     pub fn new(deps: PoolDeps, sessions: Sessions) -> Self {
-        Self { deps, sessions, proofs: Proofs::default() }
+        Self { deps, sessions, proofs: Proofs::default(), prospects: Prospects::default() }
     }
 
     async fn pool(&self, scope: &Scope, which: &str) -> Result<Option<Pool>, StoreError> {
@@ -120,18 +122,19 @@ impl Leases {
     /// See [`AcquireError`].
     pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireInput) -> Result<Acquired, AcquireError> {
         let (mut lease, asked) = self.parse(&input)?;
+        if let Some(seen) = self.prospects.take(scope.project_id(), which)
+            && let Some(session) = self.lease_as_seen(seen, &mut lease).await?
+        {
+            return Ok(Acquired::Leased(Box::new(session)));
+        }
         let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await?;
         let (pool, next) = found.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
-        let mut proof = next.and_then(|next| self.prove_early(&pool, &lease, next));
+        let mut proof = next.and_then(|next| self.prove_early(&pool, lease.start_url.as_ref(), next));
         let wait = Duration::seconds(i64::from(asked.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
         let seconds = input.patience.map_or(wait, |patience| wait.min(patience));
         for _ in 0..DEAD_BROWSERS_MET {
-            let taking = self.deps.line.take_now(pool.id, &lease, self.deps.clock.now());
-            let taken = match &mut proof {
-                Some(proof) => proof.beside(taking).await,
-                None => taking.await,
-            };
-            match taken? {
+            let taking = self.take_now(pool.id.into(), &lease, &mut proof);
+            match taking.await? {
                 TakenNow::Leased(session) => {
                     if let Some(session) = self.hand_out(*session, proof.take()).await {
                         return Ok(Acquired::Leased(Box::new(session)));
@@ -163,6 +166,56 @@ impl Leases {
             return Err(self.out_of_line(ticket, error).await);
         }
         Ok(Acquired::Waiting(Box::new(waiting)))
+    }
+
+    /// Goes on with the proof meanwhile.
+    async fn take_now(
+        &self,
+        from: LeaseFrom,
+        lease: &LeaseRequest,
+        proof: &mut Option<Proof<'_>>,
+    ) -> Result<TakenNow, StoreError> {
+        let taking = self.deps.line.take_now(&from, lease, self.deps.clock.now());
+        match proof {
+            Some(proof) => proof.beside(taking).await,
+            None => taking.await,
+        }
+    }
+
+    /// Leases from a pool as it was seen after its last lease. `None`: it has changed, or no browser is idle, or one does not answer.
+    async fn lease_as_seen(&self, seen: Prospect, lease: &mut LeaseRequest) -> Result<Option<Session>, AcquireError> {
+        let Prospect { pool, next, proven } = seen;
+        let now = self.deps.clock.now();
+        let mut proof = match proven.filter(|proven| proven.holds_for(next, &proven.told, now)) {
+            Some(proven) => Some(proven.into()),
+            None => self.prove_early(&pool, lease.start_url.as_ref(), next),
+        };
+        let from = LeaseFrom { pool: pool.id, unchanged_since: Some(pool.updated_at) };
+        match self.take_now(from, lease, &mut proof).await? {
+            TakenNow::Leased(session) => {
+                let handed_out = self.hand_out(*session, proof).await;
+                if handed_out.is_none() {
+                    // The failed lease stays on record under its id.
+                    lease.session = SessionId::mint(self.deps.ids.as_ref());
+                }
+                Ok(handed_out)
+            }
+            TakenNow::NameTaken => Err(name_taken(lease)),
+            TakenNow::Busy | TakenNow::PoolGone => Ok(None),
+        }
+    }
+
+    /// After a lease, and beside its answer: looks which browser comes next and whether its page answers, so that the next caller
+    /// waits for neither. Whether it succeeds matters to nobody.
+    pub async fn look_ahead(&self, scope: &Scope, which: &str) {
+        let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await;
+        let Ok(Some((pool, Some(next)))) = found else { return };
+        self.prospects.note(scope.project_id(), which, Prospect { pool: pool.clone(), next, proven: None });
+        let Some(proof) = self.prove_early(&pool, None, next) else { return };
+        let claim = proof.claim.clone();
+        if proof.answer().await.is_ok() {
+            self.prospects.proven(scope.project_id(), which, claim);
+        }
     }
 
     /// The lease, and how many seconds to wait, if the caller says so.
@@ -274,8 +327,8 @@ impl Leases {
 
     /// Begins to prove that the browser answers which the lease will most likely get. What it is told is what every
     /// browser of the pool is told, so that it is as good as before for whoever else gets it; a start URL is not.
-    fn prove_early(&self, pool: &Pool, lease: &LeaseRequest, next: BrowserId) -> Option<Proof<'_>> {
-        let start_url = lease.start_url.clone().or_else(|| pool.config.start_url.clone());
+    fn prove_early(&self, pool: &Pool, start_url: Option<&StartUrl>, next: BrowserId) -> Option<Proof<'_>> {
+        let start_url = start_url.or(pool.config.start_url.as_ref()).cloned();
         let told = HandOut { start_url, abandoned_after_seconds: pool.config.timeout_seconds };
         self.proofs.begin(self.deps.engine.as_ref(), next, told, self.deps.clock.now())
     }
@@ -286,7 +339,7 @@ impl Leases {
         // Before its caller can use it: a connection that is open already must count.
         self.sessions.activity().watch(&session);
         let told = hand_out(&session);
-        let answered = match proof.filter(|proof| proof.holds_for(browser, &told, self.deps.clock.now())) {
+        let answered = match proof.filter(|proof| proof.claim.holds_for(browser, &told, self.deps.clock.now())) {
             Some(proof) => proof.answer().await,
             None => self.deps.engine.hand_out(browser, told).await,
         };

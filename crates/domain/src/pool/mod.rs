@@ -8,6 +8,7 @@ mod lease;
 mod model;
 mod plan;
 mod ports;
+mod prospect;
 mod service;
 
 pub use fair::FairQueue;
@@ -17,8 +18,8 @@ pub use lease::{AcquireError, AcquireInput, Acquired, Leases, ReleaseError, Wait
 pub use model::{Growth, Pool, PoolConfig, PoolCounts};
 pub use plan::{IdleBrowser, Observed, Plan, plan};
 pub use ports::{
-    Entered, Fence, LeaseRequest, Outcome, Place, PoolDeleted, PoolFilter, PoolRepository, PoolStored, TakenNow, Turn,
-    TurnEvent, Turns, WaitingLine,
+    Entered, Fence, LeaseFrom, LeaseRequest, Outcome, Place, PoolDeleted, PoolFilter, PoolRepository, PoolStored,
+    TakenNow, Turn, TurnEvent, Turns, WaitingLine,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockPoolRepository, MockTurn, MockTurns, MockWaitingLine};

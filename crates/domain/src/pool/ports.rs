@@ -145,6 +145,21 @@ pub struct LeaseRequest {
     pub tags: Tags,
 }
 
+/// What is leased from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseFrom {
+    /// The pool.
+    pub pool: PoolId,
+    /// Only if the pool is as it was when it was read: its `updated_at` of then. One that was changed or renamed since is busy.
+    pub unchanged_since: Option<OffsetDateTime>,
+}
+
+impl From<PoolId> for LeaseFrom {
+    fn from(pool: PoolId) -> Self {
+        Self { pool, unchanged_since: None }
+    }
+}
+
 /// A place in the line, as asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -206,7 +221,12 @@ pub enum Outcome {
 pub trait WaitingLine: Send + Sync {
     /// One statement: leases an idle browser if there is one and nobody is in line. It is durable at the latest when an audit record
     /// is that is appended afterwards.
-    async fn take_now(&self, pool: PoolId, lease: &LeaseRequest, now: OffsetDateTime) -> Result<TakenNow, StoreError>;
+    async fn take_now(
+        &self,
+        from: &LeaseFrom,
+        lease: &LeaseRequest,
+        now: OffsetDateTime,
+    ) -> Result<TakenNow, StoreError>;
 
     /// Enters the line and then, in a transaction of its own, gives idle browsers to the first in line.
     async fn enter(&self, place: &Place, now: OffsetDateTime) -> Result<Entered, StoreError>;

@@ -8,6 +8,7 @@ mod embed;
 mod extensions;
 mod filler;
 mod leases;
+mod leases_ahead;
 mod plan;
 mod pools;
 mod sessions_create;

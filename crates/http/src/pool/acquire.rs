@@ -81,7 +81,12 @@ async fn acquire(
 ) -> Result<Option<Fresh>, ApiError> {
     let acquired = match Box::pin(services.leases.acquire(&scope, &which, input)).await? {
         Acquired::Waiting(waiting) => wait(&services, waiting, gone).await?,
-        at_once => at_once,
+        leased @ Acquired::Leased(_) => {
+            let leases = services.leases.clone();
+            services.runtime.spawn(async move { leases.look_ahead(&scope, &which).await });
+            leased
+        }
+        over => over,
     };
     Ok(leased(acquired).map(|session| Fresh::new(session, &services)))
 }

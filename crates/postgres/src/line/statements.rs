@@ -42,6 +42,7 @@ pub(super) struct TakeNow<'a> {
     pub(super) tags: Value,
     pub(super) now: OffsetDateTime,
     pub(super) heartbeats_after: OffsetDateTime,
+    pub(super) unchanged_since: Option<OffsetDateTime>,
 }
 
 impl QueryId for TakeNow<'_> {
@@ -62,7 +63,9 @@ impl QueryFragment<Pg> for TakeNow<'_> {
             "4" => out.push_bind_param::<Nullable<Text>, _>(&self.start_url),
             "5" => out.push_bind_param::<Jsonb, _>(&self.tags),
             "6" => out.push_bind_param::<Timestamptz, _>(&self.now),
-            _ => out.push_bind_param::<Timestamptz, _>(&self.heartbeats_after),
+            "7" => out.push_bind_param::<Timestamptz, _>(&self.heartbeats_after),
+            "9" => out.push_bind_param::<Nullable<Timestamptz>, _>(&self.unchanged_since),
+            other => unreachable!("${other} is no parameter of this statement"),
         })
     }
 }

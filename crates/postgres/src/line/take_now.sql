@@ -1,10 +1,11 @@
 -- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 heartbeats before this are too old.
+-- $9 only if this was the last change of the pool.
 -- A newcomer does not overtake: it takes only if nobody whose node lives is in line.
 -- The lease itself waits for no disk: its caller is answered once the call's audit record is durable, which stands behind it in the
 -- same log. A lease that is lost with the machine was nobody's.
 WITH pool AS (
     SELECT id, project_id, name, timeout_seconds, start_url, set_config('synchronous_commit', 'off', true)
-    FROM browser_pools WHERE id = $1 AND deleted_at IS NULL
+    FROM browser_pools WHERE id = $1 AND deleted_at IS NULL AND coalesce(updated_at = $9, true)
 ), picked AS (
     SELECT id FROM browsers
     WHERE pool_id = $1 AND state = 'idle' AND EXISTS (SELECT 1 FROM pool)

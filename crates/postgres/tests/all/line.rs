@@ -3,14 +3,18 @@
 use std::collections::HashSet;
 
 use casement_domain::browser::BrowserState;
+use casement_domain::name::SlugName;
 use casement_domain::node::NodeRepository;
-use casement_domain::pool::{Entered, LeaseRequest, Outcome, Place, PoolRepository, TakenNow, WaitingLine};
+use casement_domain::pool::{
+    Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolRepository, PoolStored, TakenNow, WaitingLine,
+};
 use casement_domain::session::{EndReason, Session, SessionEvent, SessionRepository, SessionState};
 use casement_domain::testing::{self, NOON};
 use casement_domain::{Replaced, StoreError};
 use casement_postgres::{Heard, Notifications, node_channel};
 use futures_util::future::try_join_all;
 use pretty_assertions::assert_eq;
+use time::Duration;
 
 use crate::support::{TestResult, until};
 use crate::world::{Fault, World, label, lease, other_node, place, seconds, session_numbers, ticket_id};
@@ -30,7 +34,7 @@ async fn granted(world: &World, n: u32) -> Result<Session, Fault> {
 }
 
 async fn taken(world: &World, n: u32) -> Result<Session, Fault> {
-    match world.line.take_now(testing::pool_id(1), &lease(n), NOON).await? {
+    match world.line.take_now(&testing::pool_id(1).into(), &lease(n), NOON).await? {
         TakenNow::Leased(session) => Ok(*session),
         other => Err(format!("session {n}: {other:?}").into()),
     }
@@ -40,7 +44,7 @@ async fn taken(world: &World, n: u32) -> Result<Session, Fault> {
 async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
-    assert_eq!(world.line.take_now(pool.id, &lease(1), NOON).await?, TakenNow::Busy);
+    assert_eq!(world.line.take_now(&pool.id.into(), &lease(1), NOON).await?, TakenNow::Busy);
     world.ready(1, fence).await?;
     let session = taken(&world, 1).await?;
     let expected = Session {
@@ -51,8 +55,24 @@ async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResu
     assert_eq!(session, expected);
     assert_eq!(world.sessions.find(session.id).await?, Some(expected));
     assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Leased));
-    assert_eq!(world.line.take_now(pool.id, &lease(2), NOON).await?, TakenNow::Busy);
-    assert_eq!(world.line.take_now(testing::pool_id(9), &lease(2), NOON).await?, TakenNow::PoolGone);
+    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, TakenNow::Busy);
+    assert_eq!(world.line.take_now(&testing::pool_id(9).into(), &lease(2), NOON).await?, TakenNow::PoolGone);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pool_that_is_not_as_it_was_seen_any_more_is_busy_for_whoever_saw_it() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(2).await?;
+    world.ready(1, fence).await?;
+    world.ready(2, fence).await?;
+    let seen = LeaseFrom { pool: pool.id, unchanged_since: Some(pool.updated_at) };
+    let before = LeaseFrom { unchanged_since: Some(pool.updated_at - Duration::SECOND), ..seen };
+    assert_eq!(world.line.take_now(&before, &lease(1), NOON).await?, TakenNow::Busy);
+    assert!(matches!(world.line.take_now(&seen, &lease(1), NOON).await?, TakenNow::Leased(_)));
+    let renamed = Pool { name: Some(SlugName::parse("other").map_err(|_| "a name")?), updated_at: seconds(1), ..pool.clone() };
+    assert_eq!(world.pools.replace(testing::organization_id(), &pool, &renamed).await?, PoolStored::Yes);
+    assert_eq!(world.line.take_now(&seen, &lease(2), NOON).await?, TakenNow::Busy);
     Ok(())
 }
 
@@ -65,7 +85,8 @@ async fn hundreds_of_acquires_at_once_never_get_one_browser_twice() -> TestResul
         world.ready(n, fence).await?;
     }
     let leases: Vec<LeaseRequest> = (1..=300).map(lease).collect();
-    let acquires = leases.iter().map(|lease| world.line.take_now(pool.id, lease, NOON));
+    let from = pool.id.into();
+    let acquires = leases.iter().map(|lease| world.line.take_now(&from, lease, NOON));
     let mut browsers = HashSet::new();
     let mut leased = 0;
     for taken in try_join_all(acquires).await? {
@@ -119,7 +140,7 @@ async fn a_newcomer_does_not_overtake_who_waits() -> TestResult {
     // Idle beside a waiter, as for a moment after its place was given to it.
     world.warm(1, fence).await?;
     world.db.execute("UPDATE browsers SET state = 'idle'").await?;
-    assert_eq!(world.line.take_now(pool.id, &lease(2), NOON).await?, TakenNow::Busy);
+    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, TakenNow::Busy);
     Ok(())
 }
 
@@ -189,7 +210,7 @@ async fn expired_tickets_are_passed_over() -> TestResult {
     enter(&world, &Place { expires_at: seconds(10), ..place(3, testing::node_id()) }).await?;
     world.warm(2, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(2), seconds(11)).await?, Replaced::Yes);
-    let newcomer = world.line.take_now(pool.id, &lease(4), seconds(12)).await?;
+    let newcomer = world.line.take_now(&pool.id.into(), &lease(4), seconds(12)).await?;
     assert!(matches!(newcomer, TakenNow::Leased(_)), "a dead ticket holds nobody up: {newcomer:?}");
     Ok(())
 }
@@ -246,9 +267,9 @@ async fn a_taken_name_costs_nobody_a_browser() -> TestResult {
     let (pool, fence) = world.pool(3).await?;
     let named = |n| -> Result<LeaseRequest, Fault> { Ok(LeaseRequest { name: Some(label("Same")?), ..lease(n) }) };
     world.ready(1, fence).await?;
-    assert!(matches!(world.line.take_now(pool.id, &named(1)?, NOON).await?, TakenNow::Leased(_)));
+    assert!(matches!(world.line.take_now(&pool.id.into(), &named(1)?, NOON).await?, TakenNow::Leased(_)));
     world.ready(2, fence).await?;
-    assert_eq!(world.line.take_now(pool.id, &named(2)?, NOON).await?, TakenNow::NameTaken);
+    assert_eq!(world.line.take_now(&pool.id.into(), &named(2)?, NOON).await?, TakenNow::NameTaken);
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Idle));
     enter(&world, &Place { lease: named(3)?, ..place(3, testing::node_id()) }).await?;
     assert_eq!(world.line.outcome(ticket_id(3)).await?, Outcome::NameTaken);
@@ -308,7 +329,7 @@ async fn i2_waiters_keep_their_places_over_a_cut_database() -> TestResult {
     let (pool, fence) = world.pool(1).await?;
     enter(&world, &place(1, testing::node_id())).await?;
     world.db.interrupt().await?;
-    let refused = world.line.take_now(pool.id, &lease(2), NOON).await;
+    let refused = world.line.take_now(&pool.id.into(), &lease(2), NOON).await;
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
     world.db.restore().await?;
     until("it answers", async || world.db.database().ping().await.is_ok()).await?;

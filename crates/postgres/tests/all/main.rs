@@ -11,6 +11,7 @@ mod notify;
 mod pools;
 mod projects;
 mod proxies;
+mod recent_keys;
 mod resources;
 mod sessions;
 mod support;

@@ -26,7 +26,7 @@ async fn a_pool_is_found_by_id_and_by_name_and_listed_with_what_it_has() -> Test
     let fence = world.pools.lead(pool.id, testing::node_id(), NOON, seconds(9)).await?.ok_or("no lead")?;
     world.ready(1, fence).await?;
     world.ready(2, fence).await?;
-    assert!(matches!(world.line.take_now(pool.id, &lease(1), NOON).await?, TakenNow::Leased(_)));
+    assert!(matches!(world.line.take_now(&pool.id.into(), &lease(1), NOON).await?, TakenNow::Leased(_)));
 
     let project = testing::project_id();
     assert_eq!(world.pools.find(project, &IdOrName::Id(pool.id)).await?, Some(pool.clone()));
@@ -59,7 +59,7 @@ async fn the_browser_that_is_known_to_come_next_is_the_one_that_is_leased() -> T
     world.ready(2, fence).await?;
     for n in 1..=2 {
         let Some((_, Some(next))) = find().await? else { return Err("two browsers were idle".into()) };
-        let TakenNow::Leased(session) = world.line.take_now(pool.id, &lease(n), NOON).await? else {
+        let TakenNow::Leased(session) = world.line.take_now(&pool.id.into(), &lease(n), NOON).await? else {
             return Err("two browsers were idle".into());
         };
         assert_eq!(session.browser, Some(next));
@@ -148,7 +148,7 @@ async fn a_pool_in_use_is_deleted_only_by_force() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(3).await?;
     world.ready(1, fence).await?;
-    assert!(matches!(world.line.take_now(pool.id, &lease(1), NOON).await?, TakenNow::Leased(_)));
+    assert!(matches!(world.line.take_now(&pool.id.into(), &lease(1), NOON).await?, TakenNow::Leased(_)));
     world.ready(2, fence).await?;
     world.warm(3, fence).await?;
 
@@ -161,7 +161,7 @@ async fn a_pool_in_use_is_deleted_only_by_force() -> TestResult {
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Ending));
     assert_eq!(world.pools.ready(testing::browser_id(3), NOON).await?, Replaced::LostRace);
     assert_eq!(world.pools.warm(&warming(4), fence).await?, Replaced::LostRace);
-    assert_eq!(world.line.take_now(pool.id, &lease(2), NOON).await?, TakenNow::PoolGone);
+    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, TakenNow::PoolGone);
     assert_eq!(world.pools.find_by_id(pool.id).await?, None);
     assert_eq!(store(&world, &testing::pool(1).id(testing::pool_id(2)).build()).await?, PoolStored::Yes);
     Ok(())

@@ -1,0 +1,106 @@
+//! What was seen of a pool after its last lease: how it is, which browser comes next, and that this one's page answers. The next
+//! caller then needs nothing but the lease itself.
+//!
+//! Nothing depends on it. The lease says as which pool it was seen and gets nothing if that has changed; another browser than the one
+//! expected is asked after the lease, as any.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Pool;
+use super::early::Proven;
+use crate::ids::{BrowserId, ProjectId};
+
+/// How many pools are remembered; beyond that all are forgotten.
+const MOST: usize = 1000;
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub(super) struct Prospect {
+    pub(super) pool: Pool,
+    pub(super) next: BrowserId,
+    /// Once its page has answered.
+    pub(super) proven: Option<Proven>,
+}
+
+/// What was seen of each pool, by what callers called it. Each is taken by one caller.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Prospects(Arc<Mutex<HashMap<(ProjectId, String), Prospect>>>);
+
+impl Prospects {
+    fn all(&self) -> MutexGuard<'_, HashMap<(ProjectId, String), Prospect>> {
+        // Every change is one call, so a panic elsewhere leaves nothing half-made.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take(&self, project: ProjectId, which: &str) -> Option<Prospect> {
+        self.all().remove(&(project, which.to_owned()))
+    }
+
+    pub(super) fn note(&self, project: ProjectId, which: &str, prospect: Prospect) {
+        let mut all = self.all();
+        if all.len() >= MOST {
+            all.clear();
+        }
+        all.insert((project, which.to_owned()), prospect);
+    }
+
+    /// The page of the browser that comes next has answered; of no use if that one was taken meanwhile.
+    pub(super) fn proven(&self, project: ProjectId, which: &str, proven: Proven) {
+        if let Some(prospect) = self.all().get_mut(&(project, which.to_owned()))
+            && prospect.next == proven.browser
+        {
+            prospect.proven = Some(proven);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::browser::HandOut;
+    use crate::testing::{NOON, browser_id, pool, project_id};
+
+    fn prospect(next: u32) -> Prospect {
+        Prospect { pool: pool(1).build(), next: browser_id(next), proven: None }
+    }
+
+    fn proven(browser: u32) -> Proven {
+        let told = HandOut { start_url: None, abandoned_after_seconds: 60 };
+        Proven { browser: browser_id(browser), told, began: NOON }
+    }
+
+    #[test]
+    fn one_caller_alone_gets_what_was_seen() {
+        let prospects = Prospects::default();
+        prospects.note(project_id(), "one", prospect(1));
+        assert!(
+            prospects.take(ProjectId::from_ulid(ulid::Ulid(2)), "one").is_none()
+                && prospects.take(project_id(), "two").is_none()
+        );
+        assert!(prospects.take(project_id(), "one").is_some());
+        assert!(prospects.take(project_id(), "one").is_none());
+    }
+
+    #[test]
+    fn the_proof_of_a_browser_that_does_not_come_next_any_more_proves_nothing() {
+        let prospects = Prospects::default();
+        prospects.proven(project_id(), "one", proven(1));
+        assert!(prospects.take(project_id(), "one").is_none());
+        prospects.note(project_id(), "one", prospect(2));
+        prospects.proven(project_id(), "one", proven(1));
+        assert!(prospects.take(project_id(), "one").is_some_and(|found| found.proven.is_none()));
+        prospects.note(project_id(), "one", prospect(2));
+        prospects.proven(project_id(), "one", proven(2));
+        assert!(prospects.take(project_id(), "one").is_some_and(|found| found.proven == Some(proven(2))));
+    }
+
+    #[test]
+    fn pools_without_end_are_not_remembered() {
+        let prospects = Prospects::default();
+        for n in 0..=MOST {
+            prospects.note(project_id(), &n.to_string(), prospect(1));
+        }
+        assert_eq!(prospects.all().len(), 1);
+    }
+}
