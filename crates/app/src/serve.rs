@@ -272,6 +272,8 @@ impl Running {
             connections,
             health: Arc::new(NodeHealth { database: store.database.clone(), spares: spares.clone() }),
             metrics: rendered(metrics.clone(), figures.clone()),
+            outlook: Arc::new(figures.clone()),
+            entropy: system.clone(),
             clock: system.clone(),
             ids: system,
             runtime: tokio::runtime::Handle::current(),

@@ -30,6 +30,7 @@ use crate::{
     relay::EndSignal,
     state::{Api, Services},
     token::Permission,
+    ui,
 };
 
 const PROJECT: &str = "x-kernel-project-id";
@@ -78,6 +79,12 @@ fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
 }
 
 async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
+    if ui::is_ui(request) {
+        let caller = ui::authenticate(api, request).await?;
+        Identity::key(request, caller.key, caller.project);
+        api.rate.admit(caller.key)?;
+        return Ok(caller);
+    }
     let text = bearer(request.headers())?;
     match api.services.api_keys.authenticate(text).await {
         Ok(caller) => {

@@ -46,6 +46,7 @@ mod sse;
 mod state;
 mod stream;
 mod token;
+mod ui;
 mod vm;
 pub mod webdriver;
 
@@ -57,4 +58,5 @@ pub use self::{
     server::{Server, serve},
     state::{Config, Health, Services, SessionDial},
     token::{BadToken, Permission, SessionTokens, redact},
+    ui::{Outlook, PoolOutlook},
 };

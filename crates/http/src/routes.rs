@@ -12,7 +12,7 @@ use actix_web::{
 use crate::{
     api_key, audit, computer, curl,
     error::{ApiError, Code},
-    extension, fs, operational, pool, process, project, proxy, replay, script, session, session_log, vm,
+    extension, fs, operational, pool, process, project, proxy, replay, script, session, session_log, ui, vm,
 };
 
 /// A path with its methods; other methods are answered here.
@@ -141,6 +141,7 @@ pub(crate) fn all(config: &mut ServiceConfig) {
     path("/audit-logs").on(Method::GET, audit::list_audit_records).done(config);
     path("/audit-logs/export/chunk").on(Method::GET, audit::export_audit_chunk).done(config);
     direct(config);
+    web_interface(config);
     path("/healthz").on(Method::GET, operational::healthz).done(config);
     path("/readyz").on(Method::GET, operational::readyz).done(config);
     path("/metrics").on(Method::GET, operational::metrics).done(config);
@@ -231,6 +232,29 @@ fn processes(config: &mut ServiceConfig) {
     inside(config, "curl", |path| path.on(Method::POST, curl::curl));
     // Every method is the target's to answer, OPTIONS too.
     config.service(web::resource("/vm/{session_id}/curl/raw").to(curl::raw));
+}
+
+/// Pages for people, and what these ask for: a few calls of the API, shown a cookie instead of a key. Nothing else is called so.
+fn web_interface(config: &mut ServiceConfig) {
+    path("/").on(Method::GET, ui::home).done(config);
+    path("/ui").on(Method::GET, ui::page).done(config);
+    path("/ui/assets/{name}").on(Method::GET, ui::asset).done(config);
+    path("/ui/session")
+        .on(Method::GET, ui::who)
+        .on(Method::POST, ui::sign_in)
+        .on(Method::DELETE, ui::sign_out)
+        .done(config);
+    path("/ui/api/org/projects").on(Method::GET, project::list_projects).done(config);
+    path("/ui/api/browser_pools").on(Method::GET, ui::list_pools).done(config);
+    path("/ui/api/browsers").on(Method::GET, session::list_browsers).done(config);
+    path("/ui/api/browsers/{id_or_name}")
+        .on(Method::GET, session::get_browser)
+        .on(Method::PATCH, session::update_browser)
+        .on(Method::DELETE, session::delete_browser)
+        .done(config);
+    path(ui::THUMBNAIL).on(Method::GET, ui::thumbnail).done(config);
+    config.service(web::resource("/ui/api/{tail:.*}").to(unknown));
+    path("/ui/{tail:.*}").on(Method::GET, ui::page).done(config);
 }
 
 /// Into a session, with its token.

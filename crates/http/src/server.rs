@@ -20,6 +20,7 @@ use actix_web::{
     rt::net::TcpStream,
     web::{self, Data},
 };
+use governor::Quota;
 use rustix::process::{Resource, getrlimit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,7 @@ use crate::{
     rate::Rate,
     relay, routes,
     state::{Api, Config, Services},
+    ui::SignIns,
 };
 
 /// How long requests may still run once the server drains.
@@ -70,7 +72,8 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
         public_url: config.public_url,
         trusted_proxies: config.trusted_proxies,
         cors: Cors::new(&config.cors_origins),
-        rate: Rate::new(config.rate_limit),
+        rate: Rate::new(config.rate_limit.map(Quota::per_second), "this key calls too often"),
+        sign_ins: SignIns::new(),
         services: Arc::new(services),
         draining: draining.clone(),
     });

@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, sync::Arc};
 
 use async_trait::async_trait;
 use casement_domain::{
-    BrowserId, Clock, IdSource,
+    ApiKeyId, BrowserId, Clock, Entropy, IdSource,
     access::Access,
     api_key::{ApiKeys, KeyAdministration},
     audit::{AuditLogs, AuditTrail},
@@ -32,6 +32,7 @@ use crate::{
     rate::Rate,
     relay::Dial,
     token::SessionTokens,
+    ui::{PoolOutlook, SignIns},
 };
 
 /// How the server is reached.
@@ -115,6 +116,10 @@ pub struct Services {
     pub health: Arc<dyn Health>,
     /// The text of `/metrics`.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// How it goes with the pools, for the pages.
+    pub outlook: Arc<dyn PoolOutlook>,
+    /// Chance, for the sessions of the pages.
+    pub entropy: Arc<dyn Entropy>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Identifiers of requests.
@@ -131,6 +136,7 @@ pub(crate) struct Api {
     pub(crate) hosts: Hosts,
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) cors: Cors,
-    pub(crate) rate: Rate,
+    pub(crate) rate: Rate<ApiKeyId>,
+    pub(crate) sign_ins: SignIns,
     pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,
 }

@@ -7,6 +7,7 @@ use std::fmt::{Display, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use casement_domain::PoolId;
+use casement_http::{Outlook, PoolOutlook};
 
 /// What is known of the pools that there are; clones share it.
 #[derive(Clone, Default)]
@@ -29,6 +30,20 @@ pub(crate) struct Line {
     pub(crate) waiters: u32,
     /// For how long the first of them has waited.
     pub(crate) longest_wait_seconds: f64,
+}
+
+impl PoolOutlook for PoolFigures {
+    fn of(&self, pool: PoolId) -> Outlook {
+        let pools = self.pools();
+        let Some(figures) = pools.get(&pool) else { return Outlook::default() };
+        let seconds = figures.line.longest_wait_seconds.clamp(0.0, u32::MAX.into());
+        Outlook {
+            waiting: figures.line.waiters,
+            longest_wait_seconds: seconds as u32,
+            failed_starts: figures.failed_starts,
+            blocked: figures.blocked,
+        }
+    }
 }
 
 /// Labels and values.

@@ -108,10 +108,21 @@ impl ApiKeys {
     /// [`AuthenticateError::Refused`] for every key that opens nothing; the store's failure.
     pub async fn authenticate(&self, text: &str) -> Result<Caller, AuthenticateError> {
         let (id, secret) = KeySecret::parse_key(text).ok_or(AuthenticateError::Refused)?;
+        self.caller(id, |key| key.hash.matches(&secret)).await
+    }
+
+    /// Who showed this key before, for whoever remembers that it was shown. What a key may not do any more, it may not do here.
+    ///
+    /// # Errors
+    /// [`AuthenticateError::Refused`] once the key opens nothing; the store's failure.
+    pub async fn remembered(&self, id: ApiKeyId) -> Result<Caller, AuthenticateError> {
+        self.caller(id, |_| true).await
+    }
+
+    async fn caller(&self, id: ApiKeyId, shown: impl Fn(&ApiKey) -> bool + Send) -> Result<Caller, AuthenticateError> {
         let found = self.keys.find(id).await?.ok_or(AuthenticateError::Refused)?;
-        let good = found.key.hash.matches(&secret)
-            && found.key.status(self.clock.now()) == KeyStatus::Active
-            && !found.project_deleted;
+        let good =
+            shown(&found.key) && found.key.status(self.clock.now()) == KeyStatus::Active && !found.project_deleted;
         if !good {
             return Err(AuthenticateError::Refused);
         }

@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::Arc,
     time::Instant,
@@ -28,6 +28,7 @@ use time::OffsetDateTime;
 use crate::{
     error::{ApiError, Code},
     state::Api,
+    ui::THUMBNAIL,
 };
 
 /// More of a path, a host or a method is not kept, in bytes.
@@ -110,10 +111,7 @@ impl Audited {
             },
             api_key: None,
             project: None,
-            client_ip: request
-                .peer_addr()
-                .map(|peer| client_ip(peer.ip(), headers, &api.trusted_proxies).to_string())
-                .unwrap_or_default(),
+            client_ip: caller_ip(request.peer_addr(), headers, api).map(|ip| ip.to_string()).unwrap_or_default(),
             domain: cut(&host, LONGEST_HOST),
             method: cut(request.method().as_str(), LONGEST_METHOD),
             path: cut(path, LONGEST_PATH),
@@ -156,7 +154,7 @@ impl Audited {
     fn entry(&self, route: &str, status: u16) -> Option<AuditEntry> {
         let entry = self.entry.take()?;
         let identity = self.identity.get()?;
-        if route == "/live/{session_id}" {
+        if route == "/live/{session_id}" || route == THUMBNAIL {
             return None;
         }
         Some(AuditEntry {
@@ -187,6 +185,11 @@ fn to_microseconds(at: OffsetDateTime) -> OffsetDateTime {
 fn cut(text: &str, longest: usize) -> String {
     let end = (0..=longest.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text[..end.unwrap_or(0)].to_owned()
+}
+
+/// Where a call came from, as far as anybody knows.
+pub(crate) fn caller_ip(peer: Option<SocketAddr>, headers: &HeaderMap, api: &Api) -> Option<IpAddr> {
+    peer.map(|peer| client_ip(peer.ip(), headers, &api.trusted_proxies))
 }
 
 /// Where a call came from: the peer, or behind proxies that are trusted the last hop that is none of them.

@@ -12,4 +12,5 @@ pub(crate) use self::{
         __path_release_browser, __path_update_pool, create_pool, delete_pool, flush_pool, get_pool, list_pools,
         release_browser, update_pool,
     },
+    record::PoolBody,
 };

@@ -25,3 +25,4 @@ mod sessions;
 mod sites;
 mod sockets;
 mod support;
+mod ui;

@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use casement_domain::{
-    ApiKeyId, BrowserId, OrganizationId, ProjectId, SessionId, StoreError, UserId,
+    ApiKeyId, BrowserId, OrganizationId, PoolId, ProjectId, SessionId, StoreError, UserId,
     access::Access,
     api_key::{
         ApiKey, ApiKeyRepository, ApiKeys, KeyAdministration, KeySecret, KeyWithHash, MockApiKeyDirectory,
@@ -42,7 +42,7 @@ use casement_domain::{
     testing::{CountingIds, FixedClock, NOON, PlainSealer, node_id, organization_id, project, project_id},
 };
 use casement_http::{
-    Config, ConnectionRegistry, Health, Permission, Server, Services, SessionDial, SessionTokens,
+    Config, ConnectionRegistry, Health, Outlook, Permission, PoolOutlook, Server, Services, SessionDial, SessionTokens,
     relay::{Channel, Dial, DialError},
     serve,
 };
@@ -255,6 +255,14 @@ impl Dial for NoWay {
     }
 }
 
+struct Outlooks;
+
+impl PoolOutlook for Outlooks {
+    fn of(&self, _: PoolId) -> Outlook {
+        Outlook { waiting: 3, longest_wait_seconds: 4, failed_starts: 5, blocked: Some("no_room") }
+    }
+}
+
 struct Ready(Option<String>);
 
 #[async_trait]
@@ -383,6 +391,8 @@ impl TestApi {
             dial: ports.dial.unwrap_or_else(|| Arc::new(NoWay)),
             connections,
             health: Arc::new(Ready(ports.not_ready)),
+            outlook: Arc::new(Outlooks),
+            entropy: Arc::new(CountingIds::default()),
             metrics: Arc::new(|| "casement_up 1\n".to_owned()),
             clock: clock.clone(),
             ids: Arc::new(CountingIds::default()),

@@ -115,6 +115,14 @@ impl Sessions {
         let _in_use = self.deps.activity.begin(session.id);
         Ok(self.deps.engine.screenshot(browser_of(session)?, region).await?)
     }
+
+    /// A PNG of the session's whole display for somebody who looks on: it does not count as use, so the session may become idle.
+    ///
+    /// # Errors
+    /// See [`UseSessionError`].
+    pub async fn glance(&self, session: &Session) -> Result<Vec<u8>, UseSessionError> {
+        Ok(self.deps.engine.screenshot(browser_of(session)?, None).await?)
+    }
 }
 
 /// What the session's browser is told when its caller gets it.

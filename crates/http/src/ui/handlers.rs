@@ -1,0 +1,105 @@
+//! Signing in and out.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{StatusCode, header},
+    web::{Data, Payload},
+};
+use casement_domain::api_key::{AuthenticateError, Caller};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    guard::{cookie, own_page, set_cookie, signed_in},
+    sign_ins::{LONGEST, SignIn},
+};
+use crate::{
+    answer::{self, Answer, Moment},
+    audit::{Identity, caller_ip},
+    body,
+    error::{ApiError, Code},
+    json,
+    state::Api,
+};
+
+/// What is shown once.
+#[derive(Deserialize)]
+pub(crate) struct Shown {
+    key: Option<String>,
+}
+
+/// Who is signed in, for its own pages.
+#[derive(Debug, Serialize)]
+struct Who {
+    api_key_id: String,
+    /// The one project that the key opens; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    project_id: Option<String>,
+    /// To be shown with every change.
+    csrf_token: String,
+    /// At the latest.
+    ends_at: Moment,
+}
+
+impl Who {
+    fn new(caller: &Caller, sign_in: SignIn) -> Self {
+        Self {
+            api_key_id: caller.key.to_string(),
+            project_id: caller.project.map(|project| project.to_string()),
+            csrf_token: sign_in.token,
+            ends_at: Moment(sign_in.began + LONGEST),
+        }
+    }
+}
+
+/// `GET /ui/session`: who is signed in; nothing for nobody, which is no error.
+pub(crate) async fn who(api: Data<Api>, request: HttpRequest) -> Answer {
+    match signed_in(&api, &request).await {
+        Ok((caller, sign_in)) => Ok(answer::record(StatusCode::OK, &Who::new(&caller, sign_in))),
+        Err(refusal) if refusal.code() == Code::Unauthorized => Ok(answer::nothing()),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// `POST /ui/session`: signs in with an API key.
+pub(crate) async fn sign_in(api: Data<Api>, request: HttpRequest, mut payload: Payload) -> Answer {
+    own_page(&request)?;
+    api.sign_ins.admit(caller_ip(request.peer_addr(), request.headers(), &api))?;
+    let shown: Shown = json::read(&body::json(&request, &mut payload).await?)?;
+    let text = shown.key.unwrap_or_default();
+    let caller = match api.services.api_keys.authenticate(text.trim()).await {
+        Ok(caller) => caller,
+        Err(error) => {
+            if matches!(error, AuthenticateError::Refused) {
+                Identity::refused(&request, text.trim());
+            }
+            return Err(error.into());
+        }
+    };
+    Identity::key(&request, caller.key, caller.project);
+    // Who was signed in here before is not any more.
+    if let Some(before) = cookie(&api, &request) {
+        api.sign_ins.end(&before);
+    }
+    let (content, sign_in) = api.sign_ins.begin(caller.key, api.services.entropy.as_ref(), api.services.clock.now());
+    let mut response = answer::record(StatusCode::OK, &Who::new(&caller, sign_in));
+    say_cookie(&mut response, &set_cookie(&api, Some(&content)))?;
+    Ok(response)
+}
+
+/// `DELETE /ui/session`: signs out.
+pub(crate) async fn sign_out(api: Data<Api>, request: HttpRequest) -> Answer {
+    let (caller, _) = signed_in(&api, &request).await?;
+    Identity::key(&request, caller.key, caller.project);
+    if let Some(content) = cookie(&api, &request) {
+        api.sign_ins.end(&content);
+    }
+    let mut response = answer::nothing();
+    say_cookie(&mut response, &set_cookie(&api, None))?;
+    Ok(response)
+}
+
+fn say_cookie(response: &mut HttpResponse, cookie: &str) -> Result<(), ApiError> {
+    let value = header::HeaderValue::from_str(cookie).map_err(ApiError::internal)?;
+    response.headers_mut().insert(header::SET_COOKIE, value);
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! The pools, with what a person wants to know beyond their records.
+
+use casement_domain::{
+    PoolId,
+    pool::{Pool, PoolCounts, PoolFilter},
+};
+use serde::Serialize;
+
+use crate::{
+    answer::{self, Answer},
+    caller::Authorized,
+    pool::PoolBody,
+};
+
+/// How it goes with a pool, as far as this node knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Outlook {
+    /// How many callers wait for a browser of it.
+    pub waiting: u32,
+    /// For how long the first of them has waited.
+    pub longest_wait_seconds: u32,
+    /// How many starts have failed in a row.
+    pub failed_starts: u32,
+    /// Why the last one failed, in a word of ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<&'static str>,
+}
+
+/// Knows how it goes with pools.
+pub trait PoolOutlook: Send + Sync {
+    /// Of one pool; of one that nothing is known of, nothing.
+    fn of(&self, pool: PoolId) -> Outlook;
+}
+
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    pool: PoolBody,
+    #[serde(flatten)]
+    outlook: Outlook,
+}
+
+/// `GET /ui/api/browser_pools`.
+pub(crate) async fn list_pools(caller: Authorized) -> Answer {
+    let page = caller.query()?.page()?;
+    let found = caller.services().pools.list(caller.scope(), &PoolFilter::default(), page).await?;
+    let shown = |(pool, counts): (Pool, PoolCounts)| Shown {
+        outlook: caller.services().outlook.of(pool.id),
+        pool: (pool, counts).into(),
+    };
+    Ok(answer::list(&found.map(shown)))
+}
