@@ -1,18 +1,21 @@
 //! What happens in a session is told: everything, once, in its order, and bounded.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use casement_agent::client::AgentClient;
+use casement_agent::protocol::AgentConfig;
 use casement_agent::protocol::extension::Restart;
+use casement_agent::protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
 use casement_agent::protocol::telemetry::{
     CONFIGURE, CONFIRM, Category, Configure, Confirm, FOLLOW, Follow, MAX_EVENT_BYTES, Told,
 };
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
-use crate::sandbox::{Sandbox, config, field, signal};
+use crate::sandbox::{RUNNER, Sandbox, config, field, signal};
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -409,4 +412,67 @@ async fn a_browser_that_is_started_anew_is_captured_again() {
     heard.until("its word", |told| data(told)["text"] == "the first word").await;
     heard.kind("page_tab_opened").await;
     cdp.until(&page, "document.title", &json!("popup")).await;
+}
+
+/// What Playwright does with a browser, over a connection of its own.
+const PLAYWRIGHT: &str = r#"
+    const said = [];
+    const fresh = await context.newPage();
+    fresh.on('console', message => said.push(message.text()));
+    fresh.on('dialog', dialog => dialog.accept('an answer'));
+    await fresh.route('**/data.json', route => route.fulfill({ json: { mocked: true } }));
+    await fresh.goto('http://localhost/telemetry/plain');
+    const mocked = await fresh.evaluate(async () => (await (await fetch('/telemetry/data.json')).json()).mocked);
+    const answer = await fresh.evaluate(() => prompt('a question'));
+    const [popup] = await Promise.all([
+        context.waitForEvent('page'), fresh.evaluate(() => void open('/telemetry/popup')),
+    ]);
+    await popup.waitForLoadState();
+    const [worker] = await Promise.all([
+        fresh.waitForEvent('worker'), fresh.evaluate(() => { window.kept = new Worker('/telemetry/worker.js'); }),
+    ]);
+    const inWorker = await worker.evaluate(() => 6 * 7);
+    await fresh.evaluate(async () => { await navigator.serviceWorker.register('/telemetry/service.js'); await navigator.serviceWorker.ready; });
+    const other = await browser.newContext();
+    const apart = await other.newPage();
+    await apart.goto('http://site.test/telemetry/guarded');
+    const frames = apart.frames().length;
+    await other.close();
+    await fresh.close();
+    return { mocked, answer, title: await popup.title(), inWorker, frames, said };
+"#;
+
+#[tokio::test]
+async fn other_clients_of_the_browser_are_not_disturbed_and_what_they_do_is_told() {
+    let config = AgentConfig { script_runner: Some(Path::new(RUNNER).to_owned()), ..config(true) };
+    let sandbox = Sandbox::start(&config);
+    sandbox.ready("with Playwright").await;
+    let client = sandbox.client().await;
+    let heard = Heard::after(&sandbox, 0).await;
+    capture(&client, &EVERYTHING).await;
+    for _ in 0..2 {
+        let asked = ExecuteScript { code: PLAYWRIGHT.to_owned(), timeout_ms: 60_000, within_ms: None };
+        let began = Instant::now();
+        let parts: Vec<_> = client.download(EXECUTE, &asked, PATIENCE).await.unwrap().try_collect().await.unwrap();
+        let end: ScriptEnd = serde_json::from_slice(&parts.concat()).unwrap();
+        assert!(end.success, "{end:?}");
+        println!("Playwright took {:?}", began.elapsed());
+        let result: Value = serde_json::from_str(end.result.unwrap().get()).unwrap();
+        let expected = json!({
+            "mocked": true, "answer": "an answer", "title": "popup", "inWorker": 42, "frames": 2, "said": ["from the worker"],
+        });
+        assert_eq!(result, expected);
+    }
+    heard
+        .until("the service worker", |told| {
+            data(told)["text"] == "the service" && data(told)["target_type"] == "service_worker"
+        })
+        .await;
+    heard
+        .until("what a client answered", |told| {
+            told.kind == "network_response" && data(told)["body"].as_str().is_some_and(|body| body.contains("mocked"))
+        })
+        .await;
+    let services = heard.all().iter().filter(|told| data(told)["text"] == "the service").count();
+    assert_eq!(services, 1, "a service worker belongs to no page and is told of once");
 }

@@ -48,7 +48,7 @@ const HOSTILE: &str = r#"<!doctype html><title>hostile</title><script>
 const ring = { name: 'ring' };
 ring.self = ring;
 const getter = { get bad() { document.title = 'looked into'; return 1; } };
-class Evil { toString() { document.title = 'made a text'; return 'x'; } get [Symbol.toStringTag]() { document.title = 'asked for a tag'; return 'x'; } }
+class Evil { toString() { document.title = 'made a text'; return 'x'; } }
 console.log('x'.repeat(10_000_000), ring, getter, new Evil(), new Proxy({}, { get() { document.title = 'went through a proxy'; } }));
 console.log('\ud800 half \u0000 \u001b[31m<script>');
 console.log(...Array.from({ length: 5_000 }, (_, i) => i));
@@ -72,6 +72,9 @@ pub(crate) fn answer(path: &str) -> Option<(&'static str, &'static str, String)>
         "/telemetry/guarded" => html(GUARDED),
         "/telemetry/captcha" => html("<script>setTimeout(() => parent.postMessage('solved', '*'), 500)</script>"),
         "/telemetry/hostile" => html(HOSTILE),
+        "/telemetry/service.js" => {
+            ("200 OK", "text/javascript", "onfetch = () => {}; console.log('the service')".to_owned())
+        }
         "/telemetry/empty" => html(""),
         "/telemetry/plain" => html("<!doctype html><title>plain</title><p>plain"),
         "/telemetry/data.json" => ("200 OK", "application/json", format!("{{\"data\":\"{}\"}}", "j".repeat(20_000))),
