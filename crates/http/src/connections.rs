@@ -67,6 +67,12 @@ impl ConnectionRegistry {
         }
     }
 
+    /// How many connections are open into a session.
+    #[must_use]
+    pub fn of(&self, session: SessionId) -> usize {
+        self.inner().open.get(&session).map_or(0, |entry| entry.connections)
+    }
+
     /// How many connections are open.
     #[must_use]
     pub fn open(&self) -> usize {

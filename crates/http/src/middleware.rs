@@ -24,6 +24,7 @@ use crate::{
     error::{ApiError, Code},
     plain_errors::Answering,
     state::Api,
+    telemetry::Call,
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -58,6 +59,7 @@ pub(crate) async fn outermost(
     async move {
         without_slash(&mut request);
         let audited = Audited::begin(&api, &request, &asked.id);
+        let call = Call::begin(&api.services, &request);
         let page = api
             .cors
             .allowed(request.headers())
@@ -69,6 +71,8 @@ pub(crate) async fn outermost(
         let answer = match answered {
             Ok(Ok(response)) => {
                 let mut response = asked.finish(audited.complete(response).await);
+                let route = response.request().match_pattern();
+                call.answered(&api.services, route.as_deref(), response.status(), &asked.id);
                 if let Some((origin, wish)) = page {
                     let status = response.status();
                     Cors::say(origin, &wish, status, response.headers_mut());

@@ -2,7 +2,7 @@
 
 use casement_domain::field::{Bad, FieldCode};
 use time::{
-    Date, OffsetDateTime, PrimitiveDateTime, Time, UtcOffset,
+    Date, Duration, OffsetDateTime, PrimitiveDateTime, Time, UtcOffset,
     format_description::{BorrowedFormatItem, well_known::Rfc3339},
     macros::format_description,
 };
@@ -34,15 +34,82 @@ pub(crate) fn parse(text: &str) -> Result<OffsetDateTime, Bad> {
         .or_else(|_| PrimitiveDateTime::parse(&text, NAIVE).map(PrimitiveDateTime::assume_utc))
         .or_else(|_| Date::parse(&text, DATE).map(|date| date.with_time(Time::MIDNIGHT).assume_utc()))
         .map_err(|_| bad())?;
-    let moment = moment.checked_to_offset(UtcOffset::UTC).ok_or_else(bad)?;
+    // Before the year 0 there is nothing that the form has four digits for, and soon nothing that the database knows.
+    let moment = moment.checked_to_offset(UtcOffset::UTC).filter(|moment| moment.year() >= 0).ok_or_else(bad)?;
     Ok(moment.replace_nanosecond(moment.microsecond() * 1000).unwrap_or(moment))
+}
+
+/// How long ago the longest age is.
+const LONGEST_AGE: Duration = Duration::days(30);
+
+/// Reads a date-time as [`parse`] does, or how long before `now` it is: one or more numbers with a unit each, `s`, `m`, `h` or `d`, as
+/// `5m` or `1h30m`; at most 30 days.
+///
+/// # Errors
+/// `invalid_format`; `out_of_range` for what is longer ago.
+pub(crate) fn parse_or_age(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, Bad> {
+    let Some(age) = age(text) else {
+        let bad = || Bad::new(FieldCode::InvalidFormat, "must be a date-time as 2026-11-20T09:15:00Z or an age as 5m");
+        return parse(text).map_err(|_| bad());
+    };
+    match Duration::try_from(age) {
+        Ok(age) if age <= LONGEST_AGE => Ok(now - age),
+        _ => Err(Bad::new(FieldCode::OutOfRange, "must be at most 30d ago")),
+    }
+}
+
+/// Nothing for what has another form. Longer than any is as long as can be.
+fn age(text: &str) -> Option<std::time::Duration> {
+    let mut seconds = 0_u64;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit()).filter(|end| *end > 0)?;
+        let unit = match rest.as_bytes()[end] {
+            b's' => 1,
+            b'm' => 60,
+            b'h' => 3_600,
+            b'd' => 86_400,
+            _ => return None,
+        };
+        let number = rest[..end].parse().unwrap_or(u64::MAX);
+        seconds = seconds.saturating_add(number.saturating_mul(unit));
+        rest = &rest[end + 1..];
+    }
+    (!text.is_empty()).then(|| std::time::Duration::from_secs(seconds))
 }
 
 #[cfg(test)]
 mod tests {
     use time::macros::datetime;
 
-    use super::parse;
+    use super::*;
+
+    #[test]
+    fn an_age_is_counted_back_from_now() {
+        let now = datetime!(2026-11-20 12:00 UTC);
+        for (text, moment) in [
+            ("5m", datetime!(2026-11-20 11:55 UTC)),
+            ("1h30m", datetime!(2026-11-20 10:30 UTC)),
+            ("0s", now),
+            ("30d", datetime!(2026-10-21 12:00 UTC)),
+            ("2026-11-20T09:15:00Z", datetime!(2026-11-20 09:15 UTC)),
+        ] {
+            assert_eq!(parse_or_age(text, now), Ok(moment), "{text}");
+        }
+        for (text, code) in [
+            ("", FieldCode::InvalidFormat),
+            ("5", FieldCode::InvalidFormat),
+            ("m", FieldCode::InvalidFormat),
+            ("5x", FieldCode::InvalidFormat),
+            ("-5m", FieldCode::InvalidFormat),
+            ("5mä", FieldCode::InvalidFormat),
+            ("30d1s", FieldCode::OutOfRange),
+            ("99999999999999999999d", FieldCode::OutOfRange),
+        ] {
+            assert_eq!(parse_or_age(text, now).map_err(|bad| bad.code), Err(code), "{text}");
+        }
+    }
+
 
     #[test]
     fn every_form_of_a_moment_is_read_as_utc() {
@@ -64,7 +131,7 @@ mod tests {
     fn what_is_no_moment_is_refused() {
         let long = "2".repeat(100);
         for text in
-            ["", "now", "2026-13-01", "2026-11-20T25:00:00Z", "1763942400", "9999-12-31T23:59:59-01:00", "ä", &long]
+            ["", "now", "2026-13-01", "-4000-01-01", "2026-11-20T25:00:00Z", "1763942400", "9999-12-31T23:59:59-01:00", "ä", &long]
         {
             assert!(parse(text).is_err(), "{text}");
         }

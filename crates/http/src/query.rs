@@ -103,6 +103,15 @@ impl Query {
         parsed.map_err(|bad| InvalidInput::of(name, bad).into())
     }
 
+    /// A date-time, or how long ago.
+    ///
+    /// # Errors
+    /// `invalid_input` unless it is either.
+    pub(crate) fn moment_or_age(&self, name: &str, now: OffsetDateTime) -> Result<Option<OffsetDateTime>, ApiError> {
+        let parsed = self.raw(name)?.map(|text| moment::parse_or_age(text, now)).transpose();
+        parsed.map_err(|bad| InvalidInput::of(name, bad).into())
+    }
+
     /// The items of a list, written with commas, as `name=` several times or as `name[]=`.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use actix_web::{HttpResponse, http::header, web::Bytes};
+use actix_web::{HttpResponse, HttpResponseBuilder, http::header, web::Bytes};
 use casement_domain::inside::InsideError;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Serialize;
@@ -10,8 +10,8 @@ use serde::Serialize;
 use crate::caller::Inside;
 
 /// After this much silence a comment tells both sides that the other is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(crate) const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
 /// The events as the body of an answer. It ends with them, with the first failure, or with the session.
 pub(crate) fn answer<T: Serialize>(
@@ -32,12 +32,18 @@ pub(crate) fn answer<T: Serialize>(
             Ok(None) => None,
         }
     });
-    HttpResponse::Ok()
+    head().streaming(frames.take_until(ended).map(Ok::<_, actix_web::Error>))
+}
+
+/// How the answer begins.
+pub(crate) fn head() -> HttpResponseBuilder {
+    let mut response = HttpResponse::Ok();
+    response
         .content_type("text/event-stream")
         .insert_header((header::CACHE_CONTROL, "no-cache"))
         // A proxy in between would else collect events before it passes them on.
-        .insert_header(("x-accel-buffering", "no"))
-        .streaming(frames.take_until(ended).map(Ok::<_, actix_web::Error>))
+        .insert_header(("x-accel-buffering", "no"));
+    response
 }
 
 fn frame(event: &impl Serialize) -> Bytes {

@@ -16,9 +16,10 @@ use crate::{
     connections::Registered,
     error::{ApiError, Code},
     live_view::{self, Access, LiveView, WholeDisplay},
-    relay::{Channel, ClientHandshake, Dial, EndSignal, Limits, Relay},
+    relay::{Channel, ClientHandshake, Dial, EndSignal, Limits, Relay, Witness},
     replay,
     session::Urls,
+    telemetry::{Connection, Kind},
     token::Permission,
     webdriver::{BidiRelay, ClassicRequest, MAX_BODY, WebDriverSessionId, forward},
 };
@@ -38,16 +39,21 @@ struct Way {
     request: HttpRequest,
     payload: Payload,
     end: EndSignal,
+    witness: Option<Box<dyn Witness>>,
     guard: Box<dyn Any>,
 }
 
 impl Way {
-    fn into(holder: Holder, view: bool) -> Result<Self, ApiError> {
+    /// `kind`: of a connection that tells of itself.
+    fn into(holder: Holder, kind: Option<Kind>) -> Result<Self, ApiError> {
         let browser =
             holder.session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
         let activity = holder.services().sessions.activity();
+        let view = matches!(kind, Some(Kind::LiveView { .. }));
         let activity = if view { activity.begin_view(holder.session.id) } else { activity.begin(holder.session.id) };
         let urls = Urls::new(&holder.api().public_url, &holder.services().tokens, &holder.session);
+        let connection = kind.map(|kind| Connection::new(holder.services(), holder.session.id, kind));
+        let witness = connection.map(|connection| Box::new(connection) as Box<dyn Witness>);
         Ok(Self {
             dial: holder.services().dial.of(browser),
             webdriver_url: urls.webdriver().parse().map_err(ApiError::internal)?,
@@ -56,13 +62,15 @@ impl Way {
             request: holder.request,
             payload: holder.payload,
             end: holder.end,
+            witness,
             guard: Box::new(Open { _activity: activity, _registered: holder.registered }),
         })
     }
 
     async fn relay(self, channel: Channel, path: String, client: &ClientHandshake) -> Answer {
         let upstream = self.dial.dial(channel).await?;
-        let relay = Relay { channel, path, end: self.end, limits: Limits::default(), guard: self.guard };
+        let Self { end, witness, guard, .. } = self;
+        let relay = Relay { channel, path, end, limits: Limits::default(), witness, guard };
         Ok(relay.open(client, self.payload, upstream).await?)
     }
 }
@@ -70,7 +78,7 @@ impl Way {
 /// `GET /vm/{session_id}/cdp`
 pub(crate) async fn cdp(Driver(holder): Driver) -> Answer {
     let client = ClientHandshake::read(&holder.request)?;
-    let way = Way::into(holder, false)?;
+    let way = Way::into(holder, Some(Kind::Cdp))?;
     let path = way.dial.cdp_path().await?;
     way.relay(Channel::Cdp, path, &client).await
 }
@@ -78,10 +86,15 @@ pub(crate) async fn cdp(Driver(holder): Driver) -> Answer {
 /// `GET /vm/{session_id}/webdriver`
 pub(crate) async fn bidi(Driver(holder): Driver) -> Answer {
     let client = ClientHandshake::read(&holder.request)?;
-    let way = Way::into(holder, false)?;
+    let way = Way::into(holder, Some(Kind::WebDriver))?;
     let upstream = way.dial.dial(Channel::WebDriver).await?;
-    let relay =
-        BidiRelay { webdriver_url: way.webdriver_url, end: way.end, limits: Limits::default(), guard: way.guard };
+    let relay = BidiRelay {
+        webdriver_url: way.webdriver_url,
+        end: way.end,
+        limits: Limits::default(),
+        witness: way.witness,
+        guard: way.guard,
+    };
     Ok(relay.open(&client, way.payload, upstream).await?)
 }
 
@@ -90,7 +103,7 @@ pub(crate) async fn bidi_of_session(Driver(holder): Driver) -> Answer {
     let client = ClientHandshake::read(&holder.request)?;
     let id = WebDriverSessionId::parse(holder.request.match_info().get("webdriver_id").unwrap_or_default())
         .map_err(|error| ApiError::new(Code::NotFound, error.to_string()))?;
-    Way::into(holder, false)?.relay(Channel::WebDriver, id.upstream_path(), &client).await
+    Way::into(holder, Some(Kind::WebDriver))?.relay(Channel::WebDriver, id.upstream_path(), &client).await
 }
 
 /// `/vm/{session_id}/wd/{tail}`
@@ -105,7 +118,7 @@ async fn command(user: Result<WebDriverUser, ApiError>) -> Answer {
     // As it came: what is encoded stays encoded.
     let tail = path.splitn(5, '/').nth(4).unwrap_or_default();
     let command = ClassicRequest::check(holder.request.method(), tail, body)?;
-    let way = Way::into(holder, false)?;
+    let way = Way::into(holder, None)?;
     let upstream = way.dial.dial(Channel::WebDriver).await?;
     Ok(forward(command, upstream, &way.webdriver_url).await?)
 }
@@ -129,11 +142,13 @@ pub(crate) async fn live_socket(Viewer(holder): Viewer) -> Answer {
         computers: holder.services().computers.clone(),
         session: holder.session.clone(),
     });
-    let way = Way::into(holder, true)?;
+    let viewer = holder.services().ids.next().to_string().to_ascii_lowercase();
+    let way = Way::into(holder, Some(Kind::LiveView { id: viewer }))?;
     let (access, view_url) = match way.permission {
         Permission::Drive => (Access::Drive, Some(way.view_url)),
         Permission::View => (Access::View, None),
     };
-    let view = LiveView { dial: way.dial, access, display, view_url, end: way.end, guard: way.guard };
+    let view =
+        LiveView { dial: way.dial, access, display, view_url, end: way.end, witness: way.witness, guard: way.guard };
     Ok(view.open(&way.request, way.payload).await?)
 }

@@ -15,29 +15,44 @@ use diesel::prelude::*;
 use diesel::query_builder::{BoxedSqlQuery, SqlQuery};
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use time::{Date, Month, OffsetDateTime};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::convert::{ulid, uuid};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
+use crate::partitions::{Partitioned, Span};
 use crate::schema::{api_keys, projects, users};
 use append::Append;
 
-/// How many months have their partition made ahead, the present one included.
-const MONTHS_AHEAD: u32 = 3;
+const RECORDS: Partitioned = Partitioned { table: "audit_records", span: Span::Month };
 /// How many owners are remembered; beyond that all are forgotten.
 const MOST_OWNERS: usize = 10_000;
 
-/// What a reading asks for. `at <=` says what the comparison of pairs says already, so that partitions are left out.
-const MATCHING: &str = "
-    organization_id = $1 AND at >= $2 AND at < $3
-    AND ($4::timestamptz IS NULL OR (at <= $4 AND (at, id) < ($4, $5)))
-    AND ($6::text IS NULL OR auth_strategy = $6) AND ($7::text IS NULL OR service = $7) AND ($8::text IS NULL OR method = $8)
-    AND method <> ALL ($9)
-    AND (($10::text IS NULL AND cardinality($11) = 0)
-         OR path ILIKE $10 OR user_id ILIKE $10 OR email ILIKE $10 OR client_ip ILIKE $10 OR status::text = $12
-         OR user_id = ANY ($11))";
+/// What a reading asks for. `at <=` says what the comparison of pairs says already, so that partitions are left out. The conditions
+/// that are not asked for are gone before the statement is planned, since it is planned with its values.
+macro_rules! matching {
+    () => {
+        "organization_id = $1 AND at >= $2 AND at < $3
+         AND ($4::timestamptz IS NULL OR (at <= $4 AND (at, id) < ($4, $5)))
+         AND ($6::text IS NULL OR auth_strategy = $6) AND ($7::text IS NULL OR service = $7) AND ($8::text IS NULL OR method = $8)
+         AND method <> ALL ($9)
+         AND (($10::text IS NULL AND cardinality($11) = 0)
+              OR path ILIKE $10 OR user_id ILIKE $10 OR email ILIKE $10 OR client_ip ILIKE $10 OR status::text = $12
+              OR user_id = ANY ($11))"
+    };
+}
+
+const PAGE: &str = concat!("SELECT * FROM audit_records WHERE ", matching!(), " ORDER BY at DESC, id DESC LIMIT $13");
+/// The place of each among those that match, up to one more than wanted: the last that is wanted, and whether there is one more.
+const MEASURE: &str = concat!(
+    "SELECT greatest(total, 0) AS count, at, id FROM (
+         SELECT at, id, row_number() OVER (ORDER BY at DESC, id DESC) AS place, count(*) OVER () AS total
+         FROM (SELECT at, id FROM audit_records WHERE ",
+    matching!(),
+    " ORDER BY at DESC, id DESC LIMIT $13 + 1) AS found
+     ) AS placed WHERE place = least(total, $13)"
+);
 
 /// Audit records in PostgreSQL.
 #[derive(Clone, Debug)]
@@ -53,9 +68,37 @@ impl PgAudit {
         Self { database, owners: Arc::default() }
     }
 
+    /// How PostgreSQL would read a page.
+    ///
+    /// # Errors
+    /// As of reading it.
+    #[cfg(feature = "testing")]
+    pub async fn plan(
+        &self,
+        organization: OrganizationId,
+        filter: &AuditFilter,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<String, StoreError> {
+        let query = asked(format!("EXPLAIN {PAGE}"), organization, filter, after, i64::from(limit));
+        let work = async |connection: &mut AsyncPgConnection| {
+            let lines: Vec<Plan> = query.load(connection).await?;
+            Ok(lines.into_iter().map(|line| line.line + "\n").collect())
+        };
+        self.database.call("audit.plan", work).await
+    }
+
     fn owners(&self) -> MutexGuard<'_, Owners> {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+#[cfg(feature = "testing")]
+#[derive(Debug, QueryableByName)]
+#[diesel(check_for_backend(Pg))]
+struct Plan {
+    #[diesel(sql_type = Text, column_name = "QUERY PLAN")]
+    line: String,
 }
 
 #[derive(Debug, QueryableByName)]
@@ -194,7 +237,7 @@ struct Measured {
 
 type Asked = BoxedSqlQuery<'static, Pg, SqlQuery>;
 
-/// `sql` with what [`MATCHING`] is about, and the limit as `$13`.
+/// `sql` with what `matching` is about, and the limit as `$13`.
 fn asked(
     sql: String,
     organization: OrganizationId,
@@ -246,8 +289,7 @@ impl AuditRepository for PgAudit {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError> {
-        let sql = format!("SELECT * FROM audit_records WHERE {MATCHING} ORDER BY at DESC, id DESC LIMIT $13");
-        let query = asked(sql, organization, filter, after, i64::from(limit));
+        let query = asked(PAGE.to_owned(), organization, filter, after, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let rows: Vec<Row> = query.load(connection).await?;
             Ok(rows.into_iter().map(|row| row.record(organization)).collect::<Result<_, _>>()?)
@@ -262,14 +304,7 @@ impl AuditRepository for PgAudit {
         after: Option<Position>,
         limit: u32,
     ) -> Result<(u32, Option<Position>, bool), StoreError> {
-        // The place of each among those that match, up to one more than wanted: the last that is wanted, and whether there is one more.
-        let sql = format!(
-            "SELECT greatest(total, 0) AS count, at, id FROM (
-                 SELECT at, id, row_number() OVER (ORDER BY at DESC, id DESC) AS place, count(*) OVER () AS total
-                 FROM (SELECT at, id FROM audit_records WHERE {MATCHING} ORDER BY at DESC, id DESC LIMIT $13 + 1) AS found
-             ) AS placed WHERE place = least(total, $13)"
-        );
-        let query = asked(sql, organization, filter, after, i64::from(limit));
+        let query = asked(MEASURE.to_owned(), organization, filter, after, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let found: Option<Measured> = query.get_result(connection).await.optional()?;
             let Some(Measured { count, at: Some(at), id: Some(id) }) = found else { return Ok((0, None, false)) };
@@ -281,102 +316,7 @@ impl AuditRepository for PgAudit {
     }
 
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let mut month = first_of_month(now);
-            for _ in 0..MONTHS_AHEAD {
-                let next = next_month(month);
-                make_partition(connection, month, next).await?;
-                month = next;
-            }
-            drop_partitions(connection, oldest).await
-        };
+        let work = async |connection: &mut AsyncPgConnection| RECORDS.tidy(connection, now, oldest).await;
         self.database.transaction("audit.tidy", work).await
     }
-}
-
-fn first_of_month(at: OffsetDateTime) -> Date {
-    let date = at.to_offset(time::UtcOffset::UTC).date();
-    date.replace_day(1).unwrap_or(date)
-}
-
-fn next_month(first: Date) -> Date {
-    let (year, month) = match first.month() {
-        Month::December => (first.year() + 1, Month::January),
-        other => (first.year(), other.next()),
-    };
-    Date::from_calendar_date(year, month, 1).unwrap_or(first)
-}
-
-/// `audit_records_2026_11`. The name is made of numbers alone.
-fn partition(first: Date) -> String {
-    format!("audit_records_{:04}_{:02}", first.year(), u8::from(first.month()))
-}
-
-async fn make_partition(connection: &mut AsyncPgConnection, first: Date, next: Date) -> Result<(), CallError> {
-    let midnight = |date: Date| format!("{:04}-{:02}-01T00:00:00Z", date.year(), u8::from(date.month()));
-    let name = partition(first);
-    // Several nodes may do this at once; and a month may have records already, in the default partition.
-    let there: Option<Exists> = diesel::sql_query("SELECT 1 AS one FROM pg_class WHERE relname = $1")
-        .bind::<Text, _>(&name)
-        .get_result(connection)
-        .await
-        .optional()?;
-    if there.is_some() {
-        return Ok(());
-    }
-    for sql in [
-        "LOCK TABLE audit_records IN ACCESS EXCLUSIVE MODE".to_owned(),
-        format!("CREATE TABLE IF NOT EXISTS {name} (LIKE audit_records INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"),
-        format!(
-            "WITH moved AS (DELETE FROM audit_records_other WHERE at >= '{0}' AND at < '{1}' RETURNING *)
-             INSERT INTO {name} SELECT * FROM moved",
-            midnight(first),
-            midnight(next)
-        ),
-        format!(
-            "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = '{name}'::regclass) THEN
-                 ALTER TABLE audit_records ATTACH PARTITION {name} FOR VALUES FROM ('{0}') TO ('{1}');
-             END IF; END $$",
-            midnight(first),
-            midnight(next)
-        ),
-    ] {
-        diesel::sql_query(sql).execute(connection).await?;
-    }
-    Ok(())
-}
-
-#[derive(Debug, QueryableByName)]
-#[diesel(check_for_backend(Pg))]
-struct Exists {
-    #[diesel(sql_type = Integer)]
-    #[expect(dead_code, reason = "that there is a row is all that counts")]
-    one: i32,
-}
-
-#[derive(Debug, QueryableByName)]
-#[diesel(check_for_backend(Pg))]
-struct Named {
-    #[diesel(sql_type = Text)]
-    relname: String,
-}
-
-/// Drops the months that ended before `oldest`, and what the default partition holds of that time.
-async fn drop_partitions(connection: &mut AsyncPgConnection, oldest: OffsetDateTime) -> Result<(), CallError> {
-    let kept = partition(first_of_month(oldest));
-    let old: Vec<Named> = diesel::sql_query(
-        "SELECT relname::text AS relname FROM pg_class JOIN pg_inherits ON inhrelid = pg_class.oid
-         WHERE inhparent = 'audit_records'::regclass AND relname ~ '^audit_records_[0-9]{4}_[0-9]{2}$' AND relname < $1",
-    )
-    .bind::<Text, _>(kept)
-    .load(connection)
-    .await?;
-    for Named { relname } in old {
-        diesel::sql_query(format!("DROP TABLE {relname}")).execute(connection).await?;
-    }
-    diesel::sql_query("DELETE FROM audit_records_other WHERE at < $1")
-        .bind::<Timestamptz, _>(oldest)
-        .execute(connection)
-        .await?;
-    Ok(())
 }

@@ -14,7 +14,7 @@ use super::{
     input::{self, FromPage, LONGEST_TEXT},
     screencast::Screencast,
 };
-use crate::relay::{BadHandshake, ClientHandshake, CloseReason, Dial, EndSignal, Meter, STALL};
+use crate::relay::{BadHandshake, ClientHandshake, CloseReason, Dial, EndSignal, Meter, STALL, Witness};
 
 /// The longest message of a page: the longest text, every byte of it escaped for JSON.
 const LONGEST_MESSAGE: usize = 2 * LONGEST_TEXT + 1024;
@@ -46,6 +46,8 @@ pub struct LiveView {
     pub view_url: Option<String>,
     /// Ends the view with a reason.
     pub end: EndSignal,
+    /// Is told when the view opens and ends.
+    pub witness: Option<Box<dyn Witness>>,
     /// Dropped when the view is over: keeps the session from counting as idle.
     pub guard: Box<dyn Any>,
 }
@@ -66,14 +68,14 @@ impl LiveView {
     ///
     /// # Errors
     /// [`LiveViewError`]; the client has no answer yet.
-    pub async fn open(self, request: &HttpRequest, payload: web::Payload) -> Result<HttpResponse, LiveViewError> {
+    pub async fn open(mut self, request: &HttpRequest, payload: web::Payload) -> Result<HttpResponse, LiveViewError> {
         let client = ClientHandshake::read(request)?;
         let cdp = Cdp::connect(self.dial.as_ref()).await?;
         let (response, session, stream) =
             actix_ws::handle(request, payload).map_err(|_| LiveViewError::Handshake(BadHandshake::NoUpgrade))?;
         let stream =
             stream.max_frame_size(LONGEST_MESSAGE).aggregate_continuations().max_continuation_size(LONGEST_MESSAGE);
-        let meter = Meter::open("live_view", client.backlog());
+        let meter = Meter::open("live_view", client.backlog(), self.witness.take());
         actix_web::rt::spawn(self.run(cdp, session, stream, meter).in_current_span());
         Ok(response)
     }

@@ -125,6 +125,7 @@ impl RelayBody {
                         return Pumped::TooLong;
                     }
                     self.meter.count_from_client(chunk.len());
+                    self.meter.count_messages(self.from_client.messages() + self.from_upstream.messages());
                     self.to_upstream = chunk;
                 }
                 Poll::Ready(_) => return Pumped::ClientGone,
@@ -148,6 +149,7 @@ impl RelayBody {
         // No limit in this direction: nothing is gathered, so nothing can be too long.
         let _ = self.from_upstream.feed(&chunk);
         self.meter.count_to_client(chunk.len());
+        self.meter.count_messages(self.from_client.messages() + self.from_upstream.messages());
         Poll::Ready(Some(chunk))
     }
 

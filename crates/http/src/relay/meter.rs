@@ -10,6 +10,15 @@ use super::{Backlog, CloseReason};
 /// A client whose connection ends after it took nothing for so long was a slow reader; a shorter pause is common.
 const SLOW: Duration = Duration::from_secs(3);
 
+/// Is told when a connection has opened, and when and why it ended.
+pub trait Witness {
+    /// It has opened.
+    fn opened(&self);
+
+    /// It has ended: for our reason, or without one when its client ended it. So many messages had passed, both ways together.
+    fn ended(&self, why: Option<CloseReason>, messages: u64);
+}
+
 /// Counts one open relay and its bytes, and reports its end in the span that it was opened in.
 pub(crate) struct Meter {
     channel: &'static str,
@@ -19,12 +28,18 @@ pub(crate) struct Meter {
     open: Gauge,
     from_client: Counter,
     to_client: Counter,
+    witness: Option<Box<dyn Witness>>,
+    messages: Cell<u64>,
+    why: Cell<Option<CloseReason>>,
 }
 
 impl Meter {
-    pub(crate) fn open(channel: &'static str, backlog: Backlog) -> Self {
+    pub(crate) fn open(channel: &'static str, backlog: Backlog, witness: Option<Box<dyn Witness>>) -> Self {
         let open = gauge!("casement_relays_open", "channel" => channel);
         open.increment(1.0);
+        if let Some(witness) = &witness {
+            witness.opened();
+        }
         Self {
             channel,
             span: Span::current(),
@@ -33,6 +48,9 @@ impl Meter {
             open,
             from_client: counter!("casement_relay_bytes_total", "channel" => channel, "direction" => "from_client"),
             to_client: counter!("casement_relay_bytes_total", "channel" => channel, "direction" => "to_client"),
+            witness,
+            messages: Cell::default(),
+            why: Cell::default(),
         }
     }
 
@@ -44,8 +62,14 @@ impl Meter {
         self.to_client.increment(bytes as u64);
     }
 
+    /// So many messages have passed until now.
+    pub(crate) fn count_messages(&self, messages: u64) {
+        self.messages.set(messages);
+    }
+
     /// We ended it. `told`: the client got the close frame.
     pub(crate) fn ended(&self, reason: CloseReason, told: bool) {
+        self.why.set(Some(reason));
         counter!("casement_relays_ended_total", "channel" => self.channel, "reason" => reason.as_str()).increment(1);
         self.report(reason.as_str(), told);
     }
@@ -64,13 +88,13 @@ impl Meter {
 impl Drop for Meter {
     fn drop(&mut self) {
         self.open.decrement(1.0);
-        if self.reported.get() {
-            return;
+        match self.reported.get() {
+            true => {}
+            false if self.backlog.stuck_for() >= SLOW => self.ended(CloseReason::SlowReader, false),
+            false => self.report("client_gone", false),
         }
-        if self.backlog.stuck_for() >= SLOW {
-            self.ended(CloseReason::SlowReader, false);
-        } else {
-            self.report("client_gone", false);
+        if let Some(witness) = &self.witness {
+            witness.ended(self.why.get(), self.messages.get());
         }
     }
 }

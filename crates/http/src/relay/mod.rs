@@ -24,6 +24,7 @@ pub use self::{
     close::{CloseReason, EndSender, EndSignal, end_signal},
     handshake::{BadHandshake, ClientHandshake},
     hangup::Delivered,
+    meter::Witness,
     socket::on_connect,
     wire::{FrameTracker, TooLong},
 };
@@ -145,6 +146,8 @@ pub struct Relay {
     pub end: EndSignal,
     /// What bounds it.
     pub limits: Limits,
+    /// Is told when the relay opens and ends.
+    pub witness: Option<Box<dyn Witness>>,
     /// Dropped when the relay is over, whatever ended it: keeps the session from counting as idle.
     pub guard: Box<dyn Any>,
 }
@@ -167,7 +170,7 @@ impl Relay {
             Channel::WebDriver => WEBDRIVER_HOST,
         };
         let from_upstream = with_upstream(&mut upstream, host, &self.path).await?;
-        let meter = Meter::open(self.channel.label(), client.backlog());
+        let meter = Meter::open(self.channel.label(), client.backlog(), self.witness);
         let ending = Ending { told: self.end.boxed(), bare: self.channel.bare_end() };
         let leftovers = Leftovers { from_client: Default::default(), from_upstream };
         let body = RelayBody::new(payload, upstream, leftovers, ending, self.limits, meter, self.guard);

@@ -30,13 +30,14 @@ pub struct FrameTracker {
     message: u64,
     limit: u64,
     close_seen: bool,
+    messages: u64,
 }
 
 impl FrameTracker {
     /// Begins between two frames. Messages above `limit` bytes, over all their fragments, are refused.
     #[must_use]
     pub fn new(limit: u64) -> Self {
-        Self { header: [0; LONGEST_HEADER], have: 0, payload_left: 0, message: 0, limit, close_seen: false }
+        Self { header: [0; LONGEST_HEADER], have: 0, payload_left: 0, message: 0, limit, close_seen: false, messages: 0 }
     }
 
     /// Goes on over `bytes`, the next ones of the stream.
@@ -69,6 +70,12 @@ impl FrameTracker {
         self.have == 0 && self.payload_left == 0
     }
 
+    /// How many messages have begun to end: their last frame has begun.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
     /// Whether a close frame has begun to pass: nothing may follow it.
     #[must_use]
     pub fn close_seen(&self) -> bool {
@@ -85,6 +92,7 @@ impl FrameTracker {
         self.payload_left = header.payload;
         self.close_seen |= header.opcode == CLOSE;
         if header.opcode < CLOSE {
+            self.messages += u64::from(header.fin);
             if header.opcode != CONTINUATION {
                 self.message = 0;
             }

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::relay::{
     Channel, ClientHandshake, CloseReason, EndSignal, Ending, Leftovers, Limits, Meter, RelayBody, RelayError,
-    Upstream, WEBDRIVER_HOST, wire, with_upstream,
+    Upstream, WEBDRIVER_HOST, Witness, wire, with_upstream,
 };
 
 /// The longest message before the session is bound.
@@ -46,6 +46,8 @@ pub struct BidiRelay {
     pub end: EndSignal,
     /// What bounds it once it is bound.
     pub limits: Limits,
+    /// Is told when the relay opens and ends.
+    pub witness: Option<Box<dyn Witness>>,
     /// Dropped when the relay is over, whatever ended it.
     pub guard: Box<dyn Any>,
 }
@@ -75,7 +77,7 @@ impl BidiRelay {
             outbox: VecDeque::new(),
             webdriver_url: self.webdriver_url,
             limits: self.limits,
-            meter: Meter::open(Channel::WebDriver.label(), client.backlog()),
+            meter: Meter::open(Channel::WebDriver.label(), client.backlog(), self.witness),
             guard: self.guard,
         };
         Ok(client.accept().streaming(chunks(Phase::Binding(Box::new(binding)))))

@@ -168,6 +168,7 @@ async fn cdp(request: HttpRequest, payload: web::Payload, shared: web::Data<Shar
         path: To(shared.upstream).cdp_path().await.unwrap(),
         end: shared.end.signal(),
         limits: shared.limits,
+        witness: None,
         guard: Guard::new(&shared.open),
     };
     let upstream = To(shared.upstream).dial(Channel::Cdp).await.unwrap();
@@ -179,6 +180,7 @@ async fn bidi(request: HttpRequest, payload: web::Payload, shared: web::Data<Sha
         webdriver_url: public_url(),
         end: shared.end.signal(),
         limits: shared.limits,
+        witness: None,
         guard: Guard::new(&shared.open),
     };
     let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();
@@ -213,6 +215,7 @@ async fn live(
         display: shared.display.lock().unwrap().clone(),
         view_url: None,
         end: shared.end.signal(),
+        witness: None,
         guard: Guard::new(&shared.open),
     };
     view.open(&request, payload).await.unwrap_or_else(failed)

@@ -11,6 +11,7 @@ mod profile;
 mod replay;
 mod script;
 mod session_log;
+mod telemetry;
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -108,12 +109,12 @@ impl Content {
         (Self { fault }, content)
     }
 
-    /// Why the operation failed: for the caller's bytes, or as the agent says.
     /// What was wrong with the bytes.
     pub(crate) fn fault(self) -> Option<InsideError> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Why the operation failed: for the caller's bytes, or as the agent says.
     pub(crate) fn failed(self, running: &Running, error: &ClientError) -> InsideError {
         self.fault().unwrap_or_else(|| inside_error(running, error))
     }

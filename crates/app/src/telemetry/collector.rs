@@ -1,0 +1,318 @@
+//! Which sessions of this node capture what.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::browser::{EngineError, EngineFault};
+use casement_domain::inside::InsideError;
+use casement_domain::session::Session;
+use casement_domain::telemetry::{Capture, Category, Event, EventCategory, Recorder, TelemetryStore, TelemetryTap};
+use casement_domain::{BrowserId, SessionId};
+use casement_http::ConnectionRegistry;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::agent;
+use super::writer::Inbound;
+
+/// How long the last words of a session may take: its agent's, and those of its connections.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How often it is looked whether a session that has ended has connections left.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Takes note of what happens in this node's sessions; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Collector(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn TelemetryStore>,
+    tap: Arc<dyn TelemetryTap>,
+    connections: ConnectionRegistry,
+    queue: mpsc::Sender<Inbound>,
+    sessions: Mutex<HashMap<SessionId, Arc<Captured>>>,
+    /// A web worker's own runtime may go away.
+    runtime: Handle,
+    stop: CancellationToken,
+}
+
+/// A session whose telemetry is on, or was.
+pub(super) struct Captured {
+    pub(super) session: SessionId,
+    pub(super) browser: BrowserId,
+    capture: Mutex<Option<Capture>>,
+    /// Two of them must not overtake one another on their way to the agent.
+    configuring: tokio::sync::Mutex<()>,
+    /// Events that found no room since the last one that did.
+    lost: AtomicU64,
+    /// The agent has told all there is.
+    pub(super) told: CancellationToken,
+    /// Nobody waits for what the agent tells any more.
+    pub(super) over: CancellationToken,
+}
+
+impl Captured {
+    fn capture(&self) -> MutexGuard<'_, Option<Capture>> {
+        self.capture.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an event of that category is wanted.
+    pub(super) fn wants(&self, category: EventCategory) -> bool {
+        match (category, self.capture().as_ref()) {
+            (EventCategory::Captured(category), Some(capture)) => capture.includes(category),
+            (EventCategory::Monitor, capture) => capture.is_some(),
+            (_, None) => false,
+        }
+    }
+
+    /// Tells the agent what is captured now.
+    pub(super) async fn configure(&self, tap: &dyn TelemetryTap) -> Result<(), InsideError> {
+        let _alone = self.configuring.lock().await;
+        let capture = self.capture().clone();
+        tap.configure(self.browser, capture).await
+    }
+}
+
+impl Collector {
+    pub(super) fn new(
+        store: Arc<dyn TelemetryStore>,
+        tap: Arc<dyn TelemetryTap>,
+        connections: ConnectionRegistry,
+        queue: mpsc::Sender<Inbound>,
+        stop: CancellationToken,
+    ) -> Self {
+        let runtime = Handle::current();
+        Self(Arc::new(Inner { store, tap, connections, queue, sessions: Mutex::default(), runtime, stop }))
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Captured>>> {
+        self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, session: SessionId) -> Option<Arc<Captured>> {
+        self.sessions().get(&session).cloned()
+    }
+
+    /// The session's entry, and whether it is new; then its agent is followed from now on. Nothing for one without a browser.
+    fn enter(&self, session: &Session) -> Option<(Arc<Captured>, bool)> {
+        let browser = session.browser?;
+        let mut sessions = self.sessions();
+        if let Some(known) = sessions.get(&session.id) {
+            return Some((Arc::clone(known), false));
+        }
+        let captured = Arc::new(Captured {
+            session: session.id,
+            browser,
+            capture: Mutex::new(session.telemetry.clone()),
+            configuring: tokio::sync::Mutex::default(),
+            lost: AtomicU64::new(0),
+            told: CancellationToken::new(),
+            over: self.0.stop.child_token(),
+        });
+        sessions.insert(session.id, Arc::clone(&captured));
+        let inner = &self.0;
+        let following = agent::follow(captured.clone(), inner.store.clone(), inner.tap.clone(), inner.queue.clone());
+        inner.runtime.spawn(following);
+        Some((captured, true))
+    }
+
+    async fn last_words(self, captured: Arc<Captured>) {
+        let session = captured.session;
+        let all = async {
+            captured.told.cancelled().await;
+            // What is open into the session tells of its own end.
+            while self.0.connections.of(session) > 0 {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let _ = tokio::time::timeout(LAST_WORDS, all).await;
+        captured.over.cancel();
+        self.sessions().remove(&session);
+        let lost = captured.lost.swap(0, Ordering::Relaxed);
+        let _ = self.0.queue.send(Inbound::Ended { session, lost }).await;
+    }
+}
+
+#[async_trait]
+impl Recorder for Collector {
+    async fn capture(&self, session: &Session) -> Result<(), EngineError> {
+        if session.telemetry.is_none() && self.find(session.id).is_none() {
+            return Ok(());
+        }
+        let Some((captured, _)) = self.enter(session) else { return Ok(()) };
+        captured.capture().clone_from(&session.telemetry);
+        captured.configure(self.0.tap.as_ref()).await.map_err(|error| match error {
+            InsideError::Engine(error) => error,
+            other => EngineError::Failed { fault: EngineFault::AgentError, message: other.to_string() },
+        })
+    }
+
+    fn take_up(&self, session: &Session) {
+        // Its follower configures the agent.
+        let _ = self.enter(session);
+    }
+
+    fn captures(&self, session: SessionId, category: Category) -> bool {
+        self.find(session).is_some_and(|captured| captured.wants(EventCategory::Captured(category)))
+    }
+
+    fn note(&self, session: SessionId, event: Event) {
+        let Some(captured) = self.find(session).filter(|captured| captured.wants(event.category)) else { return };
+        let lost = captured.lost.swap(0, Ordering::Relaxed);
+        if self.0.queue.try_send(Inbound::Own { session, lost, event }).is_err() {
+            captured.lost.fetch_add(lost + 1, Ordering::Relaxed);
+            metrics::counter!("casement_telemetry_events_lost_total").increment(1);
+        }
+    }
+
+    fn ended(&self, session: SessionId) {
+        if let Some(captured) = self.find(session) {
+            self.0.runtime.spawn(self.clone().last_words(captured));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use casement_domain::telemetry::{
+        Batch, Counted, Item, MockTelemetryStore, MockTelemetryTap, Numbered, Stored, What, number,
+    };
+    use casement_domain::testing::{NOON, browser_id, session};
+    use futures_util::{StreamExt as _, stream};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::telemetry::start;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// What is stored.
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<(HashMap<SessionId, Counted>, Vec<Numbered>)>>);
+
+    impl Memory {
+        fn store(&self) -> MockTelemetryStore {
+            let mut store = MockTelemetryStore::new();
+            let memory = self.clone();
+            store.expect_append().returning(move |batches, _| Ok(batches.iter().map(|one| memory.keep(one)).collect()));
+            let memory = self.clone();
+            store.expect_counted().returning(move |id| {
+                Ok(memory.0.lock().expect("memory").0.get(&id).copied().unwrap_or(Counted::NOTHING))
+            });
+            store
+        }
+
+        fn keep(&self, batch: &Batch) -> Stored {
+            let (counts, all) = &mut *self.0.lock().expect("memory");
+            let counted = counts.entry(batch.session).or_insert(Counted::NOTHING);
+            let before = counted.last_seq;
+            let events = number(counted, batch.items.clone(), NOON);
+            all.extend(events.clone());
+            Stored { session: batch.session, before, counted: *counted, events }
+        }
+
+        fn kinds(&self) -> Vec<String> {
+            let kind = |one: &Numbered| {
+                let body: serde_json::Value = serde_json::from_str(&one.event.body).expect("JSON");
+                body["type"].as_str().expect("a type").to_owned()
+            };
+            self.0.lock().expect("memory").1.iter().map(kind).collect()
+        }
+
+        async fn until(&self, count: usize) {
+            let there = async {
+                while self.kinds().len() < count {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            timeout(PATIENCE, there).await.expect("the events are stored");
+        }
+    }
+
+    fn event(category: Category, kind: &str) -> Event {
+        Event::ours::<0>(category, kind, NOON, None, None)
+    }
+
+    fn told(seq: u64) -> Item {
+        Item { agent_seq: Some(seq), what: What::Event(event(Category::Console, "console_log")) }
+    }
+
+    fn with(telemetry: &[Category]) -> Session {
+        Session { telemetry: Capture::only(telemetry.iter().copied()), ..session(1) }
+    }
+
+    #[tokio::test]
+    async fn only_what_is_captured_is_noted_and_a_change_counts_at_once() {
+        let memory = Memory::default();
+        let mut tap = MockTelemetryTap::new();
+        let configured = Arc::new(Mutex::new(Vec::new()));
+        let seen = configured.clone();
+        tap.expect_configure().returning(move |_, capture| {
+            seen.lock().expect("configured").push(capture);
+            Ok(())
+        });
+        tap.expect_follow().returning(|_, _| Ok(stream::pending().boxed()));
+        let stop = CancellationToken::new();
+        let (collector, _, writer) =
+            start(Arc::new(memory.store()), Arc::new(tap), ConnectionRegistry::new(), stop.clone());
+        let id = session(1).id;
+        collector.note(id, event(Category::Control, "before"));
+        collector.capture(&with(&[Category::Control])).await.expect("captured");
+        assert!(collector.captures(id, Category::Control) && !collector.captures(id, Category::Connection));
+        collector.note(id, event(Category::Control, "one"));
+        collector.note(id, event(Category::Connection, "not_wanted"));
+        collector.capture(&with(&[Category::Connection])).await.expect("captured");
+        collector.take_up(&with(&[Category::Control]));
+        collector.note(id, event(Category::Control, "not_any_more"));
+        collector.note(id, event(Category::Connection, "two"));
+        collector.capture(&with(&[])).await.expect("captured");
+        collector.note(id, event(Category::Connection, "off"));
+        stop.cancel();
+        writer.finish(PATIENCE).await;
+        assert_eq!(memory.kinds(), ["one", "two"]);
+        assert_eq!(configured.lock().expect("configured").last(), Some(&None));
+    }
+
+    #[tokio::test]
+    async fn what_an_agent_tells_is_stored_once_confirmed_and_followed_to_the_end_of_its_session() {
+        let memory = Memory::default();
+        let mut tap = MockTelemetryTap::new();
+        tap.expect_configure().returning(|_, _| Ok(()));
+        let breaks = InsideError::Broken("it broke off".to_owned());
+        let mut streams = vec![
+            stream::iter([Ok(told(1)), Ok(told(2)), Err(breaks)]).boxed(),
+            stream::iter([Ok(told(2)), Ok(told(3)), Ok(told(5))]).boxed(),
+        ];
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = asked.clone();
+        tap.expect_follow().returning(move |browser, after| {
+            seen.lock().expect("asked").push((browser, after));
+            if streams.is_empty() {
+                return Err(EngineError::NotRunning(browser).into());
+            }
+            Ok(streams.remove(0))
+        });
+        tap.expect_confirm().returning(|_, _| Ok(()));
+        let stop = CancellationToken::new();
+        let (collector, _, writer) =
+            start(Arc::new(memory.store()), Arc::new(tap), ConnectionRegistry::new(), stop.clone());
+        collector.capture(&with(&[Category::Console])).await.expect("captured");
+        memory.until(5).await;
+        assert_eq!(memory.kinds(), ["console_log", "console_log", "console_log", "telemetry_dropped", "console_log"]);
+        assert_eq!(asked.lock().expect("asked")[..2], [(browser_id(1), 0), (browser_id(1), 2)]);
+        collector.ended(session(1).id);
+        let gone = async {
+            while collector.find(session(1).id).is_some() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, gone).await.expect("nothing is left of the session");
+        stop.cancel();
+        writer.finish(PATIENCE).await;
+    }
+}

@@ -1,0 +1,330 @@
+//! Stores events, many sessions' in one commit. While one group is being written, the next one gathers.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use casement_domain::telemetry::{Batch, Event, Item, Stored, TelemetryStore, What};
+use casement_domain::{Clock as _, IdSource as _, SessionId, StoreError};
+use metrics::counter;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::hub::Hubs;
+use crate::system::System;
+
+/// How much one commit holds at most; a single message may be longer.
+const GROUP_EVENTS: usize = 2_000;
+const GROUP_BYTES: usize = 4 << 20;
+/// How long a group that could not be written waits before it is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What comes to be stored.
+pub(super) enum Inbound {
+    /// An event of this server's own, and how many before it found no room.
+    Own { session: SessionId, lost: u64, event: Event },
+    /// What an agent told. The agent's number of the last one that is stored goes back; nothing, if that never will be.
+    Told { session: SessionId, items: Vec<Item>, bytes: usize, stored: oneshot::Sender<u64> },
+    /// Nothing more comes of the session, after this many that found no room.
+    Ended { session: SessionId, lost: u64 },
+}
+
+impl Inbound {
+    fn session(&self) -> SessionId {
+        match self {
+            Self::Own { session, .. } | Self::Told { session, .. } | Self::Ended { session, .. } => *session,
+        }
+    }
+
+    /// Events and bytes.
+    fn size(&self) -> (usize, usize) {
+        match self {
+            Self::Own { event, .. } => (1, event.body.len()),
+            Self::Told { items, bytes, .. } => (items.len(), *bytes),
+            Self::Ended { .. } => (1, 0),
+        }
+    }
+}
+
+/// The task that stores events.
+pub(crate) struct EventWriter(JoinHandle<()>);
+
+impl EventWriter {
+    pub(super) fn start(
+        store: Arc<dyn TelemetryStore>,
+        hubs: Hubs,
+        inbound: mpsc::Receiver<Inbound>,
+        stop: CancellationToken,
+    ) -> Self {
+        let writer = Writer { store, hubs, inbound, waiting: VecDeque::new() };
+        Self(tokio::spawn(writer.run(stop)))
+    }
+
+    /// Waits until everything is stored; no longer than that takes with a database that answers.
+    pub(crate) async fn finish(self, patience: Duration) {
+        if tokio::time::timeout(patience, self.0).await.is_err() {
+            warn!("not all telemetry could be stored in time");
+        }
+    }
+}
+
+struct Writer {
+    store: Arc<dyn TelemetryStore>,
+    hubs: Hubs,
+    inbound: mpsc::Receiver<Inbound>,
+    waiting: VecDeque<Inbound>,
+}
+
+/// Messages that are stored together.
+#[derive(Default)]
+struct Group {
+    batches: Vec<Batch>,
+    told: Vec<(SessionId, oneshot::Sender<u64>)>,
+    ended: Vec<SessionId>,
+}
+
+impl Writer {
+    async fn run(mut self, stop: CancellationToken) {
+        while self.gather(&stop).await {
+            let group = self.group();
+            self.store(group).await;
+        }
+    }
+
+    /// Waits for messages; `false` when there will be none.
+    async fn gather(&mut self, stop: &CancellationToken) -> bool {
+        if self.waiting.is_empty() {
+            let first = tokio::select! {
+                biased;
+                first = self.inbound.recv() => first,
+                () = stop.cancelled() => self.inbound.try_recv().ok(),
+            };
+            let Some(first) = first else { return false };
+            self.waiting.push_back(first);
+        }
+        while self.waiting.len() < GROUP_EVENTS
+            && let Ok(more) = self.inbound.try_recv()
+        {
+            self.waiting.push_back(more);
+        }
+        true
+    }
+
+    /// As many of those that wait as go into one commit.
+    fn group(&mut self) -> Group {
+        let mut items: HashMap<SessionId, Vec<Item>> = HashMap::new();
+        let mut group = Group::default();
+        let (mut events, mut bytes) = (0, 0);
+        while let Some(next) = self.waiting.front() {
+            let (more_events, more_bytes) = next.size();
+            if events > 0 && (events + more_events > GROUP_EVENTS || bytes + more_bytes > GROUP_BYTES) {
+                break;
+            }
+            (events, bytes) = (events + more_events, bytes + more_bytes);
+            let session = next.session();
+            let own = |what| Item { agent_seq: None, what };
+            let lost = |lost| (lost > 0).then_some(own(What::Lost(lost)));
+            match self.waiting.pop_front() {
+                Some(Inbound::Own { lost: count, event, .. }) => {
+                    let new = lost(count).into_iter().chain([own(What::Event(event))]);
+                    items.entry(session).or_default().extend(new);
+                }
+                Some(Inbound::Told { items: told, stored, .. }) => {
+                    items.entry(session).or_default().extend(told);
+                    group.told.push((session, stored));
+                }
+                Some(Inbound::Ended { lost: count, .. }) => {
+                    if let Some(lost) = lost(count) {
+                        items.entry(session).or_default().push(lost);
+                    }
+                    group.ended.push(session);
+                }
+                None => {}
+            }
+        }
+        group.batches = items.into_iter().map(|(session, items)| Batch { session, id: System.next(), items }).collect();
+        group
+    }
+
+    async fn store(&self, Group { batches, told, ended }: Group) {
+        let mut stored: HashMap<SessionId, u64> = HashMap::new();
+        for one in self.append(batches).await {
+            stored.insert(one.session, one.counted.agent_seq);
+            self.hubs.push(one);
+        }
+        for (session, done) in told {
+            if let Some(agent_seq) = stored.get(&session) {
+                let _ = done.send(*agent_seq);
+            }
+        }
+        for session in ended {
+            self.hubs.close(session);
+        }
+    }
+
+    /// Stores all of them, however long the store is away. Those that it never takes are left out, and only these are lost.
+    async fn append(&self, batches: Vec<Batch>) -> Vec<Stored> {
+        if batches.is_empty() {
+            return Vec::new();
+        }
+        match self.append_together(&batches).await {
+            Ok(stored) => stored,
+            Err(_) if batches.len() > 1 => {
+                let mut stored = Vec::new();
+                for batch in batches {
+                    stored.extend(self.append_alone(batch).await);
+                }
+                stored
+            }
+            Err(error) => lost(&batches[0], &error),
+        }
+    }
+
+    async fn append_alone(&self, batch: Batch) -> Vec<Stored> {
+        let batch = [batch];
+        self.append_together(&batch).await.unwrap_or_else(|error| lost(&batch[0], &error))
+    }
+
+    /// Tries until the store answers.
+    async fn append_together(&self, batches: &[Batch]) -> Result<Vec<Stored>, StoreError> {
+        let mut said = false;
+        loop {
+            match self.store.append(batches, System.now()).await {
+                Err(StoreError::Unavailable { operation, source }) => {
+                    if !said {
+                        warn!(operation, error = %source, "telemetry is not stored yet; trying again");
+                        said = true;
+                    }
+                    counter!("casement_telemetry_write_failures_total").increment(1);
+                    tokio::time::sleep(AGAIN).await;
+                }
+                Ok(stored) => {
+                    let events: usize = stored.iter().map(|one| one.events.len()).sum();
+                    counter!("casement_telemetry_events_total").increment(events as u64);
+                    return Ok(stored);
+                }
+                broken => return broken,
+            }
+        }
+    }
+}
+
+fn lost(batch: &Batch, error: &StoreError) -> Vec<Stored> {
+    warn!(session = %batch.session, events = batch.items.len(), %error, "telemetry is lost");
+    counter!("casement_telemetry_events_lost_total").increment(batch.items.len() as u64);
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+
+    use casement_domain::telemetry::{Counted, MockTelemetryStore, Numbered, number};
+    use casement_domain::testing::{NOON, session_id};
+
+    use super::*;
+
+    fn own(session: u32, lost: u64) -> Inbound {
+        let event = Event::api_call(NOON, "x", "y", 200, 0);
+        Inbound::Own { session: session_id(session), lost, event }
+    }
+
+    fn away() -> StoreError {
+        StoreError::Unavailable { operation: "telemetry.append", source: "away".into() }
+    }
+
+    type Memory = Arc<Mutex<HashMap<SessionId, (Counted, Vec<Numbered>)>>>;
+
+    fn keep(memory: &Memory, batches: &[Batch]) -> Vec<Stored> {
+        let mut memory = memory.lock().expect("memory");
+        let stored = batches.iter().map(|batch| {
+            let (counted, all) = memory.entry(batch.session).or_insert((Counted::NOTHING, Vec::new()));
+            let before = counted.last_seq;
+            let events = number(counted, batch.items.clone(), NOON);
+            all.extend(events.clone());
+            Stored { session: batch.session, before, counted: *counted, events }
+        });
+        stored.collect()
+    }
+
+    async fn written(store: MockTelemetryStore, messages: Vec<Inbound>) {
+        let (queue, inbound) = mpsc::channel(1_000);
+        let stop = CancellationToken::new();
+        for message in messages {
+            queue.try_send(message).unwrap_or_else(|_| panic!("room"));
+        }
+        let store: Arc<dyn TelemetryStore> = Arc::new(store);
+        let writer = EventWriter::start(store.clone(), Hubs::new(store), inbound, stop.clone());
+        stop.cancel();
+        writer.finish(Duration::from_secs(60)).await;
+    }
+
+    #[tokio::test]
+    async fn events_of_many_sessions_share_a_commit_and_an_agent_is_told_what_is_stored() {
+        let memory = Memory::default();
+        let commits = Arc::new(Mutex::new(0));
+        let mut store = MockTelemetryStore::new();
+        let (kept, counted) = (memory.clone(), commits.clone());
+        store.expect_append().returning(move |batches, _| {
+            *counted.lock().expect("commits") += 1;
+            Ok(keep(&kept, batches))
+        });
+        let (stored, told) = oneshot::channel();
+        let items = (1..=3).map(|seq| {
+            let event = Event::api_call(NOON, "x", "y", 200, 0);
+            Item { agent_seq: Some(seq), what: What::Event(event) }
+        });
+        let mut messages: Vec<Inbound> = (0..100).map(|n| own(n % 10, u64::from(n == 50))).collect();
+        messages.push(Inbound::Told { session: session_id(3), items: items.collect(), bytes: 300, stored });
+        written(store, messages).await;
+        assert_eq!(told.await, Ok(3));
+        assert!(*commits.lock().expect("commits") < 5);
+        let memory = memory.lock().expect("memory");
+        assert_eq!(
+            memory[&session_id(3)].1.iter().map(|one| one.seq).collect::<Vec<_>>(),
+            (1..=13).collect::<Vec<_>>()
+        );
+        // One was lost before the sixth: its number, and the word of it.
+        assert_eq!(memory[&session_id(0)].0.last_seq, 12);
+        assert_eq!(memory[&session_id(0)].1.len(), 11);
+    }
+
+    #[tokio::test]
+    async fn what_the_store_never_takes_holds_no_other_session_up() {
+        let memory = Memory::default();
+        let mut store = MockTelemetryStore::new();
+        let kept = memory.clone();
+        store.expect_append().returning(move |batches, _| {
+            if batches.iter().any(|batch| batch.session == session_id(2)) {
+                return Err(StoreError::Broken { operation: "telemetry.append", source: "never".into() });
+            }
+            Ok(keep(&kept, batches))
+        });
+        written(store, (1..=3).map(|n| own(n, 0)).collect()).await;
+        let mut sessions: Vec<SessionId> = memory.lock().expect("memory").keys().copied().collect();
+        sessions.sort_unstable();
+        assert_eq!(sessions, [session_id(1), session_id(3)]);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_away_is_asked_again_with_the_same_batches() {
+        let memory = Memory::default();
+        let seen = Arc::new(Mutex::new(HashSet::new()));
+        let mut store = MockTelemetryStore::new();
+        let ids = seen.clone();
+        store.expect_append().times(1).returning(move |batches, _| {
+            ids.lock().expect("ids").extend(batches.iter().map(|batch| batch.id));
+            Err(away())
+        });
+        let (kept, ids) = (memory.clone(), seen.clone());
+        store.expect_append().returning(move |batches, _| {
+            assert!(batches.iter().all(|batch| ids.lock().expect("ids").contains(&batch.id)));
+            Ok(keep(&kept, batches))
+        });
+        written(store, vec![own(1, 0), own(1, 0)]).await;
+        assert_eq!(memory.lock().expect("memory")[&session_id(1)].0.last_seq, 2);
+    }
+}

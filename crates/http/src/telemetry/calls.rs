@@ -1,0 +1,79 @@
+//! Calls of the API on a session, told as its events.
+
+use std::{cell::Cell, collections::HashMap, rc::Rc, sync::LazyLock};
+
+use actix_web::{
+    HttpMessage as _, HttpRequest,
+    dev::ServiceRequest,
+    http::{Method, StatusCode},
+};
+use casement_domain::{
+    SessionId,
+    telemetry::{Category, Event},
+};
+use time::OffsetDateTime;
+
+use crate::{openapi, state::Services};
+
+/// Where it is left which session a call is about.
+#[derive(Clone, Default)]
+struct Slot(Rc<Cell<Option<SessionId>>>);
+
+/// Notes which session a call is about.
+pub(crate) fn about(request: &HttpRequest, session: SessionId) {
+    if let Some(slot) = request.extensions().get::<Slot>() {
+        slot.0.set(Some(session));
+    }
+}
+
+/// A call that may turn out to be about a session.
+pub(crate) struct Call {
+    slot: Slot,
+    method: Method,
+    began: OffsetDateTime,
+}
+
+impl Call {
+    pub(crate) fn begin(services: &Services, request: &ServiceRequest) -> Self {
+        let slot = Slot::default();
+        request.extensions_mut().insert(slot.clone());
+        Self { slot, method: request.method().clone(), began: services.clock.now() }
+    }
+
+    /// The call was answered. Nothing waits for its event.
+    pub(crate) fn answered(&self, services: &Services, route: Option<&str>, status: StatusCode, request: &str) {
+        let Some(session) = self.slot.0.get() else { return };
+        if !services.recorder.captures(session, Category::Control) {
+            return;
+        }
+        let Some(operation) = route.and_then(|route| operation(&self.method, route)) else { return };
+        let elapsed = (services.clock.now() - self.began).whole_milliseconds();
+        let elapsed = u64::try_from(elapsed).unwrap_or(0);
+        services.recorder.note(session, Event::api_call(self.began, operation, request, status.as_u16(), elapsed));
+    }
+}
+
+/// The operation's name as the API's description has it. Nothing for connections, which tell of themselves.
+fn operation(method: &Method, route: &str) -> Option<&'static str> {
+    static NAMES: LazyLock<HashMap<(String, String), String>> = LazyLock::new(openapi::operation_names);
+    let route = route.replacen("/vm/{session_id}/", "/browsers/{id}/", 1);
+    match route.as_str() {
+        "/browsers/{id}/wd/{tail:.*}" => Some("webdriver_command"),
+        "/browsers/{id}/curl/raw" => Some("curl_raw"),
+        _ => NAMES.get(&(method.as_str().to_owned(), route)).map(String::as_str),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_is_called_the_same_under_both_of_its_paths() {
+        for route in ["/browsers/{id}/computer/screenshot", "/vm/{session_id}/computer/screenshot"] {
+            assert_eq!(operation(&Method::POST, route), Some("capture_screenshot"));
+        }
+        assert_eq!(operation(&Method::PATCH, "/browsers/{id_or_name}"), Some("update_browser"));
+        assert_eq!(operation(&Method::GET, "/vm/{session_id}/cdp"), None);
+    }
+}

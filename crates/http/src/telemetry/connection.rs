@@ -1,0 +1,90 @@
+//! Connections into a session, told as its events.
+
+use std::{sync::Arc, time::Instant};
+
+use casement_domain::{
+    Clock, SessionId,
+    telemetry::{Category, Event, Recorder},
+};
+use serde_json::Value;
+
+use crate::{
+    relay::{CloseReason, Witness},
+    state::Services,
+};
+
+/// What a connection speaks.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Cdp,
+    /// WebDriver BiDi. Its events are those of CDP, told apart by their source: clients know no others.
+    WebDriver,
+    LiveView {
+        /// The viewer.
+        id: String,
+    },
+}
+
+/// A connection into a session that captures connections.
+pub(crate) struct Connection {
+    recorder: Arc<dyn Recorder>,
+    clock: Arc<dyn Clock>,
+    session: SessionId,
+    kind: Kind,
+    began: Instant,
+}
+
+impl Connection {
+    pub(crate) fn new(services: &Services, session: SessionId, kind: Kind) -> Self {
+        let (recorder, clock) = (services.recorder.clone(), services.clock.clone());
+        Self { recorder, clock, session, kind, began: Instant::now() }
+    }
+
+    fn note<const N: usize>(&self, kind: &str, data: Option<[(&str, Value); N]>) {
+        let told = match self.kind {
+            Kind::Cdp => Some("cdp"),
+            Kind::WebDriver => Some("webdriver"),
+            Kind::LiveView { .. } => None,
+        };
+        let data = data.map(|members| members.map(|(name, value)| (name.to_owned(), value)));
+        let event = Event::ours(Category::Connection, kind, self.clock.now(), told, data);
+        self.recorder.note(self.session, event);
+    }
+}
+
+impl Witness for Connection {
+    fn opened(&self) {
+        match &self.kind {
+            Kind::Cdp | Kind::WebDriver => self.note::<0>("cdp_connect", None),
+            Kind::LiveView { id } => self.note("live_view_connect", Some([("session_id", id.as_str().into())])),
+        }
+    }
+
+    fn ended(&self, why: Option<CloseReason>, messages: u64) {
+        if !self.recorder.captures(self.session, Category::Connection) {
+            return;
+        }
+        let duration = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).into();
+        match &self.kind {
+            Kind::Cdp | Kind::WebDriver => {
+                let data =
+                    [("reason", reason(why).into()), ("duration_ms", duration), ("message_count", messages.into())];
+                self.note("cdp_disconnect", Some(data));
+            }
+            Kind::LiveView { id } => {
+                let data = [("session_id", id.as_str().into()), ("duration_ms", duration)];
+                self.note("live_view_disconnect", Some(data));
+            }
+        }
+    }
+}
+
+/// The client's own end, the browser's, or ours.
+fn reason(why: Option<CloseReason>) -> &'static str {
+    match why {
+        None | Some(CloseReason::Normal) => "client_close",
+        Some(CloseReason::BrowserRestarted) => "upstream_changed",
+        Some(CloseReason::Crashed | CloseReason::Oom) => "upstream_error",
+        Some(_) => "context_cancelled",
+    }
+}

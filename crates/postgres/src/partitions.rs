@@ -1,0 +1,166 @@
+//! Tables whose rows are kept by their time: a partition for each month or day, made ahead and dropped when it is too old, and one for
+//! what fits none of them, so that no row is ever lost for its time.
+
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::sql_types::{Integer, Text, Timestamptz};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use time::{Date, Duration, Month, OffsetDateTime, UtcOffset};
+
+use crate::error::CallError;
+
+/// How much time a partition spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Span {
+    Month,
+    Day,
+}
+
+/// How many partitions are made ahead, the present one included.
+const AHEAD: u32 = 3;
+
+/// A table that is partitioned by a column `at`. Its partitions are named after it, that of everything else `…_other`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Partitioned {
+    pub(crate) table: &'static str,
+    pub(crate) span: Span,
+}
+
+impl Span {
+    fn first(self, at: OffsetDateTime) -> Date {
+        let date = at.to_offset(UtcOffset::UTC).date();
+        match self {
+            Self::Month => date.replace_day(1).unwrap_or(date),
+            Self::Day => date,
+        }
+    }
+
+    fn next(self, first: Date) -> Date {
+        let next = match (self, first.month()) {
+            (Self::Day, _) => first.checked_add(Duration::DAY),
+            (Self::Month, Month::December) => Date::from_calendar_date(first.year() + 1, Month::January, 1).ok(),
+            (Self::Month, month) => Date::from_calendar_date(first.year(), month.next(), 1).ok(),
+        };
+        next.unwrap_or(first)
+    }
+
+    /// How the last part of a partition's name looks.
+    const fn pattern(self) -> &'static str {
+        match self {
+            Self::Month => "[0-9]{4}_[0-9]{2}",
+            Self::Day => "[0-9]{4}_[0-9]{2}_[0-9]{2}",
+        }
+    }
+}
+
+impl Partitioned {
+    /// Makes room for rows from `now` on, and drops the partitions that ended before `oldest`. The transaction is the caller's.
+    pub(crate) async fn tidy(
+        self,
+        connection: &mut AsyncPgConnection,
+        now: OffsetDateTime,
+        oldest: OffsetDateTime,
+    ) -> Result<(), CallError> {
+        let mut first = self.span.first(now);
+        for _ in 0..AHEAD {
+            let next = self.span.next(first);
+            self.make(connection, first, next).await?;
+            first = next;
+        }
+        self.drop_before(connection, oldest).await
+    }
+
+    /// `audit_records_2026_11`. The name is made of our own words and numbers alone.
+    fn name(self, first: Date) -> String {
+        let month = format!("{}_{:04}_{:02}", self.table, first.year(), u8::from(first.month()));
+        match self.span {
+            Span::Month => month,
+            Span::Day => format!("{month}_{:02}", first.day()),
+        }
+    }
+
+    async fn make(self, connection: &mut AsyncPgConnection, first: Date, next: Date) -> Result<(), CallError> {
+        let midnight =
+            |date: Date| format!("{:04}-{:02}-{:02}T00:00:00Z", date.year(), u8::from(date.month()), date.day());
+        let (table, name, from, to) = (self.table, self.name(first), midnight(first), midnight(next));
+        // Several nodes may do this at once; and there may be rows of that time already, in the partition of everything else.
+        let there: Option<Exists> = diesel::sql_query("SELECT 1 AS one FROM pg_class WHERE relname = $1")
+            .bind::<Text, _>(&name)
+            .get_result(connection)
+            .await
+            .optional()?;
+        if there.is_some() {
+            return Ok(());
+        }
+        for sql in [
+            format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"),
+            format!("CREATE TABLE IF NOT EXISTS {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"),
+            format!(
+                "WITH moved AS (DELETE FROM {table}_other WHERE at >= '{from}' AND at < '{to}' RETURNING *)
+                 INSERT INTO {name} SELECT * FROM moved"
+            ),
+            format!(
+                "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = '{name}'::regclass) THEN
+                     ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ('{from}') TO ('{to}');
+                 END IF; END $$"
+            ),
+        ] {
+            diesel::sql_query(sql).execute(connection).await?;
+        }
+        Ok(())
+    }
+
+    /// Drops what ended before `oldest`, and what the partition of everything else holds of that time.
+    async fn drop_before(self, connection: &mut AsyncPgConnection, oldest: OffsetDateTime) -> Result<(), CallError> {
+        let (table, pattern) = (self.table, self.span.pattern());
+        let old: Vec<Named> = diesel::sql_query(format!(
+            "SELECT relname::text AS relname FROM pg_class JOIN pg_inherits ON inhrelid = pg_class.oid
+             WHERE inhparent = '{table}'::regclass AND relname ~ '^{table}_{pattern}$' AND relname < $1"
+        ))
+        .bind::<Text, _>(self.name(self.span.first(oldest)))
+        .load(connection)
+        .await?;
+        for Named { relname } in old {
+            diesel::sql_query(format!("DROP TABLE {relname}")).execute(connection).await?;
+        }
+        diesel::sql_query(format!("DELETE FROM {table}_other WHERE at < $1"))
+            .bind::<Timestamptz, _>(oldest)
+            .execute(connection)
+            .await?;
+        Ok(())
+    }
+}
+
+#[derive(Debug, QueryableByName)]
+#[diesel(check_for_backend(Pg))]
+struct Exists {
+    #[diesel(sql_type = Integer)]
+    #[expect(dead_code, reason = "that there is a row is all that counts")]
+    one: i32,
+}
+
+#[derive(Debug, QueryableByName)]
+#[diesel(check_for_backend(Pg))]
+struct Named {
+    #[diesel(sql_type = Text)]
+    relname: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::{date, datetime};
+
+    use super::*;
+
+    #[test]
+    fn spans_follow_one_another_over_the_ends_of_months_and_years() {
+        let at = datetime!(2026-12-31 23:59 -02:00);
+        let months = Partitioned { table: "audit_records", span: Span::Month };
+        let days = Partitioned { table: "telemetry_events", span: Span::Day };
+        assert_eq!((Span::Month.first(at), Span::Day.first(at)), (date!(2027 - 01 - 01), date!(2027 - 01 - 01)));
+        assert_eq!(Span::Month.next(date!(2026 - 12 - 01)), date!(2027 - 01 - 01));
+        assert_eq!(Span::Day.next(date!(2028 - 02 - 28)), date!(2028 - 02 - 29));
+        assert_eq!(months.name(date!(2026 - 12 - 01)), "audit_records_2026_12");
+        assert_eq!(days.name(date!(2026 - 02 - 01)), "telemetry_events_2026_02_01");
+    }
+}

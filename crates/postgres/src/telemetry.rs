@@ -1,0 +1,158 @@
+//! Telemetry: events numbered and written in groups, read in order, kept in partitions of a day each.
+
+mod statements;
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use casement_domain::telemetry::{
+    Batch, Counted, Event, EventCategory, Numbered, Order, Span, Stored, TelemetryStore, number,
+};
+use casement_domain::{SessionId, StoreError};
+use diesel::prelude::*;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::convert::{by_text, uuid};
+use crate::database::Database;
+use crate::error::BadRow;
+use crate::partitions::{self, Partitioned};
+use crate::schema::telemetry_counts;
+use statements::{Advance, Append, Hold, Page, Row};
+
+const EVENTS: Partitioned = Partitioned { table: "telemetry_events", span: partitions::Span::Day };
+
+/// Events in PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct PgTelemetry {
+    database: Database,
+}
+
+impl PgTelemetry {
+    /// On this database.
+    #[must_use]
+    pub fn new(database: Database) -> Self {
+        Self { database }
+    }
+}
+
+/// A count as its row holds it, and what was stored last.
+type CountRow = (Uuid, i64, OffsetDateTime, i64, Uuid);
+
+fn counted((_, last_seq, last_at, agent_seq, _): CountRow) -> Result<Counted, BadRow> {
+    let number = |column, value| u64::try_from(value).map_err(|error| BadRow::new(column, error));
+    Ok(Counted {
+        last_seq: number("telemetry_counts.last_seq", last_seq)?,
+        last_at,
+        agent_seq: number("telemetry_counts.agent_seq", agent_seq)?,
+    })
+}
+
+/// Nothing for an event that would make the page too long.
+fn numbered(Row { seq, at, category, body }: Row) -> Option<Result<Numbered, BadRow>> {
+    let body = body?.into();
+    let numbered = || {
+        let category = by_text("telemetry_events.category", &EventCategory::ALL, EventCategory::as_str, category)?;
+        let seq = u64::try_from(seq).map_err(|error| BadRow::new("telemetry_events.seq", error))?;
+        Ok(Numbered { seq, at, event: Event { category, at, body } })
+    };
+    Some(numbered())
+}
+
+fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[async_trait]
+impl TelemetryStore for PgTelemetry {
+    async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<Stored>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let sessions: Vec<Uuid> = batches.iter().map(|batch| uuid(batch.session.ulid())).collect();
+            let held: Vec<CountRow> = Hold { sessions }.load(connection).await?;
+            let held: HashMap<Uuid, CountRow> = held.into_iter().map(|row| (row.0, row)).collect();
+            let (mut append, mut advance, mut stored) = (Append::default(), Advance::default(), Vec::new());
+            for batch in batches {
+                let id = uuid(batch.session.ulid());
+                let row = held.get(&id).copied().ok_or_else(|| BadRow::new("telemetry_counts", "no row is held"))?;
+                let mut counted = counted(row)?;
+                let before = counted.last_seq;
+                let mut events = Vec::new();
+                if row.4 != uuid(batch.id) {
+                    events = number(&mut counted, batch.items.clone(), now);
+                    append.add(id, &events);
+                    advance.add(id, &counted, uuid(batch.id));
+                }
+                stored.push(Stored { session: batch.session, before, counted, events });
+            }
+            if !append.is_empty() {
+                append.execute(connection).await?;
+            }
+            if !advance.is_empty() {
+                advance.execute(connection).await?;
+            }
+            Ok(stored)
+        };
+        self.database.transaction("telemetry.append", work).await
+    }
+
+    async fn page(&self, session: SessionId, span: &Span) -> Result<(Vec<Numbered>, bool), StoreError> {
+        let page = Page {
+            session: uuid(session.ulid()),
+            since: span.since,
+            until: span.until,
+            behind: span.behind.map(int),
+            categories: span.categories.iter().map(|category| category.as_str().to_owned()).collect(),
+            limit: i64::from(span.limit) + 1,
+            newest_first: span.order == Order::Descending,
+        };
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows: Vec<Row> = page.load(connection).await?;
+            let found = rows.len();
+            let rows = rows.into_iter().take(span.limit as usize).map_while(numbered);
+            let events: Vec<Numbered> = rows.collect::<Result<_, _>>()?;
+            let more = found > events.len();
+            Ok((events, more))
+        };
+        self.database.call("telemetry.page", work).await
+    }
+
+    async fn counted(&self, session: SessionId) -> Result<Counted, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = telemetry_counts::table.find(uuid(session.ulid()));
+            let row: Option<CountRow> = row.get_result(connection).await.optional()?;
+            Ok(row.map(counted).transpose()?.unwrap_or(Counted::NOTHING))
+        };
+        self.database.call("telemetry.counted", work).await
+    }
+
+    async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            EVENTS.tidy(connection, now, oldest).await?;
+            // A session that lives goes on counting.
+            diesel::sql_query(
+                "DELETE FROM telemetry_counts c USING sessions s
+                 WHERE s.id = c.session_id AND s.state = 'ended' AND s.ended_at < $1 AND c.last_at < $1",
+            )
+            .bind::<diesel::sql_types::Timestamptz, _>(oldest)
+            .execute(connection)
+            .await?;
+            Ok(())
+        };
+        self.database.transaction("telemetry.tidy", work).await
+    }
+}
+
+impl Append {
+    fn add(&mut self, session: Uuid, events: &[Numbered]) {
+        for Numbered { seq, at, event } in events {
+            self.push(session, int(*seq), *at, event.category.as_str(), &event.body);
+        }
+    }
+}
+
+impl Advance {
+    fn add(&mut self, session: Uuid, counted: &Counted, batch: Uuid) {
+        self.push(session, int(counted.last_seq), counted.last_at, int(counted.agent_seq), batch);
+    }
+}

@@ -1,0 +1,222 @@
+//! The statements that write and read events: each the same whatever is asked, so that it is prepared once per connection.
+
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{Array, BigInt, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// Holds the counts of sessions until the transaction ends, those of new ones too. In the order of the sessions, so that two of these
+/// never wait for one another crosswise.
+#[derive(Debug, QueryId)]
+pub(super) struct Hold {
+    pub(super) sessions: Vec<Uuid>,
+}
+
+impl Query for Hold {
+    type SqlType = (SqlUuid, BigInt, Timestamptz, BigInt, SqlUuid);
+}
+
+impl QueryFragment<Pg> for Hold {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql(
+            "INSERT INTO telemetry_counts (session_id, last_seq, last_at, agent_seq, last_batch)
+             SELECT id, 0, 'epoch', 0, '00000000-0000-0000-0000-000000000000' FROM unnest(",
+        );
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.sessions)?;
+        out.push_sql(
+            ") AS asked (id) ORDER BY id
+             ON CONFLICT (session_id) DO UPDATE SET last_seq = telemetry_counts.last_seq
+             RETURNING session_id, last_seq, last_at, agent_seq, last_batch",
+        );
+        Ok(())
+    }
+}
+
+/// Writes events, one column after the other.
+#[derive(Debug, Default, QueryId)]
+pub(super) struct Append {
+    session: Vec<Uuid>,
+    seq: Vec<i64>,
+    at: Vec<OffsetDateTime>,
+    category: Vec<String>,
+    body: Vec<String>,
+}
+
+impl Append {
+    pub(super) fn push(&mut self, session: Uuid, seq: i64, at: OffsetDateTime, category: &str, body: &str) {
+        self.session.push(session);
+        self.seq.push(seq);
+        self.at.push(at);
+        self.category.push(category.to_owned());
+        self.body.push(body.to_owned());
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.session.is_empty()
+    }
+}
+
+impl QueryFragment<Pg> for Append {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("INSERT INTO telemetry_events (session_id, seq, at, category, body) SELECT * FROM unnest(");
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.session)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<BigInt>, _>(&self.seq)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<Timestamptz>, _>(&self.at)?;
+        for texts in [&self.category, &self.body] {
+            out.push_sql(", ");
+            out.push_bind_param::<Array<Text>, _>(texts)?;
+        }
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+/// Notes how far sessions have counted.
+#[derive(Debug, Default, QueryId)]
+pub(super) struct Advance {
+    session: Vec<Uuid>,
+    last_seq: Vec<i64>,
+    last_at: Vec<OffsetDateTime>,
+    agent_seq: Vec<i64>,
+    batch: Vec<Uuid>,
+}
+
+impl Advance {
+    pub(super) fn push(&mut self, session: Uuid, last_seq: i64, last_at: OffsetDateTime, agent_seq: i64, batch: Uuid) {
+        self.session.push(session);
+        self.last_seq.push(last_seq);
+        self.last_at.push(last_at);
+        self.agent_seq.push(agent_seq);
+        self.batch.push(batch);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.session.is_empty()
+    }
+}
+
+impl QueryFragment<Pg> for Advance {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql(
+            "UPDATE telemetry_counts c SET last_seq = n.last_seq, last_at = n.last_at, agent_seq = n.agent_seq,
+                 last_batch = n.batch
+             FROM unnest(",
+        );
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.session)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<BigInt>, _>(&self.last_seq)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<Timestamptz>, _>(&self.last_at)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<BigInt>, _>(&self.agent_seq)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.batch)?;
+        out.push_sql(") AS n (id, last_seq, last_at, agent_seq, batch) WHERE c.session_id = n.id");
+        Ok(())
+    }
+}
+
+/// Once a page is so long, in bytes, it takes no further event.
+const LONG_ENOUGH: i64 = 8 << 20;
+
+/// An event as it is stored.
+#[derive(Debug, Queryable)]
+pub(super) struct Row {
+    pub(super) seq: i64,
+    pub(super) at: OffsetDateTime,
+    pub(super) category: String,
+    /// Nothing if the events before it are long enough together.
+    pub(super) body: Option<String>,
+}
+
+/// Reads events: the first few of each category, and of those the first few.
+///
+/// A time becomes a number first, since both rise together: from there on only numbers are compared, along one index.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) session: Uuid,
+    pub(super) since: Option<OffsetDateTime>,
+    pub(super) until: Option<OffsetDateTime>,
+    pub(super) behind: Option<i64>,
+    pub(super) categories: Vec<String>,
+    pub(super) limit: i64,
+    pub(super) newest_first: bool,
+}
+
+impl QueryId for Page {
+    type QueryId = ();
+    // There are two of them.
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl Query for Page {
+    type SqlType = (BigInt, Timestamptz, Text, Nullable<Text>);
+}
+
+impl Page {
+    /// The number of the first event at or behind a time; without a time `otherwise`.
+    fn number<'b>(
+        &'b self,
+        out: &mut AstPass<'_, 'b, Pg>,
+        at: &'b Option<OffsetDateTime>,
+        otherwise: &'static str,
+    ) -> QueryResult<()> {
+        out.push_sql("CASE WHEN ");
+        out.push_bind_param::<Nullable<Timestamptz>, _>(at)?;
+        out.push_sql(" IS NULL THEN ");
+        out.push_sql(otherwise);
+        out.push_sql(" ELSE coalesce((SELECT seq FROM telemetry_events WHERE session_id = ");
+        out.push_bind_param::<SqlUuid, _>(&self.session)?;
+        out.push_sql(" AND at >= ");
+        out.push_bind_param::<Nullable<Timestamptz>, _>(at)?;
+        out.push_sql(" ORDER BY at, seq LIMIT 1), 9223372036854775807) END");
+        Ok(())
+    }
+}
+
+impl QueryFragment<Pg> for Page {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        let (compare, order) = if self.newest_first { ("<", " DESC") } else { (">", "") };
+        out.push_sql("WITH bounds AS MATERIALIZED (SELECT ");
+        self.number(&mut out, &self.since, "0::bigint")?;
+        out.push_sql(" AS low, ");
+        self.number(&mut out, &self.until, "9223372036854775807")?;
+        out.push_sql(" AS high, coalesce(");
+        out.push_bind_param::<Nullable<BigInt>, _>(&self.behind)?;
+        out.push_sql(if self.newest_first { ", 9223372036854775807" } else { ", 0" });
+        out.push_sql(") AS behind), found AS (SELECT found.* FROM bounds, unnest(");
+        out.push_bind_param::<Array<Text>, _>(&self.categories)?;
+        out.push_sql(
+            ") AS asked (category) CROSS JOIN LATERAL (
+                 SELECT seq, at, e.category, body FROM telemetry_events e WHERE session_id = ",
+        );
+        out.push_bind_param::<SqlUuid, _>(&self.session)?;
+        out.push_sql(" AND e.category = asked.category AND seq >= bounds.low AND seq < bounds.high AND seq ");
+        out.push_sql(compare);
+        out.push_sql(" bounds.behind ORDER BY seq");
+        out.push_sql(order);
+        out.push_sql(" LIMIT ");
+        out.push_bind_param::<BigInt, _>(&self.limit)?;
+        out.push_sql(") AS found ORDER BY found.seq");
+        out.push_sql(order);
+        out.push_sql(" LIMIT ");
+        out.push_bind_param::<BigInt, _>(&self.limit)?;
+        out.push_sql(") SELECT seq, at, category, CASE WHEN before < ");
+        out.push_bind_param::<BigInt, _>(&LONG_ENOUGH)?;
+        // How long a text is stands beside it: none is fetched for that.
+        out.push_sql(
+            " THEN body END FROM (
+                 SELECT *, coalesce(sum(octet_length(body)) OVER (ORDER BY seq",
+        );
+        out.push_sql(order);
+        out.push_sql(
+            " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before FROM found) AS measured ORDER BY seq",
+        );
+        out.push_sql(order);
+        Ok(())
+    }
+}
