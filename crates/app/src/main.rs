@@ -2,6 +2,7 @@
 
 mod config_file;
 mod connections;
+mod credentials;
 mod data_dir;
 mod dial;
 mod doctor;
@@ -12,7 +13,9 @@ mod keys;
 mod loops;
 mod metered;
 mod postmaster;
+mod profiles;
 mod proxies;
+mod sealed_stream;
 mod sealing;
 mod secrets;
 mod serve;
@@ -21,6 +24,7 @@ mod short_path;
 mod stop;
 mod store;
 mod system;
+mod telemetry;
 mod trail;
 mod turns;
 mod web_store;

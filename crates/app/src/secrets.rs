@@ -4,28 +4,33 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use casement_domain::Clock as _;
+use casement_domain::profile::{ProfileRepository as _, Profiles};
 use casement_domain::proxy::{Proxies, ProxyRepository as _};
 use casement_domain::sealing::{KeyId, Sealer as _};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
-use casement_postgres::PgProxies;
+use casement_postgres::{PgProfiles, PgProxies};
 
 use crate::proxies::{self, Dialer};
 use crate::sealing::MasterKeys;
 use crate::settings::SecretsCommand;
 use crate::store::Store;
 use crate::system::System;
+use crate::{extensions, profiles};
 
 /// Runs the command. A server may run meanwhile: it learns of the new key by itself.
 pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
     let SecretsCommand::Rotate { store, master_key } = command;
     let beside = Store::open_for(&store).await?;
     let done = async {
-        let keys = MasterKeys::open(&store.data_dir.path()?, master_key.as_ref())?;
+        let data_dir = store.data_dir.path()?;
+        let keys = MasterKeys::open(&data_dir, master_key.as_ref())?;
         let rows = Arc::new(PgProxies::new(beside.store.database.clone()));
         // Nothing is dialled by this command.
         let egress = Egress::new(Rules::default(), Arc::new(SystemResolver::default()), Limits::default());
         let secrets = proxies::use_cases(rows.clone(), &keys, Dialer { egress, address_url: None });
-        rotate(&keys, &secrets, async || Ok(rows.keys().await?)).await
+        let versions = Arc::new(PgProfiles::new(beside.store.database.clone()));
+        let states = profiles::use_cases(profiles::kept(versions.clone(), extensions::blobs(&data_dir)?, &keys));
+        rotate(&keys, &secrets, &states, async || Ok([rows.keys().await?, versions.keys().await?].concat())).await
     };
     let done = done.await;
     beside.close().await?;
@@ -35,10 +40,11 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
 async fn rotate(
     keys: &MasterKeys,
     proxies: &Proxies,
+    profiles: &Profiles,
     used: impl AsyncFn() -> anyhow::Result<Vec<KeyId>>,
 ) -> anyhow::Result<()> {
     let added = keys.add(System.now())?;
-    let resealed = proxies.reseal().await?;
+    let resealed = proxies.reseal().await? + profiles.reseal(keys).await?;
     let kept = keys.forget(&used().await?, System.now())?;
     let mut out = std::io::stdout().lock();
     let current = keys.current()?;

@@ -17,18 +17,20 @@ use casement_domain::fs::Files;
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolDeps, PoolFiller, PoolRepository, Pools, WaitingLine};
 use casement_domain::process::Processes;
+use casement_domain::profile::ProfileRepository;
 use casement_domain::project::{ProjectRepository, Projects};
 use casement_domain::proxy::{ProxyRepository, ProxyRouting};
 use casement_domain::replay::Replays;
 use casement_domain::script::Scripts;
 use casement_domain::session::{Activity, EndSessionError, SessionDeps, SessionEvent, SessionRepository, Sessions};
 use casement_domain::session_log::SessionLogs;
+use casement_domain::telemetry::{TelemetryEvents, TelemetryStore};
 use casement_domain::{Clock, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_postgres::{
-    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgExtensions, PgNodes, PgOrganizations, PgPools, PgProjects,
-    PgProxies, PgSessions, PgWaitingLine, RecentKeys, node_channel,
+    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgExtensions, PgNodes, PgOrganizations, PgPools, PgProfiles,
+    PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -39,6 +41,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use crate::connections::LoggedConnections;
+use crate::credentials;
 use crate::data_dir::DataDir;
 use crate::dial::{EngineDial, NodeHealth};
 use crate::doctor::raise_open_files;
@@ -50,12 +53,14 @@ use crate::loops::{
     keep_spares,
 };
 use crate::metered::Metered;
+use crate::profiles;
 use crate::proxies;
 use crate::sealing::MasterKeys;
 use crate::settings::ServeSettings;
 use crate::stop::{self, StopOrder};
 use crate::store::Store;
 use crate::system::System;
+use crate::telemetry::{self, EventWriter};
 use crate::trail::{GroupedTrail, TrailWriter};
 use crate::turns::WaitingRoom;
 use crate::web_store::ChromeWebStore;
@@ -80,7 +85,9 @@ struct Repositories {
     pools: Arc<dyn PoolRepository>,
     line: Arc<dyn WaitingLine>,
     audit: Arc<dyn AuditRepository>,
+    telemetry: Arc<dyn TelemetryStore>,
     extensions: Arc<dyn ExtensionRepository>,
+    profiles: Arc<dyn ProfileRepository>,
     proxies: Arc<dyn ProxyRepository>,
     keys: ApiKeys,
     key_rows: Arc<PgApiKeys>,
@@ -101,7 +108,9 @@ impl Repositories {
             pools: Arc::new(PgPools::new(database())),
             line: Arc::new(PgWaitingLine::new(database())),
             audit: Arc::new(PgAudit::new(database())),
+            telemetry: Arc::new(PgTelemetry::new(database())),
             extensions: Arc::new(PgExtensions::new(database())),
+            profiles: Arc::new(PgProfiles::new(database())),
             proxies: Arc::new(PgProxies::new(database())),
             keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
             key_rows,
@@ -159,6 +168,7 @@ struct Running {
     room: WaitingRoom,
     stop: CancellationToken,
     trail: TrailWriter,
+    telemetry: EventWriter,
     node: NodeId,
     public_url: Url,
     has_default_pool: bool,
@@ -189,6 +199,10 @@ impl Running {
         let engine = engine(settings, data_dir, ways_out.clone()).await?;
         let blobs = extensions::blobs(data_dir.path())?;
         let engine = engine.with_extensions(extensions::kept(repositories.extensions.clone(), blobs.clone()));
+        let kept_profiles = profiles::kept(repositories.profiles.clone(), blobs.clone(), &master_keys);
+        let engine = engine.with_profiles(Arc::new(kept_profiles.clone()));
+        let (trail, trail_writer) = GroupedTrail::start(repositories.audit.clone());
+        let trail = Arc::new(trail);
         let connections = ConnectionRegistry::new();
         let spares = Spares::new(settings.spares);
         let bell = PoolBell::default();
@@ -197,17 +211,26 @@ impl Running {
         let system = Arc::new(System);
         let port: Arc<dyn BrowserEngine> = Arc::new(Metered(engine.clone()));
         let logged = Arc::new(LoggedConnections(connections.clone()));
+        let stop = CancellationToken::new();
+        let (events, tap) = (repositories.telemetry.clone(), Arc::new(engine.clone()));
+        let stopping = stop.child_token();
+        let (recorder, feed, event_writer) = telemetry::start(events, tap, connections.clone(), stopping);
+        let recorder = Arc::new(recorder);
+        let wake = Arc::new(bell.clone());
+        let profiles = profiles::of_sessions(kept_profiles.clone(), &engine, trail.clone(), wake);
         let sessions = Sessions::new(SessionDeps {
             node,
             sessions: repositories.sessions.clone(),
             browsers: repositories.browsers.clone(),
             engine: port.clone(),
             extensions: repositories.extensions.clone(),
+            profiles: profiles.clone(),
             proxies: routing.clone(),
             spares: Arc::new(spares.clone()),
             connections: logged.clone(),
             pools: Arc::new(bell.clone()),
             activity: Activity::new(system.clone()),
+            recorder: recorder.clone(),
             clock: system.clone(),
             ids: system.clone(),
         });
@@ -219,6 +242,7 @@ impl Running {
             turns: Arc::new(room.clone()),
             engine: port.clone(),
             extensions: repositories.extensions.clone(),
+            profiles,
             proxies: routing.clone(),
             wake: Arc::new(bell.clone()),
             clock: system.clone(),
@@ -241,7 +265,7 @@ impl Running {
         let extensions = extensions::use_cases(rows, blobs, data, &engine, &sessions, logged, web_store);
         let dialer = proxies::Dialer { egress: ways_out.egress(), address_url: settings.proxy_check_url.clone() };
         let kept_proxies = proxies::use_cases(repositories.proxies.clone(), &master_keys, dialer);
-        let (trail, trail_writer) = GroupedTrail::start(repositories.audit.clone());
+        let use_profiles = profiles::use_cases(kept_profiles);
         let services = Services {
             api_keys: repositories.keys.clone(),
             key_administration: KeyAdministration::new(
@@ -256,17 +280,21 @@ impl Running {
             leases: leases.clone(),
             pools,
             audit: AuditLogs::new(repositories.audit.clone()),
-            trail: Arc::new(trail),
+            trail,
             files: Files::new(Arc::new(engine.clone()), sessions.activity().clone()),
             computers: Computers::new(Arc::new(engine.clone()), sessions.activity().clone()),
             displays: Arc::new(engine.clone()),
             extensions: extensions.clone(),
+            credentials: credentials::use_cases(store.database.clone(), &master_keys),
+            profiles: use_profiles.clone(),
             proxies: kept_proxies.clone(),
             processes: Processes::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
             session_logs: SessionLogs::new(Arc::new(engine.clone()), sessions.activity().clone()),
             curl: Curl::new(Arc::new(engine.clone()), sessions.activity().clone()),
             replays: Replays::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
             scripts: Scripts::new(Arc::new(engine.clone()), sessions.activity().clone()),
+            telemetry: TelemetryEvents::new(repositories.telemetry.clone(), Arc::new(feed), system.clone()),
+            recorder,
             tokens: SessionTokens::new(&data_dir.token_key()?),
             dial: Arc::new(EngineDial(engine.clone())),
             connections,
@@ -288,7 +316,6 @@ impl Running {
         };
         let server = casement_http::serve(config, services, listener)?;
 
-        let stop = CancellationToken::new();
         let slots = StartSlots::per_core();
         let house = Housekeeping {
             node,
@@ -303,6 +330,7 @@ impl Running {
         let notifications = Notifications::listen(&store.config, vec![node_channel(node)]);
         tokio::spawn(stop.clone().run_until_cancelled_owned(hear(notifications, house.clone())));
         tokio::spawn(house.clone().beat(stop.child_token()));
+        tokio::spawn(house.clone().clear(stop.child_token()));
         tokio::spawn(house.run(stop.child_token()));
         tokio::spawn(follow_browsers(events, sessions.clone(), spares.clone()));
         let filler = PoolFiller::new(pool_deps, repositories.browsers, sessions.clone());
@@ -319,6 +347,7 @@ impl Running {
         let kept = time::Duration::days(settings.audit_days.into());
         tokio::spawn(keep_audit(repositories.audit, kept, stop.child_token()));
         tokio::spawn(extensions::sweep(extensions, stop.child_token()));
+        tokio::spawn(profiles::sweep(use_profiles, stop.child_token()));
         tokio::spawn(proxies::keep_checked(kept_proxies, stop.child_token()));
         tokio::spawn(upkeep(metrics, ways_out, spares.clone()));
         Ok(Self {
@@ -330,6 +359,7 @@ impl Running {
             room,
             stop,
             trail: trail_writer,
+            telemetry: event_writer,
             node,
             public_url,
             has_default_pool,
@@ -369,6 +399,7 @@ impl Running {
         }
         // The server held the other end.
         self.trail.finish(WRITE_AUDIT).await;
+        self.telemetry.finish(WRITE_AUDIT).await;
         let ending = end_sessions(&self.sessions, &*self.session_rows, self.node);
         if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, ending).await.is_err() {
             warn!("not all sessions could be ended in time; the next start ends what is left");

@@ -2,6 +2,8 @@
 
 use secrecy::SecretSlice;
 
+use crate::inside::ByteStream;
+
 /// Sealing or opening failed. It says nothing of what was inside.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
@@ -60,4 +62,22 @@ pub trait Sealer: Send + Sync {
     /// # Errors
     /// [`SealError::NoKey`].
     fn current(&self) -> Result<KeyId, SealError>;
+}
+
+/// Seals and opens what is too long to be in memory. Each stream has a key of its own, itself sealed by a [`Sealer`]: so that another
+/// master key costs a row, not the whole content.
+#[cfg_attr(feature = "mocks", mockall::automock)]
+pub trait StreamSealer: Send + Sync {
+    /// The stream's key, sealed in `place`, and the content as it is sealed on its way.
+    ///
+    /// # Errors
+    /// [`SealError::NoKey`].
+    fn seal(&self, place: &str, content: ByteStream) -> Result<(Vec<u8>, ByteStream), SealError>;
+
+    /// What is inside, as it is opened on its way. Content that is cut or altered, or was sealed under another key, ends the stream with
+    /// [`InsideError::Failed`](crate::inside::InsideError::Failed), and nothing of it came before that is not true.
+    ///
+    /// # Errors
+    /// See [`SealError`].
+    fn open(&self, place: &str, key: &[u8], content: ByteStream) -> Result<ByteStream, SealError>;
 }

@@ -29,6 +29,7 @@ use crate::{
     query::{Query, decoded},
     relay::EndSignal,
     state::{Api, Services},
+    telemetry,
     token::Permission,
     ui,
 };
@@ -249,6 +250,11 @@ impl Authorized {
         &self.scope
     }
 
+    /// Notes which session the call is about.
+    pub(crate) fn about(&self, session: &Session) {
+        telemetry::about(&self.call.request, session.id);
+    }
+
     pub(crate) fn services(&self) -> &Services {
         &self.call.api.services
     }
@@ -360,6 +366,7 @@ impl Holder {
         let (end, registered) = api.services.connections.register(id);
         let session = api.services.sessions.active(id).await?;
         tracing::Span::current().record("session", tracing::field::display(id));
+        telemetry::about(&request, id);
         if by_token {
             Identity::token(&request, session.project);
         }
@@ -374,6 +381,7 @@ impl Holder {
         let (end, registered) = api.services.connections.register(id);
         let session = api.services.sessions.get(&scope, &id.to_string(), false).await?;
         tracing::Span::current().record("session", tracing::field::display(id));
+        telemetry::about(&request, id);
         Ok(Self { session, permission: Permission::Drive, request, payload, end, registered, api })
     }
 

@@ -1,5 +1,7 @@
 //! The description of the API, generated from the handlers.
 
+use std::collections::HashMap;
+
 use utoipa::{
     Modify, OpenApi,
     openapi::{
@@ -9,8 +11,8 @@ use utoipa::{
 };
 
 use crate::{
-    api_key, audit, computer, curl, extension, fs, operational, pool, process, project, proxy, replay, script, session,
-    session_log,
+    api_key, audit, computer, credential, curl, extension, fs, operational, pool, process, profile, project, proxy,
+    replay, script, session, session_log, telemetry,
 };
 
 #[derive(OpenApi)]
@@ -62,7 +64,21 @@ use crate::{
         process::resize_process,
         process::stream_process_output,
         session_log::stream_logs,
+        telemetry::list_telemetry_events,
+        telemetry::stream_telemetry,
         curl::curl,
+        credential::create_credential,
+        credential::list_credentials,
+        credential::get_credential,
+        credential::update_credential,
+        credential::delete_credential,
+        credential::get_totp_code,
+        profile::create_profile,
+        profile::list_profiles,
+        profile::get_profile,
+        profile::update_profile,
+        profile::delete_profile,
+        profile::download_profile,
         proxy::create_proxy,
         proxy::list_proxies,
         proxy::get_proxy,
@@ -142,6 +158,26 @@ impl Modify for OptionalBodies {
             }
         }
     }
+}
+
+/// The name of each operation, by its method and path.
+pub(crate) fn operation_names() -> HashMap<(String, String), String> {
+    let mut names = HashMap::new();
+    for (path, item) in Document::openapi().paths.paths {
+        let operations = [
+            ("GET", item.get),
+            ("PUT", item.put),
+            ("POST", item.post),
+            ("PATCH", item.patch),
+            ("DELETE", item.delete),
+        ];
+        for (method, operation) in operations {
+            if let Some(name) = operation.and_then(|operation| operation.operation_id) {
+                names.insert((method.to_owned(), path.clone()), name);
+            }
+        }
+    }
+    names
 }
 
 /// The OpenAPI document, as indented JSON that ends in a line break.

@@ -12,6 +12,7 @@ use casement_domain::{
     pool::{AcquireError, CreatePoolError, DeletePoolError, ReleaseError, UpdatePoolError},
     project::{CreateProjectError, DeleteProjectError, ProjectNotFound, ProjectRefused, UpdateProjectError},
     session::{CreateSessionError, EndSessionError, NotSupported, UpdateSessionError, UseSessionError},
+    telemetry::ReadEventsError,
 };
 
 use crate::{
@@ -102,6 +103,16 @@ impl From<KeyError> for ApiError {
             KeyError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
             KeyError::Itself(_) => Self::new(Code::InvalidState, error.to_string()),
             KeyError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<ReadEventsError> for ApiError {
+    fn from(error: ReadEventsError) -> Self {
+        match error {
+            ReadEventsError::Invalid(invalid) => invalid.into(),
+            ReadEventsError::Offset(bad) => Self::new(Code::InvalidCursor, bad.to_string()),
+            ReadEventsError::Store(store) => store.into(),
         }
     }
 }
@@ -222,7 +233,8 @@ impl From<UpdateSessionError> for ApiError {
             UpdateSessionError::Use(error) => error.into(),
             UpdateSessionError::NotSupported(unsupported) => unsupported.into(),
             UpdateSessionError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
-            UpdateSessionError::Watched(_) | UpdateSessionError::Recorded(_) => {
+            UpdateSessionError::Profile(inside) => inside.into(),
+            UpdateSessionError::HasProfile(_) | UpdateSessionError::Watched(_) | UpdateSessionError::Recorded(_) => {
                 Self::new(Code::InvalidState, error.to_string())
             }
         }
@@ -276,7 +288,6 @@ impl From<AcquireError> for ApiError {
     fn from(error: AcquireError) -> Self {
         match error {
             AcquireError::Invalid(invalid) => invalid.into(),
-            AcquireError::NotSupported(unsupported) => unsupported.into(),
             AcquireError::PoolNotFound(_) => Self::new(Code::NotFound, error.to_string()),
             AcquireError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
             AcquireError::Store(store) => store.into(),

@@ -10,9 +10,9 @@ use actix_web::{
 };
 
 use crate::{
-    api_key, audit, computer, curl,
+    api_key, audit, computer, credential, curl,
     error::{ApiError, Code},
-    extension, fs, operational, pool, process, project, proxy, replay, script, session, session_log, ui, vm,
+    extension, fs, operational, pool, process, profile, project, proxy, replay, script, session, session_log, telemetry, ui, vm,
 };
 
 /// A path with its methods; other methods are answered here.
@@ -121,6 +121,14 @@ pub(crate) fn all(config: &mut ServiceConfig) {
         .on(Method::DELETE, extension::delete_extension)
         .done(config);
     path("/extensions/{id_or_name}/metadata").on(Method::GET, extension::get_extension).done(config);
+    credentials(config);
+    path("/profiles").on(Method::GET, profile::list_profiles).on(Method::POST, profile::create_profile).done(config);
+    path("/profiles/{id_or_name}")
+        .on(Method::GET, profile::get_profile)
+        .on(Method::PATCH, profile::update_profile)
+        .on(Method::DELETE, profile::delete_profile)
+        .done(config);
+    path("/profiles/{id_or_name}/download").on(Method::GET, profile::download_profile).done(config);
     path("/proxies").on(Method::GET, proxy::list_proxies).on(Method::POST, proxy::create_proxy).done(config);
     path("/proxies/{id}")
         .on(Method::GET, proxy::get_proxy)
@@ -220,6 +228,19 @@ fn on_computer(config: &mut ServiceConfig) {
 }
 
 /// Programs, logs and requests of a session.
+fn credentials(config: &mut ServiceConfig) {
+    path("/credentials")
+        .on(Method::GET, credential::list_credentials)
+        .on(Method::POST, credential::create_credential)
+        .done(config);
+    path("/credentials/{id_or_name}")
+        .on(Method::GET, credential::get_credential)
+        .on(Method::PATCH, credential::update_credential)
+        .on(Method::DELETE, credential::delete_credential)
+        .done(config);
+    path("/credentials/{id_or_name}/totp-code").on(Method::GET, credential::get_totp_code).done(config);
+}
+
 fn processes(config: &mut ServiceConfig) {
     inside(config, "process/exec", |path| path.on(Method::POST, process::execute_process));
     inside(config, "process/spawn", |path| path.on(Method::POST, process::spawn_process));
@@ -228,6 +249,8 @@ fn processes(config: &mut ServiceConfig) {
     inside(config, "process/{process_id}/kill", |path| path.on(Method::POST, process::kill_process));
     inside(config, "process/{process_id}/resize", |path| path.on(Method::POST, process::resize_process));
     inside(config, "process/{process_id}/stdout/stream", |path| path.only_get(process::stream_process_output));
+    path("/browsers/{id}/telemetry/events").on(Method::GET, telemetry::list_telemetry_events).done(config);
+    inside(config, "telemetry/stream", |path| path.only_get(telemetry::stream_telemetry));
     inside(config, "logs/stream", |path| path.only_get(session_log::stream_logs));
     inside(config, "curl", |path| path.on(Method::POST, curl::curl));
     // Every method is the target's to answer, OPTIONS too.

@@ -9,18 +9,21 @@ use casement_domain::{
     api_key::{ApiKeys, KeyAdministration},
     audit::{AuditLogs, AuditTrail},
     computer::Computers,
+    credential::Credentials,
     curl::Curl,
     extension::Extensions,
     fs::Files,
     live_view::LiveDisplay,
     pool::{Leases, Pools},
     process::Processes,
+    profile::Profiles,
     project::Projects,
     proxy::Proxies,
     replay::Replays,
     script::Scripts,
     session::Sessions,
     session_log::SessionLogs,
+    telemetry::{Recorder, TelemetryEvents},
 };
 use ipnet::IpNet;
 use url::Url;
@@ -90,6 +93,10 @@ pub struct Services {
     pub files: Files,
     /// Mouse, keyboard and clipboard.
     pub computers: Computers,
+    /// Credentials.
+    pub credentials: Credentials,
+    /// Profiles.
+    pub profiles: Profiles,
     /// Proxies.
     pub proxies: Proxies,
     /// Extensions.
@@ -106,6 +113,10 @@ pub struct Services {
     pub displays: Arc<dyn LiveDisplay>,
     /// Scripts.
     pub scripts: Scripts,
+    /// What happened in sessions, to be read.
+    pub telemetry: TelemetryEvents,
+    /// What happens in sessions, to be noted.
+    pub recorder: Arc<dyn Recorder>,
     /// Tokens in the URLs of sessions.
     pub tokens: SessionTokens,
     /// Ways into sessions.

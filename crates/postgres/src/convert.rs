@@ -6,8 +6,10 @@ use std::fmt::Display;
 use casement_domain::browser::{BrowserPolicy, Shape, StartUrl, Viewport};
 use casement_domain::name::{LabelName, SlugName};
 use casement_domain::organization::Caps;
+use casement_domain::profile::LoadedProfile;
 use casement_domain::session::Tags;
-use casement_domain::{ExtensionId, ProxyId};
+use casement_domain::telemetry::{Capture, Category};
+use casement_domain::{ExtensionId, ProfileId, ProfileVersionId, ProxyId};
 use diesel::dsl::{AsExprOf, sql};
 use diesel::expression::{SqlLiteral, UncheckedBind};
 use diesel::sql_types::{Bool, Text};
@@ -59,6 +61,16 @@ pub(crate) fn tags(value: Value) -> Result<Tags, BadRow> {
     Tags::parse(pairs).map_err(|bad| unreadable("tags", &bad))
 }
 
+/// What is captured, as its column holds it.
+pub(crate) fn telemetry_value(capture: Option<&Capture>) -> Option<Vec<String>> {
+    capture.map(|capture| capture.categories().map(|category| category.as_str().to_owned()).collect())
+}
+
+/// What is captured. A category that a later version knows is captured by that one alone.
+pub(crate) fn telemetry(column: Option<Vec<String>>) -> Option<Capture> {
+    Capture::only(column?.iter().filter_map(|text| Category::parse(text)))
+}
+
 pub(crate) fn tags_value(tags: &Tags) -> Value {
     tags.as_map().iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect()
 }
@@ -105,6 +117,7 @@ pub(crate) struct ShapeParts {
     pub(crate) policy: Option<Value>,
     pub(crate) extensions: Vec<Uuid>,
     pub(crate) proxy: Option<Uuid>,
+    pub(crate) profile: (Option<Uuid>, Option<Uuid>, bool),
 }
 
 impl ShapeParts {
@@ -116,6 +129,11 @@ impl ShapeParts {
             policy: shape.policy.as_ref().map(|policy| Value::Object(policy.as_map().clone())),
             extensions: shape.extensions.iter().map(|id| uuid(id.ulid())).collect(),
             proxy: shape.proxy.map(|id| uuid(id.ulid())),
+            profile: (
+                shape.profile.map(|profile| uuid(profile.id.ulid())),
+                shape.profile.and_then(|profile| profile.version).map(|id| uuid(id.ulid())),
+                shape.profile.is_some_and(|profile| profile.save_changes),
+            ),
         }
     }
 
@@ -134,7 +152,13 @@ impl ShapeParts {
         };
         let extensions = self.extensions.into_iter().map(|id| ExtensionId::from_ulid(ulid(id))).collect();
         let proxy = self.proxy.map(|id| ProxyId::from_ulid(ulid(id)));
-        Ok(Shape { headless, stealth, kiosk_mode, viewport, policy, extensions, proxy, profile: None })
+        let (profile, version, save_changes) = self.profile;
+        let profile = profile.map(|id| LoadedProfile {
+            id: ProfileId::from_ulid(ulid(id)),
+            version: version.map(|id| ProfileVersionId::from_ulid(ulid(id))),
+            save_changes,
+        });
+        Ok(Shape { headless, stealth, kiosk_mode, viewport, policy, extensions, proxy, profile })
     }
 }
 
@@ -160,6 +184,9 @@ macro_rules! shape_columns {
             policy: Option<serde_json::Value>,
             extension_ids: Vec<uuid::Uuid>,
             proxy_id: Option<uuid::Uuid>,
+            profile_id: Option<uuid::Uuid>,
+            profile_version_id: Option<uuid::Uuid>,
+            save_profile: bool,
         }
 
         impl From<&casement_domain::browser::Shape> for $name {
@@ -168,6 +195,7 @@ macro_rules! shape_columns {
                 let ((headless, stealth, kiosk_mode), (viewport_width, viewport_height, viewport_refresh_rate)) =
                     (parts.flags, parts.viewport);
                 let (policy, extension_ids, proxy_id) = (parts.policy, parts.extensions, parts.proxy);
+                let (profile_id, profile_version_id, save_profile) = parts.profile;
                 Self {
                     headless,
                     stealth,
@@ -178,6 +206,9 @@ macro_rules! shape_columns {
                     policy,
                     extension_ids,
                     proxy_id,
+                    profile_id,
+                    profile_version_id,
+                    save_profile,
                 }
             }
         }
@@ -192,6 +223,7 @@ macro_rules! shape_columns {
                     policy: row.policy,
                     extensions: row.extension_ids,
                     proxy: row.proxy_id,
+                    profile: (row.profile_id, row.profile_version_id, row.save_profile),
                 };
                 parts.shape()
             }

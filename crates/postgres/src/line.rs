@@ -8,7 +8,7 @@
 //! whoever has entered the line looks while holding it too. So either the look sees the browser, or the other one sees
 //! the ticket: no browser is left idle beside a caller who waits.
 
-mod statements;
+pub(crate) mod statements;
 
 use async_trait::async_trait;
 use casement_domain::node::Node;
@@ -22,7 +22,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::convert::{count, tags_value, ulid, uuid};
+use crate::convert::{count, tags_value, telemetry_value, ulid, uuid};
 use crate::database::Database;
 use crate::error::CallError;
 use crate::schema::{browser_pools, browsers, pool_waiters};
@@ -68,6 +68,7 @@ impl PgWaitingLine {
                 name: lease.name.as_ref().map(|name| name.as_str()),
                 start_url: lease.start_url.as_ref().map(|url| url.as_str()),
                 tags: tags_value(&lease.tags),
+                telemetry: telemetry_value(lease.telemetry.as_ref()),
                 now,
                 heartbeats_after: now - Node::LOST_AFTER,
                 unchanged_since: from.unchanged_since,
@@ -169,6 +170,7 @@ struct WaiterRow {
     name: Option<String>,
     start_url: Option<String>,
     tags: serde_json::Value,
+    telemetry: Option<Vec<String>>,
     created_at: OffsetDateTime,
     expires_at: OffsetDateTime,
 }
@@ -184,6 +186,7 @@ fn waiter_row(place: &Place, at: OffsetDateTime) -> WaiterRow {
         name: lease.name.as_ref().map(|name| name.as_str().to_owned()),
         start_url: lease.start_url.as_ref().map(|url| url.as_str().to_owned()),
         tags: tags_value(&lease.tags),
+        telemetry: telemetry_value(lease.telemetry.as_ref()),
         created_at: at,
         expires_at: place.expires_at,
     }

@@ -18,11 +18,13 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::browser::BrowserRow;
-use crate::convert::{contains, count, int, number, shape_columns, slug, start_url, ulid, uuid};
+use crate::convert::{
+    contains, count, int, number, shape_columns, slug, start_url, telemetry, telemetry_value, ulid, uuid,
+};
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
-use crate::schema::{browser_pools, browsers};
-use crate::{extension, line, organization, project, proxy, usage};
+use crate::schema::{browser_pools, browsers, profiles};
+use crate::{extension, line, organization, profile, project, proxy, usage};
 
 shape_columns!(PoolShape, browser_pools);
 
@@ -37,11 +39,13 @@ struct PoolRow {
     timeout_seconds: i32,
     #[diesel(embed)]
     shape: PoolShape,
+    refresh_on_profile_update: bool,
     start_url: Option<String>,
     allowance: i32,
     growth_since: OffsetDateTime,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
+    telemetry: Option<Vec<String>>,
 }
 
 impl From<&Pool> for PoolRow {
@@ -55,11 +59,13 @@ impl From<&Pool> for PoolRow {
             fill_rate_per_minute: int(config.fill_rate_per_minute),
             timeout_seconds: int(config.timeout_seconds),
             shape: (&config.shape).into(),
+            refresh_on_profile_update: config.refresh_on_profile_update,
             start_url: config.start_url.as_ref().map(|url| url.as_str().to_owned()),
             allowance: int(pool.growth.allowance),
             growth_since: pool.growth.since,
             created_at: pool.created_at,
             updated_at: pool.updated_at,
+            telemetry: telemetry_value(config.telemetry.as_ref()),
         }
     }
 }
@@ -73,7 +79,9 @@ impl TryFrom<PoolRow> for Pool {
             fill_rate_per_minute: number("fill_rate_per_minute", row.fill_rate_per_minute)?,
             timeout_seconds: number("timeout_seconds", row.timeout_seconds)?,
             shape: row.shape.try_into()?,
+            refresh_on_profile_update: row.refresh_on_profile_update,
             start_url: start_url(row.start_url.as_deref())?,
+            telemetry: telemetry(row.telemetry),
         };
         Ok(Self {
             id: PoolId::from_ulid(ulid(row.id)),
@@ -150,6 +158,13 @@ async fn counts_of(
     Ok(found)
 }
 
+/// The version that idle browsers of the pool are to have, if it follows its profile.
+async fn followed_version(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<Option<Option<Uuid>>, CallError> {
+    let pool = browser_pools::table.find(uuid(pool.ulid())).filter(browser_pools::refresh_on_profile_update);
+    let profile = profiles::table.filter(profiles::id.nullable().eq_any(pool.select(browser_pools::profile_id)));
+    Ok(profile.select(profiles::version_id).get_result(connection).await.optional()?)
+}
+
 #[derive(QueryableByName)]
 struct Led {
     #[diesel(sql_type = sql_types::BigInt)]
@@ -180,6 +195,9 @@ impl PoolRepository for PgPools {
             if !proxy::hold(connection, pool.config.shape.proxy).await? {
                 return Ok(PoolStored::ProxyGone);
             }
+            if !profile::hold(connection, pool.config.shape.profile).await? {
+                return Ok(PoolStored::ProfileGone);
+            }
             let row = (PoolRow::from(pool), browser_pools::lease_fence.eq(0));
             diesel::insert_into(browser_pools::table).values(row).execute(connection).await?;
             Ok(PoolStored::Yes)
@@ -206,6 +224,9 @@ impl PoolRepository for PgPools {
             }
             if !proxy::hold(connection, next.config.shape.proxy).await? {
                 return Ok(PoolStored::ProxyGone);
+            }
+            if !profile::hold(connection, next.config.shape.profile).await? {
+                return Ok(PoolStored::ProfileGone);
             }
             let row = browser_pools::table.find(uuid(current.id.ulid()));
             let row = row.filter(browser_pools::updated_at.eq(current.updated_at));
@@ -381,14 +402,18 @@ impl PoolRepository for PgPools {
         let work = async |connection: &mut AsyncPgConnection| {
             let rows = browsers::table.filter(browsers::pool_id.eq(uuid(id.ulid())));
             let rows = rows.filter(browsers::state.ne("ending"));
-            let rows = rows.select((browsers::id, browsers::state, browsers::created_at));
-            let rows: Vec<(Uuid, String, OffsetDateTime)> = rows.load(connection).await?;
+            let columns = (browsers::id, browsers::state, browsers::created_at, browsers::profile_version_id);
+            let rows: Vec<(Uuid, String, OffsetDateTime, Option<Uuid>)> = rows.select(columns).load(connection).await?;
+            let followed = followed_version(connection, id).await?;
             let mut observed = Observed::default();
-            for (id, state, created_at) in rows {
+            for (id, state, created_at, version) in rows {
                 match state.as_str() {
                     "warming" => observed.warming += 1,
                     "leased" => observed.leased += 1,
-                    _ => observed.idle.push(IdleBrowser { id: BrowserId::from_ulid(ulid(id)), created_at }),
+                    _ => {
+                        let outdated = followed.is_some_and(|current| current != version);
+                        observed.idle.push(IdleBrowser { id: BrowserId::from_ulid(ulid(id)), created_at, outdated });
+                    }
                 }
             }
             Ok(observed)

@@ -110,6 +110,11 @@ diesel::table! {
         lease_fence -> Int8,
         extension_ids -> Array<Uuid>,
         proxy_id -> Nullable<Uuid>,
+        telemetry -> Nullable<Array<Text>>,
+        profile_id -> Nullable<Uuid>,
+        profile_version_id -> Nullable<Uuid>,
+        save_profile -> Bool,
+        refresh_on_profile_update -> Bool,
     }
 }
 
@@ -139,6 +144,10 @@ diesel::table! {
         ended_at -> Nullable<Timestamptz>,
         extension_ids -> Array<Uuid>,
         proxy_id -> Nullable<Uuid>,
+        telemetry -> Nullable<Array<Text>>,
+        profile_id -> Nullable<Uuid>,
+        profile_version_id -> Nullable<Uuid>,
+        save_profile -> Bool,
     }
 }
 
@@ -159,6 +168,9 @@ diesel::table! {
         created_at -> Timestamptz,
         extension_ids -> Array<Uuid>,
         proxy_id -> Nullable<Uuid>,
+        profile_id -> Nullable<Uuid>,
+        profile_version_id -> Nullable<Uuid>,
+        save_profile -> Bool,
     }
 }
 
@@ -175,6 +187,7 @@ diesel::table! {
         created_at -> Timestamptz,
         expires_at -> Timestamptz,
         outcome -> Nullable<Text>,
+        telemetry -> Nullable<Array<Text>>,
     }
 }
 
@@ -187,6 +200,26 @@ diesel::table! {
         checksum -> Text,
         created_at -> Timestamptz,
         last_used_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    telemetry_counts (session_id) {
+        session_id -> Uuid,
+        last_seq -> Int8,
+        last_at -> Timestamptz,
+        agent_seq -> Int8,
+        last_batch -> Uuid,
+    }
+}
+
+diesel::table! {
+    telemetry_events (session_id, at, seq) {
+        session_id -> Uuid,
+        seq -> Int8,
+        at -> Timestamptz,
+        category -> Text,
+        body -> Text,
     }
 }
 
@@ -216,6 +249,55 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    profiles (id) {
+        id -> Uuid,
+        id_text -> Text,
+        organization_id -> Uuid,
+        project_id -> Nullable<Uuid>,
+        name -> Nullable<Text>,
+        version_id -> Nullable<Uuid>,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+        last_used_at -> Nullable<Timestamptz>,
+        deleted_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    profile_versions (id) {
+        id -> Uuid,
+        profile_id -> Uuid,
+        session_id -> Uuid,
+        based_on -> Nullable<Uuid>,
+        sealed_key -> Bytea,
+        created_at -> Timestamptz,
+        replaced_at -> Nullable<Timestamptz>,
+        replaced_unseen -> Bool,
+    }
+}
+
+diesel::table! {
+    credentials (id) {
+        id -> Uuid,
+        project_id -> Uuid,
+        name -> Text,
+        domain -> Text,
+        sso_provider -> Nullable<Text>,
+        sealed_totp -> Nullable<Bytea>,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    credential_values (credential_id, name) {
+        credential_id -> Uuid,
+        name -> Text,
+        sealed -> Bytea,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     organizations,
     users,
@@ -227,5 +309,9 @@ diesel::allow_tables_to_appear_in_same_query!(
     browsers,
     pool_waiters,
     extensions,
-    proxies
+    proxies,
+    profiles,
+    profile_versions,
+    credentials,
+    credential_values
 );

@@ -4,10 +4,12 @@ use async_trait::async_trait;
 use casement_domain::browser::{Browser, Viewport};
 use casement_domain::organization::{Ask, admit};
 use casement_domain::page::{Listed, Page};
+use casement_domain::profile::LoadedProfile;
 use casement_domain::session::{
     Created, EndReason, IdOrName, PoolRef, Session, SessionChanges, SessionFilter, SessionRepository, SessionState,
     StatusFilter, Tags,
 };
+use casement_domain::telemetry::Capture;
 use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, Replaced, SessionId, StoreError};
 use diesel::dsl::not;
 use diesel::prelude::*;
@@ -18,7 +20,8 @@ use uuid::Uuid;
 
 use crate::browser::BrowserRow;
 use crate::convert::{
-    by_text, contains, int, label, number, shape_columns, slug, start_url, tags, tags_value, ulid, uuid,
+    by_text, contains, int, label, number, shape_columns, slug, start_url, tags, tags_value, telemetry,
+    telemetry_value, ulid, uuid,
 };
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
@@ -45,6 +48,7 @@ pub(crate) struct SessionRow {
     timeout_seconds: i32,
     start_url: Option<String>,
     tags: serde_json::Value,
+    telemetry: Option<Vec<String>>,
     state: String,
     end_reason: Option<String>,
     created_at: OffsetDateTime,
@@ -74,6 +78,7 @@ impl From<&Session> for SessionRow {
             timeout_seconds: int(session.timeout_seconds),
             start_url: session.start_url.as_ref().map(|url| url.as_str().to_owned()),
             tags: tags_value(&session.tags),
+            telemetry: telemetry_value(session.telemetry.as_ref()),
             state: session.state.as_str().to_owned(),
             end_reason: reason_text(session.state).map(str::to_owned),
             created_at: session.created_at,
@@ -107,6 +112,7 @@ impl TryFrom<SessionRow> for Session {
             timeout_seconds: number("timeout_seconds", row.timeout_seconds)?,
             start_url: start_url(row.start_url.as_deref())?,
             tags: tags(row.tags)?,
+            telemetry: telemetry(row.telemetry),
             state,
             created_at: row.created_at,
             last_active_at: row.last_active_at,
@@ -358,6 +364,41 @@ impl SessionRepository for PgSessions {
             Ok(changed == 1)
         };
         self.database.transaction("session.set_proxy", work).await
+    }
+
+    async fn set_profile(&self, id: SessionId, profile: LoadedProfile) -> Result<bool, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let (id, version) = (uuid(id.ulid()), profile.version.map(|id| uuid(id.ulid())));
+            let row =
+                sessions::table.find(id).filter(sessions::state.eq("active")).filter(sessions::profile_id.is_null());
+            let given = (
+                sessions::profile_id.eq(uuid(profile.id.ulid())),
+                sessions::profile_version_id.eq(version),
+                sessions::save_profile.eq(profile.save_changes),
+            );
+            if diesel::update(row).set(given).execute(connection).await? == 0 {
+                return Ok(false);
+            }
+            let given = (
+                browsers::profile_id.eq(uuid(profile.id.ulid())),
+                browsers::profile_version_id.eq(version),
+                browsers::save_profile.eq(profile.save_changes),
+            );
+            let browser = browsers::table.filter(browsers::session_id.eq(id));
+            diesel::update(browser).set(given).execute(connection).await?;
+            Ok(true)
+        };
+        self.database.transaction("session.set_profile", work).await
+    }
+
+    async fn set_telemetry(&self, id: SessionId, telemetry: Option<Capture>) -> Result<bool, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = sessions::table.find(uuid(id.ulid())).filter(sessions::state.eq("active"));
+            let telemetry = telemetry_value(telemetry.as_ref());
+            let changed = diesel::update(row).set(sessions::telemetry.eq(telemetry)).execute(connection).await?;
+            Ok(changed == 1)
+        };
+        self.database.call("session.set_telemetry", work).await
     }
 
     async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError> {

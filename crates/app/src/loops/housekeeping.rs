@@ -70,11 +70,22 @@ impl Housekeeping {
         }
     }
 
+    /// Buries browsers whose time is over, until `stop`; apart from the rest, for what some of them leave is saved before, which takes
+    /// its time.
+    pub(crate) async fn clear(self, stop: CancellationToken) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(tick.tick()).await.is_some() {
+            if let Err(error) = self.sessions.clear_remains().await {
+                debug!(%error, "cannot look for browsers whose time is over");
+            }
+        }
+    }
+
     async fn tick(&self, net: bool) -> Result<(), StoreError> {
         self.sessions.sweep_idle().await?;
         if net {
             self.mourn().await?;
-            self.sessions.clear_remains().await?;
             self.sessions.check().await?;
             self.call_the_decided().await?;
         }

@@ -86,6 +86,16 @@ fn the_extensions_example_prints_what_they_write_into_a_title() -> anyhow::Resul
 }
 
 #[test]
+fn the_profiles_example_is_logged_in_the_second_time() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+
+    let run = Clients::find()?.run(server, "docs/examples/profiles.py", &[&pages.url("/form")])?;
+
+    assert_eq!(run.stdout, "login=ann dark\n");
+    Ok(())
+}
+
+#[test]
 fn the_curl_lines_of_the_readme_take_a_picture_and_give_the_browser_back() -> anyhow::Result<()> {
     let server = &Shared::get().server;
 

@@ -30,11 +30,33 @@ fn every_call_of_the_python_client_for_sessions_and_pools_works() -> anyhow::Res
             "unknown": ["NotFoundError", "not_found"],
             "gpu": ["BadRequestError", "not_supported"],
             "telemetry": ["BadRequestError", "not_supported"],
-            "profile": ["BadRequestError", "not_supported"],
+            "profile": ["BadRequestError", "invalid_input", "reference_not_found"],
             "viewport": ["BadRequestError", "invalid_input", "out_of_range"],
             "policy": ["BadRequestError", "invalid_input", "blocked"],
             "later": ["NotFoundError", "route_not_found"],
         },
+    });
+    assert_eq!(run.json()?, saw);
+    Ok(())
+}
+
+#[test]
+fn every_call_of_the_python_client_for_profiles_works() -> anyhow::Result<()> {
+    let run = Clients::find()?.run(&Shared::get().server, "crates/app/tests/scripts/kernel_profiles.py", &[])?;
+
+    let saw = json!({
+        "nameless": null,
+        "loaded": "calls-of-python",
+        "saved": [true, true],
+        "download": "28b52ffd",
+        "pool": [true, true, true],
+        "in use": ["ConflictError", "resource_in_use"],
+        "renamed": "calls-of-python-b",
+        "listed": ["calls-of-python-b"],
+        "exact": ["calls-of-python-b"],
+        "taken": ["ConflictError", "name_conflict"],
+        "gone": ["NotFoundError", "not_found"],
+        "called": "6 of 6",
     });
     assert_eq!(run.json()?, saw);
     Ok(())

@@ -17,9 +17,11 @@ use casement_domain::name::LabelName;
 use casement_domain::organization::Caps;
 use casement_domain::page::Page;
 use casement_domain::pool::{AcquireInput, Acquired, Leases, PoolDeps, PoolFiller, PoolInput, Pools};
+use casement_domain::profile::SessionProfiles;
 use casement_domain::project::{Project, ProjectStatus};
 use casement_domain::proxy::ProxyRouting;
 use casement_domain::session::{Activity, CreateSession, SessionDeps, SessionFilter, Sessions};
+use casement_domain::telemetry::NoRecorder;
 use casement_domain::{Clock, IdSource, NodeId, OrganizationId, PoolId, ProjectId};
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -79,10 +81,12 @@ fn service(memory: &Arc<Memory>, engine: &Arc<Pretended>, ids: &Arc<Counting>) -
         engine: engine.clone(),
         extensions: Arc::new(NoExtensions),
         proxies: ProxyRouting::none(),
+        profiles: SessionProfiles::none(),
         spares: Arc::new(NoSpares),
         connections: Arc::new(Nobody),
         pools: Arc::new(Nobody),
         activity: Activity::new(clock.clone()),
+        recorder: Arc::new(NoRecorder),
         clock: clock.clone(),
         ids: ids.clone(),
     });
@@ -95,6 +99,7 @@ fn service(memory: &Arc<Memory>, engine: &Arc<Pretended>, ids: &Arc<Counting>) -
         engine: engine.clone(),
         extensions: Arc::new(NoExtensions),
         proxies: ProxyRouting::none(),
+        profiles: SessionProfiles::none(),
         wake: Arc::new(Nobody),
         clock,
         ids: ids.clone(),

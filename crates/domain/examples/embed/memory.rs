@@ -11,9 +11,11 @@ use casement_domain::pool::{
     Entered, Fence, Growth, IdleBrowser, LeaseFrom, LeaseRequest, Observed, Outcome, Place, Pool, PoolCounts,
     PoolDeleted, PoolFilter, PoolRepository, PoolStored, TakenNow, Turn, TurnEvent, Turns, WaitingLine,
 };
+use casement_domain::profile::LoadedProfile;
 use casement_domain::session::{
     Created, EndReason, IdOrName, PoolRef, Session, SessionChanges, SessionFilter, SessionRepository, SessionState,
 };
+use casement_domain::telemetry::Capture;
 use casement_domain::{
     BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, Replaced, SessionId, StoreError, TicketId,
 };
@@ -86,6 +88,7 @@ impl State {
             timeout_seconds: pool.config.timeout_seconds,
             start_url: lease.start_url.clone().or(pool.config.start_url),
             tags: lease.tags.clone(),
+            telemetry: lease.telemetry.clone(),
             state: SessionState::Active,
             created_at: now,
             last_active_at: now,
@@ -231,6 +234,18 @@ impl SessionRepository for Memory {
         let mut state = self.state();
         let row = state.sessions.get_mut(&id).filter(|row| row.is_active());
         Ok(row.map(|row| row.shape.proxy = proxy).is_some())
+    }
+
+    async fn set_profile(&self, id: SessionId, profile: LoadedProfile) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        let row = state.sessions.get_mut(&id).filter(|row| row.is_active() && row.shape.profile.is_none());
+        Ok(row.map(|row| row.shape.profile = Some(profile)).is_some())
+    }
+
+    async fn set_telemetry(&self, id: SessionId, telemetry: Option<Capture>) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        let row = state.sessions.get_mut(&id).filter(|row| row.is_active());
+        Ok(row.map(|row| row.telemetry = telemetry).is_some())
     }
 
     async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError> {
@@ -401,7 +416,7 @@ impl PoolRepository for Memory {
         let idle = state.browsers.values().filter(|row| row.pool == Some(id) && row.state == BrowserState::Idle);
         Ok(Observed {
             warming: state.count(id, BrowserState::Warming),
-            idle: idle.map(|row| IdleBrowser { id: row.id, created_at: row.created_at }).collect(),
+            idle: idle.map(|row| IdleBrowser { id: row.id, created_at: row.created_at, outdated: false }).collect(),
             leased: state.count(id, BrowserState::Leased),
         })
     }

@@ -23,8 +23,10 @@ pub struct Position {
     pub id: AuditRecordId,
 }
 
-/// Microseconds, identifier, and the first half of the question's digest.
-const LENGTH: usize = 8 + 16 + 16;
+/// Microseconds and identifier.
+const PLACE: usize = 8 + 16;
+/// A place, and the first half of the digest of it and of the question.
+const LENGTH: usize = PLACE + 16;
 
 impl Position {
     /// The token that leads back here.
@@ -34,7 +36,8 @@ impl Position {
         let mut bytes = Vec::with_capacity(LENGTH);
         bytes.extend(micros.to_be_bytes());
         bytes.extend(self.id.ulid().0.to_be_bytes());
-        bytes.extend(&question(organization, filter)[..16]);
+        let digest = digest(&bytes, organization, filter);
+        bytes.extend(&digest[..16]);
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
@@ -46,24 +49,27 @@ impl Position {
         // Longer ones are not even decoded.
         let bytes = (text.len() <= 2 * LENGTH).then(|| URL_SAFE_NO_PAD.decode(text).ok()).flatten().ok_or(BadCursor)?;
         let bytes: [u8; LENGTH] = bytes.try_into().map_err(|_| BadCursor)?;
-        let (micros, rest) = bytes.split_first_chunk::<8>().ok_or(BadCursor)?;
-        let (id, digest) = rest.split_first_chunk::<16>().ok_or(BadCursor)?;
-        if digest != &question(organization, filter)[..16] {
+        let (place, told) = bytes.split_at(PLACE);
+        if *told != digest(place, organization, filter)[..16] {
             return Err(BadCursor);
         }
+        let (micros, id) = place.split_first_chunk::<8>().ok_or(BadCursor)?;
+        let id: [u8; 16] = id.try_into().map_err(|_| BadCursor)?;
         let nanos = i128::from(i64::from_be_bytes(*micros)) * 1000;
         let at = OffsetDateTime::from_unix_timestamp_nanos(nanos).map_err(|_| BadCursor)?;
-        Ok(Self { at, id: AuditRecordId::from_ulid(Ulid(u128::from_be_bytes(*id))) })
+        Ok(Self { at, id: AuditRecordId::from_ulid(Ulid(u128::from_be_bytes(id))) })
     }
 }
 
-/// What was asked, and of whose records. Parts are told apart by their lengths.
-fn question(organization: OrganizationId, filter: &AuditFilter) -> [u8; 32] {
+/// Of a place, of what was asked, and of whose records. Parts are told apart by their lengths. Nobody is kept from making one of these;
+/// but what was cut or altered by accident leads nowhere, instead of somewhere else.
+fn digest(place: &[u8], organization: OrganizationId, filter: &AuditFilter) -> [u8; 32] {
     let mut digest = Sha256::new();
     let mut part = |bytes: &[u8]| {
         digest.update((bytes.len() as u64).to_be_bytes());
         digest.update(bytes);
     };
+    part(place);
     part(&organization.ulid().0.to_be_bytes());
     for moment in [filter.start, filter.end] {
         part(&moment.unix_timestamp_nanos().to_be_bytes());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use time::{Duration, OffsetDateTime};
 
 use super::{Fence, Plan, Pool, PoolDeps, plan};
-use crate::browser::{Browser, BrowserRepository, BrowserState, EngineError, Launch};
+use crate::browser::{Browser, BrowserRepository, BrowserState, EngineError, Launch, Shape};
 use crate::ids::{BrowserId, PoolId, ProjectId};
 use crate::session::Sessions;
 use crate::store_error::{Replaced, StoreError};
@@ -119,6 +119,10 @@ impl PoolFiller {
         status: &FillStatus,
         round: &mut Round,
     ) -> Result<(), StoreError> {
+        let shape = Shape {
+            profile: self.deps.profiles.current(pool.config.shape.profile).await?,
+            ..pool.config.shape.clone()
+        };
         // After a failure one start at a time is tried, so that a pool that cannot fill costs little.
         let most = if status.failures > 0 { 1 } else { u32::MAX };
         for _ in 0..steps.start.min(most) {
@@ -126,7 +130,7 @@ impl PoolFiller {
                 id: BrowserId::mint(self.deps.ids.as_ref()),
                 node: self.deps.node,
                 pool: Some(pool.id),
-                shape: pool.config.shape.clone(),
+                shape: shape.clone(),
                 state: BrowserState::Warming,
                 session: None,
                 created_at: self.deps.clock.now(),

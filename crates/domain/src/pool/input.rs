@@ -7,7 +7,8 @@ use crate::browser::{BrowserPolicy, StartUrl, Viewport};
 use crate::extension::{ExtensionRef, references};
 use crate::field::{Bad, FieldCode, Fields, within};
 use crate::name::SlugName;
-use crate::session::{NotSupported, ViewportInput, shape, timeout_seconds};
+use crate::profile::ProfileRef;
+use crate::session::{ViewportInput, shape, timeout_seconds};
 use crate::telemetry;
 
 /// A pool as asked for.
@@ -37,8 +38,8 @@ pub struct PoolInput {
     pub telemetry: Option<telemetry::Wish>,
     /// Whether idle browsers should follow the profile.
     pub refresh_on_profile_update: Option<bool>,
-    /// Whether a profile was asked for; clearing one that is not there is fine.
-    pub profile: bool,
+    /// A profile of the project. An empty id clears.
+    pub profile: Option<ProfileRef>,
     /// A proxy of the project, by id or name. Empty clears.
     pub proxy: Option<String>,
     /// Extensions of the project, in the order they are loaded; empty clears.
@@ -57,19 +58,19 @@ pub struct UpdatePool {
 use crate::session::Refusal;
 
 impl PoolInput {
-    fn supported(&self, capture: bool) -> Result<(), NotSupported> {
-        crate::session::supported(None, capture, &[("profile", self.profile)])
+    /// The profile to be loaded; `None` if none is named, or the one that is there is cleared.
+    pub(super) fn asked_profile(&self) -> Option<&ProfileRef> {
+        self.profile.as_ref().filter(|profile| profile.id.as_deref() != Some(""))
     }
 
-    fn common(&self, fields: &mut Fields) -> (Option<SlugName>, bool) {
+    fn common(&self, fields: &mut Fields) -> Option<SlugName> {
         let name = self.name.as_deref().filter(|text| !text.is_empty());
         let name = fields.take_optional("name", name, SlugName::parse);
-        if self.refresh_on_profile_update == Some(true) && !self.profile {
-            fields.refuse("refresh_on_profile_update", Bad::new(FieldCode::MutuallyExclusive, "needs a profile"));
+        if let Some(profile) = self.asked_profile() {
+            profile.check(fields);
         }
         references(self.extensions.as_deref().unwrap_or_default(), fields);
-        let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
-        (name, capture.is_some())
+        name
     }
 
     /// A new pool's name and wish.
@@ -78,7 +79,11 @@ impl PoolInput {
     /// The fields that break a rule, or what cannot be done here.
     pub fn parse(self) -> Result<(Option<SlugName>, PoolConfig), Refusal> {
         let mut fields = Fields::new();
-        let (name, capture) = self.common(&mut fields);
+        let name = self.common(&mut fields);
+        let telemetry = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
+        let has_profile = self.asked_profile().is_some();
+        let refresh =
+            fields.take("refresh_on_profile_update", refresh(self.refresh_on_profile_update, has_profile)).flatten();
         let size = fields.take_required("size", self.size, size);
         let rate = fields.take_optional("fill_rate_per_minute", self.fill_rate_per_minute, fill_rate);
         let timeout = fields.take_optional("timeout_seconds", self.timeout_seconds, timeout_seconds);
@@ -91,7 +96,6 @@ impl PoolInput {
             self.browser_policy.clone(),
         );
         fields.finish()?;
-        self.supported(capture)?;
         Ok((
             name,
             PoolConfig {
@@ -100,6 +104,8 @@ impl PoolInput {
                 timeout_seconds: timeout.unwrap_or(600),
                 shape,
                 start_url,
+                refresh_on_profile_update: refresh.unwrap_or(has_profile),
+                telemetry,
             },
         ))
     }
@@ -111,7 +117,17 @@ impl PoolInput {
     pub fn parse_onto(self, old: &PoolConfig) -> Result<(Option<SlugName>, PoolConfig), Refusal> {
         let mut fields = Fields::new();
         let mut new = old.clone();
-        let (name, capture) = self.common(&mut fields);
+        let name = self.common(&mut fields);
+        let telemetry = telemetry::on_change(self.telemetry.as_ref(), old.telemetry.as_ref());
+        set(&mut new.telemetry, fields.take("telemetry", telemetry));
+        // A new profile is followed unless told otherwise; without one there is nothing to follow.
+        let has_profile = match &self.profile {
+            Some(_) => self.asked_profile().is_some(),
+            None => old.shape.profile.is_some(),
+        };
+        let follows = if self.profile.is_some() { has_profile } else { old.refresh_on_profile_update };
+        let asked = refresh(self.refresh_on_profile_update, has_profile).map(|asked| asked.unwrap_or(follows));
+        set(&mut new.refresh_on_profile_update, fields.take("refresh_on_profile_update", asked));
         set(&mut new.size, fields.take_optional("size", self.size, size));
         set(
             &mut new.fill_rate_per_minute,
@@ -138,7 +154,6 @@ impl PoolInput {
             }),
         );
         fields.finish()?;
-        self.supported(capture)?;
         Ok((name, new))
     }
 }
@@ -147,6 +162,14 @@ fn set<T>(place: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *place = value;
     }
+}
+
+/// Whether idle browsers are to follow the profile, as asked.
+fn refresh(asked: Option<bool>, has_profile: bool) -> Result<Option<bool>, Bad> {
+    if asked == Some(true) && !has_profile {
+        return Err(Bad::new(FieldCode::MutuallyExclusive, "needs a profile"));
+    }
+    Ok(asked)
 }
 
 /// The upper bound is a sanity bound; the limits of project and organization are what counts.

@@ -13,7 +13,7 @@ use crate::browser::{HandOut, StartUrl};
 use crate::field::{Fields, InvalidInput, within};
 use crate::ids::{BrowserId, PoolId, SessionId, TicketId};
 use crate::name::LabelName;
-use crate::session::{EndSessionError, IdOrName, NotSupported, Session, SessionEvent, Sessions, Tags, hand_out};
+use crate::session::{EndSessionError, IdOrName, Session, SessionEvent, Sessions, Tags, hand_out};
 use crate::store_error::StoreError;
 use crate::telemetry;
 
@@ -40,9 +40,6 @@ pub enum AcquireError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
-    /// This installation cannot do it.
-    #[error(transparent)]
-    NotSupported(#[from] NotSupported),
     /// The project has no such pool, or it was deleted during the wait.
     #[error("browser pool {0} not found")]
     PoolNotFound(String),
@@ -123,12 +120,13 @@ impl Leases {
     pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireInput) -> Result<Acquired, AcquireError> {
         let (mut lease, asked) = self.parse(&input)?;
         if let Some(seen) = self.prospects.take(scope.project_id(), which)
-            && let Some(session) = self.lease_as_seen(seen, &mut lease).await?
+            && let Some(session) = self.lease_as_seen(seen, &mut lease, &input).await?
         {
             return Ok(Acquired::Leased(Box::new(session)));
         }
         let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await?;
         let (pool, next) = found.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
+        lease.telemetry = captured(&input, &pool)?;
         let mut proof = next.and_then(|next| self.prove_early(&pool, lease.start_url.as_ref(), next));
         let wait = Duration::seconds(i64::from(asked.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
         let seconds = input.patience.map_or(wait, |patience| wait.min(patience));
@@ -183,8 +181,14 @@ impl Leases {
     }
 
     /// Leases from a pool as it was seen after its last lease. `None`: it has changed, or no browser is idle, or one does not answer.
-    async fn lease_as_seen(&self, seen: Prospect, lease: &mut LeaseRequest) -> Result<Option<Session>, AcquireError> {
+    async fn lease_as_seen(
+        &self,
+        seen: Prospect,
+        lease: &mut LeaseRequest,
+        input: &AcquireInput,
+    ) -> Result<Option<Session>, AcquireError> {
         let Prospect { pool, next, proven } = seen;
+        lease.telemetry = captured(input, &pool)?;
         let now = self.deps.clock.now();
         let mut proof = match proven.filter(|proven| proven.holds_for(next, &proven.told, now)) {
             Some(proven) => Some(proven.into()),
@@ -226,11 +230,11 @@ impl Leases {
         let name = fields.take_optional("name", input.name.as_deref(), LabelName::parse_in_path);
         let start_url = fields.take_optional("start_url", input.start_url.as_deref(), StartUrl::parse);
         let tags = fields.take_optional("tags", input.tags.clone(), Tags::parse);
-        let capture = fields.take("telemetry", telemetry::on_create(input.telemetry.as_ref())).flatten();
+        // What it comes to depends on the pool; whether it contradicts itself does not.
+        fields.take("telemetry", telemetry::on_change(input.telemetry.as_ref(), None));
         fields.finish()?;
-        crate::session::supported(None, capture.is_some(), &[])?;
         let session = SessionId::mint(self.deps.ids.as_ref());
-        Ok((LeaseRequest { session, name, start_url, tags: tags.unwrap_or_default() }, seconds))
+        Ok((LeaseRequest { session, name, start_url, tags: tags.unwrap_or_default(), telemetry: None }, seconds))
     }
 
     async fn enter(&self, waiting: &mut Waiting) -> Result<(), AcquireError> {
@@ -339,6 +343,11 @@ impl Leases {
         // Before its caller can use it: a connection that is open already must count.
         self.sessions.activity().watch(&session);
         let told = hand_out(&session);
+        // Before anything is opened for it: what that does is captured, too.
+        if self.sessions.begin_capture(&session).await.is_err() {
+            let _ = self.sessions.end(session.id, SessionEvent::StartFailed).await;
+            return None;
+        }
         let answered = match proof.filter(|proof| proof.claim.holds_for(browser, &told, self.deps.clock.now())) {
             Some(proof) => proof.answer().await,
             None => self.deps.engine.hand_out(browser, told).await,
@@ -374,6 +383,12 @@ impl Leases {
             Err(_) => Err(not_leased()),
         }
     }
+}
+
+/// What is captured of the session: what the pool says, and what the caller changes of it.
+fn captured(input: &AcquireInput, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
+    telemetry::on_change(input.telemetry.as_ref(), pool.config.telemetry.as_ref())
+        .map_err(|bad| InvalidInput::of("telemetry", bad))
 }
 
 fn name_taken(lease: &LeaseRequest) -> AcquireError {

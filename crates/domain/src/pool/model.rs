@@ -5,6 +5,7 @@ use time::OffsetDateTime;
 use crate::browser::{Shape, StartUrl};
 use crate::ids::{PoolId, ProjectId};
 use crate::name::SlugName;
+use crate::telemetry::Capture;
 
 /// What a pool wishes for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,10 @@ pub struct PoolConfig {
     pub shape: Shape,
     /// What a lease opens first, unless it says otherwise.
     pub start_url: Option<StartUrl>,
+    /// Whether idle browsers that were started with an older version of the profile are replaced.
+    pub refresh_on_profile_update: bool,
+    /// What is captured of a lease, unless it says otherwise.
+    pub telemetry: Option<Capture>,
 }
 
 /// How long an acquire may wait, in seconds.

@@ -12,6 +12,8 @@ pub struct IdleBrowser {
     pub id: BrowserId,
     /// When it was made.
     pub created_at: OffsetDateTime,
+    /// Whether it is to be replaced, because its profile has changed.
+    pub outdated: bool,
 }
 
 /// What a pool has. Browsers that are ending do not count.
@@ -32,7 +34,7 @@ pub struct Plan {
     pub growth: Growth,
     /// How many browsers to start.
     pub start: u32,
-    /// Which idle ones to end, because the pool has become smaller.
+    /// Which idle ones to end, because the pool has become smaller or they are outdated.
     pub discard: Vec<BrowserId>,
     /// When the pool may grow further; `None`: it is allowed its size.
     pub again_at: Option<OffsetDateTime>,
@@ -42,16 +44,18 @@ pub struct Plan {
 ///
 /// The allowance grows from what it is to the size at the fill rate; what was within the allowance and is missing is
 /// replaced at once. A pool that has become smaller loses idle browsers, the oldest first; leased ones end with their
-/// lease and are not replaced.
+/// lease and are not replaced. Outdated ones go first, and are replaced at once.
 #[must_use]
 pub fn plan(pool: &Pool, observed: &Observed, now: OffsetDateTime) -> Plan {
     let (growth, again_at) = grown(pool, now);
     let idle = u32::try_from(observed.idle.len()).unwrap_or(u32::MAX);
     let has = observed.warming.saturating_add(idle).saturating_add(observed.leased);
-    let surplus = has.saturating_sub(pool.config.size).min(idle);
+    let outdated = u32::try_from(observed.idle.iter().filter(|browser| browser.outdated).count()).unwrap_or(idle);
+    let gone = has.saturating_sub(pool.config.size).min(idle).max(outdated);
     let mut oldest = observed.idle.clone();
-    oldest.sort_by_key(|browser| (browser.created_at, browser.id));
-    let discard = oldest.into_iter().take(surplus as usize).map(|browser| browser.id).collect();
+    oldest.sort_by_key(|browser| (!browser.outdated, browser.created_at, browser.id));
+    let discard = oldest.into_iter().take(gone as usize).map(|browser| browser.id).collect();
+    let has = has - outdated;
     Plan { growth, start: growth.allowance.saturating_sub(has), discard, again_at }
 }
 
@@ -90,7 +94,7 @@ mod tests {
     const NOON: OffsetDateTime = datetime!(2026-12-01 12:00 UTC);
 
     fn idle(n: u32) -> Vec<IdleBrowser> {
-        (0..n).map(|i| IdleBrowser { id: crate::testing::browser_id(i), created_at: NOON }).collect()
+        (0..n).map(|i| IdleBrowser { id: crate::testing::browser_id(i), created_at: NOON, outdated: false }).collect()
     }
 
     #[test]
@@ -123,6 +127,18 @@ mod tests {
     fn a_pool_of_two_grows_by_at_least_one_a_minute() {
         let pool = pool(2).growth(0, NOON).build();
         assert_eq!(plan(&pool, &Observed::default(), NOON + Duration::MINUTE).start, 1);
+    }
+
+    #[test]
+    fn outdated_browsers_are_replaced_at_once() {
+        let pool = pool(3).growth(3, NOON).build();
+        let mut has = idle(3);
+        has[1].outdated = true;
+        let steps = plan(&pool, &Observed { warming: 0, idle: has.clone(), leased: 0 }, NOON);
+        assert_eq!((steps.start, steps.discard), (1, vec![crate::testing::browser_id(1)]));
+        // Of a pool that is to become smaller they are the first to go, and none takes their place.
+        let steps = plan(&pool, &Observed { warming: 0, idle: has, leased: 2 }, NOON);
+        assert_eq!((steps.start, steps.discard.len(), steps.discard[0]), (0, 2, crate::testing::browser_id(1)));
     }
 
     #[test]

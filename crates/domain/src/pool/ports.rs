@@ -11,6 +11,7 @@ use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::session::{IdOrName, Session, Tags};
 use crate::store_error::{Replaced, StoreError};
+use crate::telemetry::Capture;
 
 /// What became of a pool that was to be stored.
 #[must_use]
@@ -26,6 +27,8 @@ pub enum PoolStored {
     ExtensionGone,
     /// The proxy that it names is not kept any more. Nothing was stored.
     ProxyGone,
+    /// The profile that it names is not kept any more. Nothing was stored.
+    ProfileGone,
     /// The pool, or its project, is gone. Nothing was stored.
     Gone,
 }
@@ -118,7 +121,8 @@ pub trait PoolRepository: Send + Sync {
         until: OffsetDateTime,
     ) -> Result<Option<Fence>, StoreError>;
 
-    /// What the pool has; browsers of all nodes.
+    /// What the pool has; browsers of all nodes. One is outdated if it was started with a version of its profile that is not the
+    /// current one any more, and the pool is to follow its profile.
     async fn observe(&self, id: PoolId) -> Result<Observed, StoreError>;
 
     /// Notes how far the pool may grow, unless it was changed since `pool` was read.
@@ -143,6 +147,8 @@ pub struct LeaseRequest {
     pub start_url: Option<StartUrl>,
     /// Of the session.
     pub tags: Tags,
+    /// What is captured of the session.
+    pub telemetry: Option<Capture>,
 }
 
 /// What is leased from.

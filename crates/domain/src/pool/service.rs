@@ -15,6 +15,7 @@ use crate::ids::{ExtensionId, NodeId, PoolId, ProxyId};
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
+use crate::profile::{LoadedProfile, ProfileRef, SessionProfiles};
 use crate::proxy::ProxyRouting;
 use crate::session::{
     EndSessionError, IdOrName, NotSupported, PoolWake, Refusal, SessionEvent, SessionRepository, Sessions,
@@ -40,6 +41,8 @@ pub struct PoolDeps {
     pub extensions: Arc<dyn ExtensionRepository>,
     /// What browsers are sent through.
     pub proxies: ProxyRouting,
+    /// What browsers are started with.
+    pub profiles: SessionProfiles,
     /// Who fills pools.
     pub wake: Arc<dyn PoolWake>,
     /// Time.
@@ -138,9 +141,11 @@ impl Pools {
         scope.writable()?;
         let asked = input.extensions.clone().unwrap_or_default();
         let proxy = input.proxy.clone();
+        let profile = input.asked_profile().cloned();
         let (name, mut config) = input.parse()?;
         config.shape.extensions = self.extensions(scope, &asked).await?;
         config.shape.proxy = self.proxy(scope, proxy.as_deref().unwrap_or_default()).await?;
+        config.shape.profile = self.profile(scope, profile.as_ref()).await?;
         let now = self.deps.clock.now();
         let pool = Pool {
             id: PoolId::mint(self.deps.ids.as_ref()),
@@ -168,6 +173,16 @@ impl Pools {
         self.deps.proxies.resolve(scope.project_id(), asked).await.map(Some)
     }
 
+    async fn profile(
+        &self,
+        scope: &Scope,
+        asked: Option<&ProfileRef>,
+    ) -> Result<Option<LoadedProfile>, CreatePoolError> {
+        let Some(asked) = asked else { return Ok(None) };
+        let found = self.deps.profiles.resolve::<CreatePoolError>(scope, asked).await?;
+        Ok(Some(LoadedProfile { id: found.id, version: None, save_changes: false }))
+    }
+
     fn stored(&self, stored: PoolStored, pool: &Pool) -> Result<(), CreatePoolError> {
         match (stored, &pool.name) {
             (PoolStored::Yes, _) => Ok(()),
@@ -181,6 +196,10 @@ impl Pools {
             (PoolStored::ProxyGone, _) => {
                 let bad = Bad::new(FieldCode::ReferenceNotFound, "the proxy was deleted meanwhile");
                 Err(InvalidInput::of("proxy_id", bad).into())
+            }
+            (PoolStored::ProfileGone, _) => {
+                let bad = Bad::new(FieldCode::ReferenceNotFound, "the profile was deleted meanwhile");
+                Err(InvalidInput::of("profile", bad).into())
             }
             (PoolStored::Gone, _) => Err(CreatePoolError::ProjectGone),
         }
@@ -234,6 +253,9 @@ impl Pools {
             }
             if let Some(asked) = &update.input.proxy {
                 config.shape.proxy = self.proxy(scope, asked).await?;
+            }
+            if update.input.profile.is_some() {
+                config.shape.profile = self.profile(scope, update.input.asked_profile()).await?;
             }
             let now = self.deps.clock.now();
             let growth = Growth {

@@ -8,6 +8,7 @@ use crate::browser::{BrowserPolicy, Shape, StartUrl, Viewport};
 use crate::extension::{ExtensionRef, references};
 use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
 use crate::name::LabelName;
+use crate::profile::ProfileWish;
 use crate::telemetry;
 
 /// Valid, but this installation cannot do it.
@@ -99,8 +100,8 @@ pub struct CreateSession {
     pub tags: Option<BTreeMap<String, String>>,
     /// Default: off.
     pub telemetry: Option<telemetry::Wish>,
-    /// Whether a profile was asked for.
-    pub profile: bool,
+    /// A profile of the project.
+    pub profile: Option<ProfileWish>,
     /// A proxy of the project, by id or name.
     pub proxy: Option<String>,
     /// Extensions of the project, in the order they are loaded.
@@ -112,8 +113,10 @@ pub struct CreateSession {
 /// A session as asked for, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionWish {
-    /// What browser it needs, its extensions and its proxy aside.
+    /// What browser it needs, its profile, its extensions and its proxy aside.
     pub shape: Shape,
+    /// It is looked up when the session is made.
+    pub profile: Option<ProfileWish>,
     /// They are looked up when the session is made.
     pub extensions: Vec<ExtensionRef>,
     /// By id or name; it is looked up when the session is made.
@@ -126,6 +129,8 @@ pub struct SessionWish {
     pub start_url: Option<StartUrl>,
     /// See [`Session`](super::Session).
     pub tags: Tags,
+    /// See [`Session`](super::Session).
+    pub telemetry: Option<telemetry::Capture>,
 }
 
 /// Either kind of refusal.
@@ -169,11 +174,7 @@ pub fn shape(
 }
 
 /// What this installation cannot do yet; never accepted and ignored.
-pub(crate) fn supported(
-    gpu: Option<bool>,
-    telemetry_on: bool,
-    asked: &[(&'static str, bool)],
-) -> Result<(), NotSupported> {
+pub(crate) fn supported(gpu: Option<bool>, asked: &[(&'static str, bool)]) -> Result<(), NotSupported> {
     if gpu == Some(true) {
         return Err(NotSupported { field: "gpu", why: "this installation has no GPU for sessions" });
     }
@@ -181,9 +182,6 @@ pub(crate) fn supported(
         if asked {
             return Err(NotSupported { field, why: "this installation does not offer it" });
         }
-    }
-    if telemetry_on {
-        return Err(NotSupported { field: "telemetry", why: "this installation does not capture telemetry" });
     }
     Ok(())
 }
@@ -201,19 +199,24 @@ impl CreateSession {
         let shape =
             shape(&mut fields, (self.headless, self.stealth, self.kiosk_mode), self.viewport, self.browser_policy);
         let start_url = fields.take_optional("start_url", self.start_url, |text| StartUrl::parse(&text));
+        if let Some(profile) = &self.profile {
+            profile.which.check(&mut fields);
+        }
         references(&self.extensions, &mut fields);
         let tags = fields.take_optional("tags", self.tags, Tags::parse);
         let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
         fields.finish()?;
-        supported(self.gpu, capture.is_some(), &[("profile", self.profile), ("invocation_id", self.invocation)])?;
+        supported(self.gpu, &[("invocation_id", self.invocation)])?;
         Ok(SessionWish {
             shape,
+            profile: self.profile,
             extensions: self.extensions,
             proxy: self.proxy,
             name,
             timeout_seconds: timeout.unwrap_or(60),
             start_url,
             tags: tags.unwrap_or_default(),
+            telemetry: capture,
         })
     }
 }
@@ -231,8 +234,8 @@ pub struct UpdateSession {
     pub force_viewport: bool,
     /// Telemetry as asked for.
     pub telemetry: Option<telemetry::Wish>,
-    /// Whether a profile was asked for.
-    pub profile: bool,
+    /// A profile of the project, for a session that has none.
+    pub profile: Option<ProfileWish>,
     /// A proxy of the project, by id or name; `Some(None)` and the empty one take it away.
     pub proxy: Option<Option<String>>,
 }
@@ -248,6 +251,10 @@ pub struct SessionChanges {
     pub viewport: Option<(Viewport, bool)>,
     /// The new proxy, by id or name; `Some(None)` takes it away. It is looked up when the session is changed.
     pub proxy: Option<Option<String>>,
+    /// The profile to load. It is looked up when the session is changed.
+    pub profile: Option<ProfileWish>,
+    /// What is to be captured, on top of what is.
+    pub telemetry: Option<telemetry::Wish>,
 }
 
 impl UpdateSession {
@@ -260,14 +267,19 @@ impl UpdateSession {
         });
         let tags = fields.take_optional("tags", self.tags, Tags::parse);
         let viewport = fields.take_optional("viewport", self.viewport, ViewportInput::parse);
-        let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
+        if let Some(profile) = &self.profile {
+            profile.which.check(&mut fields);
+        }
+        // What it comes to depends on what is in force; whether it contradicts itself does not.
+        fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
         fields.finish()?;
-        supported(None, capture.is_some(), &[("profile", self.profile)])?;
         Ok(SessionChanges {
             name,
             tags,
             viewport: viewport.map(|size| (size, self.force_viewport)),
             proxy: self.proxy.map(|proxy| proxy.filter(|text| !text.is_empty())),
+            profile: self.profile,
+            telemetry: self.telemetry,
         })
     }
 }

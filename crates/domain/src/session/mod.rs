@@ -8,7 +8,6 @@ mod service;
 mod transitions;
 
 pub use activity::{Activity, ActivityGuard};
-pub(crate) use input::supported;
 pub use input::{
     CreateSession, NotSupported, Refusal, SessionChanges, SessionWish, Tags, UpdateSession, ViewportInput, shape,
     timeout_seconds,

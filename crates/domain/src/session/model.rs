@@ -8,6 +8,7 @@ use super::Tags;
 use crate::browser::{Shape, StartUrl};
 use crate::ids::{BadId, BrowserId, NodeId, PoolId, ProjectId, SessionId};
 use crate::name::{LabelName, SlugName};
+use crate::telemetry::Capture;
 
 /// Why a session ended; stands in close frames, logs and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +115,8 @@ pub struct Session {
     pub start_url: Option<StartUrl>,
     /// The caller's own.
     pub tags: Tags,
+    /// What is captured of it; `None`: nothing.
+    pub telemetry: Option<Capture>,
     /// Where it stands.
     pub state: SessionState,
     /// When it was asked for; of a pooled one, when it was leased.
@@ -136,6 +139,13 @@ impl Session {
     #[must_use]
     pub fn leaves_its_browser_untouched(&self) -> bool {
         self.state == SessionState::Ended(EndReason::Undelivered) && self.pool.is_some() && self.start_url.is_none()
+    }
+
+    /// Whether what it leaves in its browser is to become a version of its profile. A session that no caller ever had leaves nothing.
+    #[must_use]
+    pub fn saves_its_profile(&self) -> bool {
+        let had = !matches!(self.state, SessionState::Ended(EndReason::StartFailed | EndReason::Undelivered));
+        had && self.shape.profile.is_some_and(|profile| profile.save_changes)
     }
 
     /// Whether a caller has it.

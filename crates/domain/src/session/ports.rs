@@ -10,7 +10,9 @@ use crate::browser::{Browser, Viewport};
 use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, SessionId};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
+use crate::profile::LoadedProfile;
 use crate::store_error::{Replaced, StoreError};
+use crate::telemetry::Capture;
 
 /// What became of a session that was to be stored.
 #[must_use]
@@ -92,6 +94,12 @@ pub trait SessionRepository: Send + Sync {
 
     /// Notes what the traffic of an active session goes through; `false` if it is not active any more.
     async fn set_proxy(&self, id: SessionId, proxy: Option<ProxyId>) -> Result<bool, StoreError>;
+
+    /// Notes what is captured of an active session; `false` if it is not active any more.
+    async fn set_telemetry(&self, id: SessionId, telemetry: Option<Capture>) -> Result<bool, StoreError>;
+
+    /// Notes the profile that an active session was given, with its browser's; `false` if it has one or is not active any more.
+    async fn set_profile(&self, id: SessionId, profile: LoadedProfile) -> Result<bool, StoreError>;
 
     /// Notes when sessions were last in use; never backwards.
     async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError>;

@@ -11,13 +11,15 @@ use ulid::Ulid;
 use crate::access::Scope;
 use crate::browser::Shape;
 use crate::clock::{Clock, Entropy, IdSource};
-use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, SessionId};
+use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, SessionId};
+use crate::inside::ByteStream;
 use crate::name::{LabelName, SlugName};
 use crate::organization::{Caps, Organization};
 use crate::pool::{Growth, Pool, PoolConfig};
+use crate::profile::Profile;
 use crate::project::{Project, ProjectStatus};
 use crate::proxy::{Proxy, ProxyProtocol, ProxyStatus, ProxyType};
-use crate::sealing::{KeyId, SealError, Sealer};
+use crate::sealing::{KeyId, SealError, Sealer, StreamSealer};
 use crate::session::{PoolRef, Session, SessionState, Tags};
 
 /// The moment at which builders make things.
@@ -154,6 +156,7 @@ pub fn session(n: u32) -> Session {
         timeout_seconds: 60,
         start_url: None,
         tags: Tags::default(),
+        telemetry: None,
         state: SessionState::Active,
         created_at: NOON,
         last_active_at: NOON,
@@ -175,11 +178,13 @@ pub fn pool(size: u32) -> PoolBuilder {
         project: project_id(),
         name: None,
         config: PoolConfig {
+            refresh_on_profile_update: false,
             size,
             fill_rate_per_minute: 25,
             timeout_seconds: 600,
             shape: Shape { headless: true, ..Shape::default() },
             start_url: None,
+            telemetry: None,
         },
         growth: Growth { allowance: size, since: NOON },
         created_at: NOON,
@@ -236,13 +241,46 @@ impl Sealer for PlainSealer {
     }
 
     fn open(&self, place: &str, sealed: &[u8]) -> Result<SecretSlice<u8>, SealError> {
-        let head = self.seal(place, b"")?;
+        let head = Sealer::seal(self, place, b"")?;
         let turned = sealed.strip_prefix(head.as_slice()).ok_or(SealError::Damaged)?;
         Ok(turned.iter().map(|byte| !byte).collect::<Vec<u8>>().into())
     }
 
     fn current(&self) -> Result<KeyId, SealError> {
         Ok(Self::KEY)
+    }
+}
+
+impl PlainSealer {
+    /// The key of a stream, as it is stored.
+    #[must_use]
+    pub fn stream_key(place: &str) -> Vec<u8> {
+        Sealer::seal(&Self, place, b"stream").unwrap_or_default()
+    }
+}
+
+impl StreamSealer for PlainSealer {
+    fn seal(&self, place: &str, content: ByteStream) -> Result<(Vec<u8>, ByteStream), SealError> {
+        Ok((Self::stream_key(place), content))
+    }
+
+    fn open(&self, place: &str, key: &[u8], content: ByteStream) -> Result<ByteStream, SealError> {
+        if key == Self::stream_key(place) { Ok(content) } else { Err(SealError::Damaged) }
+    }
+}
+
+/// A profile of the test's project that was never saved.
+#[must_use]
+pub fn profile(id: ProfileId, name: &str) -> Profile {
+    Profile {
+        id,
+        organization: organization_id(),
+        project: Some(project_id()),
+        name: SlugName::parse(name).ok(),
+        version: None,
+        created_at: NOON,
+        updated_at: NOON,
+        last_used_at: None,
     }
 }
 

@@ -70,7 +70,7 @@ async fn who_lost_the_lead_starts_nothing_more() {
 
 #[tokio::test]
 async fn of_what_is_too_much_only_what_was_still_idle_here_is_buried() {
-    let idle = (1..=4).map(|n| IdleBrowser { id: browser_id(n), created_at: NOON }).collect();
+    let idle = (1..=4).map(|n| IdleBrowser { id: browser_id(n), created_at: NOON, outdated: false }).collect();
     let mut world = leads(1, Observed { idle, ..Observed::default() });
     world.browsers.expect_find().returning(|id| {
         let row = pooled_browser(1, BrowserState::Idle);

@@ -1,5 +1,6 @@
 //! Acquiring and releasing: at once, in line, and what becomes of callers and browsers that are gone.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use casement_domain::browser::{HandOut, StartUrl};
@@ -8,8 +9,10 @@ use casement_domain::pool::{
     TurnEvent, Waiting,
 };
 use casement_domain::session::{EndReason, PoolRef, Session, SessionState};
+use casement_domain::telemetry::{self, Capture, Category, MockRecorder};
 use casement_domain::testing::{NOON, browser_id, leased_session, node_id, pool, pool_id, scope, session, session_id};
-use casement_domain::{SessionId, TicketId, telemetry};
+use casement_domain::{SessionId, TicketId};
+use mockall::Sequence;
 use pretty_assertions::assert_eq;
 use time::{Duration, OffsetDateTime};
 
@@ -201,23 +204,46 @@ async fn a_refusal_at_once_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_not_valid_or_not_offered_takes_no_browser_and_no_place() {
-    let on = telemetry::Wish { enabled: Some(true), browser: None };
-    for (input, valid) in [
-        (AcquireInput { acquire_timeout_seconds: Some(3601), ..patient() }, false),
-        (AcquireInput { acquire_timeout_seconds: Some(-1), ..patient() }, false),
-        (AcquireInput { name: Some("a/b".to_owned()), ..patient() }, false),
-        (AcquireInput { start_url: Some("nowhere".to_owned()), ..patient() }, false),
-        (AcquireInput { telemetry: Some(on), ..patient() }, true),
+async fn what_is_not_valid_takes_no_browser_and_no_place() {
+    let named = BTreeMap::from([(Category::Page, true)]);
+    let contradiction = telemetry::Wish { enabled: Some(false), browser: Some(named) };
+    for input in [
+        AcquireInput { acquire_timeout_seconds: Some(3601), ..patient() },
+        AcquireInput { acquire_timeout_seconds: Some(-1), ..patient() },
+        AcquireInput { name: Some("a/b".to_owned()), ..patient() },
+        AcquireInput { start_url: Some("nowhere".to_owned()), ..patient() },
+        AcquireInput { telemetry: Some(contradiction), ..patient() },
     ] {
         let mut world = World::default();
         world.has_pool(pool_of_four());
-        match world.build().leases.acquire(&scope(), "warm", input).await.err().expect("refused") {
-            AcquireError::Invalid(_) => assert!(!valid),
-            AcquireError::NotSupported(it) => assert!(valid && it.field == "telemetry"),
-            other => panic!("{other:?}"),
-        }
+        let refused = world.build().leases.acquire(&scope(), "warm", input).await.err().expect("refused");
+        assert!(matches!(refused, AcquireError::Invalid(_)), "{refused:?}");
     }
+}
+
+#[tokio::test]
+async fn a_lease_captures_what_its_pool_does_with_the_callers_wish_on_top_before_anything_is_opened() {
+    let mut world = World::default();
+    let mut pool = pool_of_four();
+    pool.config.telemetry = Capture::only([Category::Control, Category::Page]);
+    world.has_pool(pool);
+    let expected = Capture::only([Category::Control, Category::Console]);
+    let captured = expected.clone();
+    world.line.expect_take_now().times(1).returning(move |_, lease, _| {
+        assert_eq!(lease.telemetry, captured);
+        Ok(TakenNow::Leased(Box::new(Session { telemetry: lease.telemetry.clone(), ..leased_session(1) })))
+    });
+    let mut order = Sequence::new();
+    let mut recorder = MockRecorder::new();
+    let recorded = recorder.expect_capture().times(1).in_sequence(&mut order);
+    recorded.withf(move |session| session.telemetry == expected).returning(|_| Ok(()));
+    world.recorder = Some(recorder);
+    world.engine.expect_hand_out().times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
+    let wish = BTreeMap::from([(Category::Page, false), (Category::Console, true)]);
+    let wish = telemetry::Wish { enabled: None, browser: Some(wish) };
+    let input = AcquireInput { telemetry: Some(wish), ..patient() };
+    let acquired = world.build().leases.acquire(&scope(), "warm", input).await.expect("leased");
+    assert!(matches!(acquired, Acquired::Leased(_)));
 }
 
 #[tokio::test]

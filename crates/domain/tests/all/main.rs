@@ -11,6 +11,7 @@ mod leases;
 mod leases_ahead;
 mod plan;
 mod pools;
+mod profiles;
 mod sessions_create;
 mod sessions_end;
 mod sessions_node;

@@ -18,10 +18,11 @@ fn any_pool() -> impl Strategy<Value = Pool> {
 
 fn any_observed() -> impl Strategy<Value = Observed> {
     (0_u32..20, prop::collection::vec(0_i64..100, 0..20), 0_u32..20).prop_map(|(warming, ages, leased)| {
-        let idle = ages
-            .iter()
-            .zip(1..)
-            .map(|(age, n)| IdleBrowser { id: browser_id(n), created_at: NOON - Duration::seconds(*age) });
+        let idle = ages.iter().zip(1..).map(|(age, n)| IdleBrowser {
+            id: browser_id(n),
+            created_at: NOON - Duration::seconds(*age),
+            outdated: false,
+        });
         Observed { warming, idle: idle.collect(), leased }
     })
 }
@@ -68,7 +69,7 @@ proptest! {
             // The warming ones become ready, and those just started warm.
             let ready = std::mem::replace(&mut observed.warming, steps.start);
             for _ in 0..ready {
-                observed.idle.push(IdleBrowser { id: browser_id(next), created_at: now });
+                observed.idle.push(IdleBrowser { id: browser_id(next), created_at: now, outdated: false });
                 next += 1;
             }
             now = steps.again_at.unwrap_or(now);

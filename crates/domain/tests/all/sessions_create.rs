@@ -6,7 +6,6 @@ use casement_domain::browser::{BrowserState, Shape, Started};
 use casement_domain::field::FieldCode;
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::session::{CreateSession, CreateSessionError, Created, EndReason, Session, SessionState};
-use casement_domain::telemetry;
 use casement_domain::testing::{NOON, browser_id, node_id, scope};
 use casement_domain::{BrowserId, Replaced, SessionId};
 use pretty_assertions::assert_eq;
@@ -197,12 +196,9 @@ async fn an_archived_project_refuses_before_anything_is_touched() {
 
 #[tokio::test]
 async fn what_this_installation_cannot_do_is_refused_and_never_ignored() {
-    let on = telemetry::Wish { enabled: Some(true), browser: None };
     for (field, wish) in [
         ("gpu", CreateSession { gpu: Some(true), ..wish() }),
-        ("profile", CreateSession { profile: true, ..wish() }),
         ("invocation_id", CreateSession { invocation: true, ..wish() }),
-        ("telemetry", CreateSession { telemetry: Some(on), ..wish() }),
     ] {
         // `gpu` beside `headless` contradicts itself, which is told first.
         let wish = CreateSession { headless: Some(false), ..wish };

@@ -11,12 +11,14 @@ use casement_domain::extension::MockExtensionRepository;
 use casement_domain::pool::{
     Leases, MockPoolRepository, MockTurns, MockWaitingLine, Pool, PoolDeps, PoolFiller, Pools,
 };
+use casement_domain::profile::SessionProfiles;
 use casement_domain::project::{Project, ProjectStatus};
 use casement_domain::proxy::ProxyRouting;
 use casement_domain::session::{
     Activity, Created, EndReason, MockConnections, MockPoolWake, MockSessionRepository, Session, SessionDeps,
     SessionState, Sessions,
 };
+use casement_domain::telemetry::{MockRecorder, NoRecorder, Recorder};
 use casement_domain::testing::{CountingIds, FixedClock, NOON, browser_id, node_id, pool_id, project, scope};
 use casement_domain::{BrowserId, NodeId, Replaced, SessionId, StoreError};
 use ulid::Ulid;
@@ -34,6 +36,10 @@ pub(crate) struct World {
     pub(crate) pools: MockPoolRepository,
     pub(crate) line: MockWaitingLine,
     pub(crate) turns: MockTurns,
+    /// Nothing is recorded unless a test says how.
+    pub(crate) recorder: Option<MockRecorder>,
+    /// None unless a test says which.
+    pub(crate) profiles: Option<SessionProfiles>,
     pub(crate) clock: Arc<FixedClock>,
 }
 
@@ -55,6 +61,11 @@ impl World {
         let (session_rows, browsers) = (Arc::new(self.sessions), Arc::new(self.browsers));
         let (engine, wake) = (Arc::new(self.engine), Arc::new(self.wake));
         let extensions = Arc::new(self.extensions);
+        let profiles = self.profiles.unwrap_or_else(SessionProfiles::none);
+        let recorder: Arc<dyn Recorder> = match self.recorder {
+            Some(mock) => Arc::new(mock),
+            None => Arc::new(NoRecorder),
+        };
         let sessions = Sessions::new(SessionDeps {
             node: node_id(),
             sessions: session_rows.clone(),
@@ -62,10 +73,12 @@ impl World {
             engine: engine.clone(),
             extensions: extensions.clone(),
             proxies: ProxyRouting::none(),
+            profiles: profiles.clone(),
             spares: Arc::new(self.spares),
             connections: Arc::new(self.connections),
             pools: wake.clone(),
             activity: activity.clone(),
+            recorder,
             clock: clock.clone(),
             ids: ids.clone(),
         });
@@ -78,6 +91,7 @@ impl World {
             engine,
             extensions,
             proxies: ProxyRouting::none(),
+            profiles: profiles.clone(),
             wake,
             clock: clock.clone(),
             ids,

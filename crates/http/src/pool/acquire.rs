@@ -67,7 +67,7 @@ pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
     let _hang_up = gone.clone().drop_guard();
     let acquired = caller.finish(|services, scope| acquire(services, scope, which, input, gone));
     let Some(fresh) = acquired.await? else { return Ok(answer::nothing()) };
-    let body = caller.api().session(fresh.session().clone());
+    let body = caller.api().session(fresh.session().clone()).await?;
     Ok(fresh.deliver(answer::record(StatusCode::OK, &body)))
 }
 

@@ -54,9 +54,8 @@ impl PoolInput {
     /// # Errors
     /// `invalid_input`, if anything is refused that the domain has no word for.
     pub(super) fn create(self) -> Result<pool::PoolInput, ApiError> {
-        let profile = self.profile.is_some();
         let mut fields = Fields::new();
-        let input = pool::PoolInput { profile, ..self.common(&mut fields) };
+        let input = self.common(&mut fields);
         checked(input, fields, pool::PoolInput::parse)
     }
 
@@ -73,11 +72,6 @@ impl PoolInput {
     }
 
     fn common(self, fields: &mut Fields) -> pool::PoolInput {
-        let profile = self.profile.as_ref().filter(|profile| profile.id.as_deref() != Some(""));
-        if let Some(profile) = profile {
-            profile.check("profile", fields);
-        }
-        let profile = profile.is_some();
         pool::PoolInput {
             size: self.size,
             fill_rate_per_minute: self.fill_rate_per_minute,
@@ -91,7 +85,7 @@ impl PoolInput {
             start_url: self.start_url,
             telemetry: wish(self.telemetry, fields),
             refresh_on_profile_update: self.refresh_on_profile_update,
-            profile,
+            profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
             extensions: self.extensions.map(|all| all.into_iter().map(Into::into).collect()),
         }

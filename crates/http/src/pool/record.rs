@@ -5,7 +5,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::{answer::Moment, session::Viewport};
+use crate::{
+    answer::Moment,
+    session::{Captured, Viewport},
+};
 
 /// A pool of warm browsers.
 #[derive(Debug, Serialize, ToSchema)]
@@ -22,6 +25,9 @@ pub(crate) struct PoolBody {
     acquired_count: u32,
     /// Extensions in the order they are loaded.
     extension_ids: Vec<String>,
+    /// The profile that its browsers are started with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile_id: Option<String>,
     browser_pool_config: Config,
 }
 
@@ -42,11 +48,26 @@ struct Config {
     viewport: Viewport,
     #[serde(skip_serializing_if = "Option::is_none")]
     browser_policy: Option<Map<String, Value>>,
+    /// The profile that its browsers are started with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<LoadedProfile>,
+    /// Whether idle browsers follow changes of the profile.
+    refresh_on_profile_update: bool,
     /// The proxy that the traffic of its browsers goes through.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     start_url: Option<String>,
+    /// What is captured of a lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    telemetry: Option<Captured>,
+}
+
+/// A profile, by its id.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BrowserPoolProfile)]
+struct LoadedProfile {
+    id: String,
 }
 
 impl From<(Pool, PoolCounts)> for PoolBody {
@@ -60,6 +81,7 @@ impl From<(Pool, PoolCounts)> for PoolBody {
             available_count: counts.available,
             acquired_count: counts.acquired,
             extension_ids: config.shape.extensions.iter().map(ToString::to_string).collect(),
+            profile_id: config.shape.profile.map(|profile| profile.id.to_string()),
             browser_pool_config: Config {
                 name,
                 size: config.size,
@@ -70,8 +92,11 @@ impl From<(Pool, PoolCounts)> for PoolBody {
                 timeout_seconds: config.timeout_seconds,
                 viewport: config.shape.viewport.into(),
                 browser_policy: config.shape.policy.map(|policy| policy.as_map().clone()),
+                profile: config.shape.profile.map(|profile| LoadedProfile { id: profile.id.to_string() }),
+                refresh_on_profile_update: config.refresh_on_profile_update,
                 proxy_id: config.shape.proxy.map(|id| id.to_string()),
                 start_url: config.start_url.map(|url| url.as_str().to_owned()),
+                telemetry: config.telemetry.map(Captured::from),
             },
         }
     }

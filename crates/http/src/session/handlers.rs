@@ -3,7 +3,8 @@
 use actix_web::http::StatusCode;
 use casement_domain::{
     field::FieldCode,
-    session::{SessionFilter, StatusFilter},
+    page::Listed,
+    session::{Session, SessionFilter, StatusFilter},
 };
 
 use super::{
@@ -21,9 +22,22 @@ use crate::{
 
 impl Api {
     /// The record of a session as it is now.
-    pub(crate) fn session(&self, session: casement_domain::session::Session) -> SessionBody {
-        let urls = Urls::new(&self.public_url, &self.services.tokens, &session);
-        SessionBody::new(session, &urls, self.services.clock.now())
+    pub(crate) async fn session(&self, session: Session) -> Result<SessionBody, ApiError> {
+        let mut records = self.sessions(vec![session]).await?;
+        records.pop().ok_or_else(|| ApiError::internal("a session has a record"))
+    }
+
+    /// The records of sessions as they are now.
+    async fn sessions(&self, sessions: Vec<Session>) -> Result<Vec<SessionBody>, ApiError> {
+        let loaded: Vec<_> = sessions.iter().filter_map(|session| session.shape.profile).map(|one| one.id).collect();
+        let profiles = self.services.profiles.of_ids(&loaded).await?;
+        let record = |session: Session| {
+            let loaded = session.shape.profile;
+            let profile = profiles.iter().find(|profile| loaded.is_some_and(|loaded| loaded.id == profile.id));
+            let urls = Urls::new(&self.public_url, &self.services.tokens, &session);
+            SessionBody::new(session, profile.cloned(), &urls, self.services.clock.now())
+        };
+        Ok(sessions.into_iter().map(record).collect())
     }
 }
 
@@ -47,7 +61,7 @@ pub(crate) async fn create_browser(mut caller: Authorized) -> Answer {
     });
     let fresh = made.await?;
     let location = format!("/browsers/{}", fresh.session().id);
-    let body = caller.api().session(fresh.session().clone());
+    let body = caller.api().session(fresh.session().clone()).await?;
     Ok(fresh.deliver(answer::created(&location, &body)))
 }
 
@@ -76,7 +90,9 @@ pub(crate) async fn list_browsers(caller: Authorized) -> Answer {
     let query = caller.query()?;
     let filter = filter(&query)?;
     let page = caller.services().sessions.list(caller.scope(), &filter, query.page()?).await?;
-    Ok(answer::list(&page.map(|session| caller.api().session(session))))
+    let Listed { items, next_offset } = page;
+    let items = caller.api().sessions(items).await?;
+    Ok(answer::list(&Listed { items, next_offset }))
 }
 
 fn filter(query: &Query) -> Result<SessionFilter, ApiError> {
@@ -109,7 +125,8 @@ pub(crate) async fn get_browser(caller: Authorized) -> Answer {
     let include_deleted = caller.query()?.boolean("include_deleted")?.unwrap_or(false);
     let which = caller.path("id_or_name")?;
     let session = caller.services().sessions.get(caller.scope(), &which, include_deleted).await?;
-    Ok(answer::record(StatusCode::OK, &caller.api().session(session)))
+    caller.about(&session);
+    Ok(answer::record(StatusCode::OK, &caller.api().session(session).await?))
 }
 
 /// Changes an active session.
@@ -129,7 +146,8 @@ pub(crate) async fn update_browser(mut caller: Authorized) -> Answer {
     let wish = caller.json::<UpdateBrowser>().await?.wish()?;
     let changed = caller.finish(|services, scope| async move { services.sessions.update(&scope, &which, wish).await });
     let session = changed.await?;
-    Ok(answer::record(StatusCode::OK, &caller.api().session(session)))
+    caller.about(&session);
+    Ok(answer::record(StatusCode::OK, &caller.api().session(session).await?))
 }
 
 /// Ends a session. Answers once nothing of its browser is left.

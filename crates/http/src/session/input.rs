@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use casement_domain::{
     extension::ExtensionRef,
     field::{Bad, FieldCode, Fields},
+    profile::{ProfileRef, ProfileWish},
     session::{self, CreateSession, Refusal, UpdateSession},
     telemetry::{Category, Wish},
 };
@@ -58,20 +59,10 @@ pub(crate) struct Reference {
     pub(crate) name: Option<String>,
 }
 
-impl Reference {
-    /// None or both is refused.
-    pub(crate) fn check(&self, field: &str, fields: &mut Fields) {
-        exactly_one(field, self.id.as_ref(), self.name.as_ref(), fields);
+impl From<Reference> for ProfileRef {
+    fn from(Reference { id, name }: Reference) -> Self {
+        Self { id, name }
     }
-}
-
-fn exactly_one(field: &str, id: Option<&String>, name: Option<&String>, fields: &mut Fields) {
-    let bad = match (id, name) {
-        (Some(_), None) | (None, Some(_)) => return,
-        (None, None) => Bad::new(FieldCode::Required, "needs an id or a name"),
-        (Some(_), Some(_)) => Bad::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both"),
-    };
-    fields.refuse(field, bad);
 }
 
 impl From<Reference> for ExtensionRef {
@@ -104,12 +95,18 @@ pub(crate) fn checked<W: Clone, T>(
 
 /// A profile to load, by id or name.
 #[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = ProfileReference)]
 pub(crate) struct Profile {
     id: Option<String>,
     name: Option<String>,
-    /// Whether the state is written back at the end. Default: false.
-    #[expect(dead_code, reason = "only its type is checked while profiles are refused")]
+    /// Whether what the session leaves is saved when it ends. Default: false.
     save_changes: Option<bool>,
+}
+
+impl From<Profile> for ProfileWish {
+    fn from(Profile { id, name, save_changes }: Profile) -> Self {
+        Self { which: ProfileRef { id, name }, save_changes: save_changes.unwrap_or(false) }
+    }
 }
 
 /// Size of the display in pixels.
@@ -148,18 +145,6 @@ struct Toggle {
     enabled: Option<bool>,
 }
 
-const CATEGORIES: [(&str, Category); 9] = [
-    ("console", Category::Console),
-    ("page", Category::Page),
-    ("interaction", Category::Interaction),
-    ("network", Category::Network),
-    ("control", Category::Control),
-    ("connection", Category::Connection),
-    ("system", Category::System),
-    ("screenshot", Category::Screenshot),
-    ("captcha", Category::Captcha),
-];
-
 /// What is to be captured; a category that there is not is refused.
 pub(crate) fn wish(telemetry: Option<Telemetry>, fields: &mut Fields) -> Option<Wish> {
     let Telemetry { enabled, browser } = telemetry?;
@@ -168,8 +153,8 @@ pub(crate) fn wish(telemetry: Option<Telemetry>, fields: &mut Fields) -> Option<
 }
 
 fn category((name, toggle): (String, Option<Toggle>), fields: &mut Fields) -> Option<(Category, bool)> {
-    let Some((_, category)) = CATEGORIES.into_iter().find(|(known, _)| *known == name) else {
-        let known = CATEGORIES.map(|(known, _)| known).join(", ");
+    let Some(category) = Category::parse(&name) else {
+        let known = Category::ALL.map(Category::as_str).join(", ");
         let shown: String = name.chars().take(64).collect();
         fields.refuse("telemetry.browser", Bad::new(FieldCode::NotAllowed, format!("is not one of {known}")).of(shown));
         return None;
@@ -198,9 +183,6 @@ impl CreateBrowser {
     /// `invalid_input`, if anything is refused that the domain has no word for.
     pub(crate) fn wish(self) -> Result<CreateSession, ApiError> {
         let mut fields = Fields::new();
-        if let Some(profile) = &self.profile {
-            exactly_one("profile", profile.id.as_ref(), profile.name.as_ref(), &mut fields);
-        }
         let wish = CreateSession {
             headless: self.headless,
             stealth: self.stealth,
@@ -213,7 +195,7 @@ impl CreateBrowser {
             start_url: self.start_url,
             tags: self.tags,
             telemetry: wish(self.telemetry, &mut fields),
-            profile: self.profile.is_some(),
+            profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
             extensions: self.extensions.unwrap_or_default().into_iter().map(Into::into).collect(),
             invocation: self.invocation_id.is_some(),
@@ -251,16 +233,13 @@ impl UpdateBrowser {
     /// `invalid_input`, if anything is refused that the domain has no word for.
     pub(crate) fn wish(self) -> Result<UpdateSession, ApiError> {
         let mut fields = Fields::new();
-        if let Some(profile) = &self.profile {
-            exactly_one("profile", profile.id.as_ref(), profile.name.as_ref(), &mut fields);
-        }
         let wish = UpdateSession {
             name: self.name,
             tags: self.tags,
             force_viewport: self.viewport.and_then(|viewport| viewport.force).unwrap_or(false),
             viewport: self.viewport.map(Into::into),
             telemetry: wish(self.telemetry, &mut fields),
-            profile: self.profile.is_some(),
+            profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
         };
         checked(wish, fields, UpdateSession::parse)

@@ -10,5 +10,5 @@ pub(crate) use self::{
         create_browser, delete_browser, get_browser, list_browsers, update_browser,
     },
     input::{Reference, Telemetry, ViewportInput, checked, policy, wish},
-    record::{SessionBody, Urls, Viewport},
+    record::{Captured, SessionBody, Urls, Viewport},
 };

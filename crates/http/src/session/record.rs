@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use casement_domain::{browser, session::Session};
+use casement_domain::{
+    browser,
+    profile::Profile,
+    session::Session,
+    telemetry::{Capture, Category},
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
@@ -11,6 +16,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::Moment,
+    profile::ProfileBody,
     token::{Permission, SessionTokens},
 };
 
@@ -40,6 +46,9 @@ pub(crate) struct SessionBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<PoolReference>,
     viewport: Viewport,
+    /// The profile that it was started with, as it is now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<ProfileBody>,
     /// The proxy that its traffic goes through.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_id: Option<String>,
@@ -50,9 +59,35 @@ pub(crate) struct SessionBody {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tags: BTreeMap<String, String>,
     usage: Usage,
+    /// What is captured of it, while anything is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    telemetry: Option<Captured>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     deleted_at: Option<Moment>,
+}
+
+/// What is captured.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BrowserTelemetry)]
+pub(crate) struct Captured {
+    /// Of each category, whether it is: `console`, `page`, `interaction`, `network`, `control`, `connection`, `system`, `screenshot`,
+    /// `captcha`.
+    browser: BTreeMap<&'static str, Switch>,
+}
+
+/// On or off.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BrowserTelemetryCategory)]
+struct Switch {
+    enabled: bool,
+}
+
+impl From<Capture> for Captured {
+    fn from(capture: Capture) -> Self {
+        let switch = |category: Category| (category.as_str(), Switch { enabled: capture.includes(category) });
+        Self { browser: Category::ALL.into_iter().map(switch).collect() }
+    }
 }
 
 /// The pool that a session was leased from.
@@ -135,7 +170,7 @@ impl Urls {
 }
 
 impl SessionBody {
-    pub(crate) fn new(session: Session, urls: &Urls, now: OffsetDateTime) -> Self {
+    pub(crate) fn new(session: Session, profile: Option<Profile>, urls: &Urls, now: OffsetDateTime) -> Self {
         let uptime = session.uptime(now).whole_milliseconds();
         Self {
             session_id: session.id.to_string(),
@@ -154,10 +189,12 @@ impl SessionBody {
                 .pool
                 .map(|pool| PoolReference { id: pool.id.to_string(), name: pool.name.map(|name| name.to_string()) }),
             viewport: session.shape.viewport.into(),
+            profile: profile.map(ProfileBody::from),
             proxy_id: session.shape.proxy.map(|id| id.to_string()),
             start_url: session.start_url.map(|url| url.as_str().to_owned()),
             browser_policy: session.shape.policy.map(|policy| policy.as_map().clone()),
             tags: session.tags.as_map().clone(),
+            telemetry: session.telemetry.map(Captured::from),
             usage: Usage { uptime_ms: i64::try_from(uptime).unwrap_or(i64::MAX) },
             deleted_at: session.ended_at.map(Moment),
         }

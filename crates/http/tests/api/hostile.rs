@@ -301,8 +301,8 @@ async fn one_answer_names_every_refused_field() {
     let category =
         "is not one of console, page, interaction, network, control, connection, system, screenshot, captcha";
     let extension = "mutually_exclusive: extensions[1]: takes an id or a name, not both".to_owned();
+    let profile = "required: profile: needs an id or a name".to_owned();
     let ours = [
-        "required: profile: needs an id or a name".to_owned(),
         "mutually_exclusive: chrome_policy: is another name of browser_policy and differs from it".to_owned(),
         format!("not_allowed: telemetry.browser.x: {category}"),
         format!("not_allowed: telemetry.browser.y: {category}"),
@@ -310,13 +310,14 @@ async fn one_answer_names_every_refused_field() {
     let timeout = "out_of_range: timeout_seconds: must be from 10 to 259200".to_owned();
     let create = api.post("/browsers", &body).await.details();
     let short = "too_short: name: must have at least 1 character".to_owned();
-    assert_eq!(create[..3], [short, timeout.clone(), extension.clone()]);
-    assert_eq!(create[3..], ours);
+    assert_eq!(create[..4], [short, timeout.clone(), profile.clone(), extension.clone()]);
+    assert_eq!(create[4..], ours);
     let pool = api.post("/browser_pools", &body).await.details();
-    assert_eq!(pool[..3], [extension.clone(), "required: size: is required".to_owned(), timeout.clone()]);
-    assert_eq!(pool[3..], ours);
+    let size = "required: size: is required".to_owned();
+    assert_eq!(pool[..4], [profile.clone(), extension.clone(), size, timeout.clone()]);
+    assert_eq!(pool[4..], ours);
     let changed = api.patch("/browser_pools/x", &body).await.details();
-    assert_eq!((&changed[..2], &changed[2..]), (&[extension, timeout][..], &ours[..]));
+    assert_eq!((&changed[..3], &changed[3..]), (&[profile, extension, timeout][..], &ours[..]));
     let session = api.patch("/browsers/x", json!({ "profile": {}, "viewport": { "width": 1 } })).await.details();
     assert_eq!(session, ["required: viewport.height: is required", "required: profile: needs an id or a name"]);
 }

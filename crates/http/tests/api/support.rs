@@ -20,6 +20,7 @@ use casement_domain::{
     blob::MockBlobStore,
     browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
     computer::{Computers, MockComputer},
+    credential::{CredentialDeps, Credentials, MockCredentialRepository},
     curl::{Curl, MockCurlMachine},
     extension::{
         ExtensionArchives, ExtensionDeps, Extensions, Inspected, MockExtensionMachine, MockExtensionRepository,
@@ -33,12 +34,17 @@ use casement_domain::{
     page::{Listed, Page},
     pool::{Leases, MockPoolRepository, MockTurns, MockWaitingLine, PoolDeps, Pools},
     process::{MockProcessMachine, Processes},
+    profile::{
+        KeptProfiles, MockProfileMachine, MockProfileReports, MockProfileRepository, ProfileDeps, Profiles,
+        SessionProfiles,
+    },
     project::{MockProjectRepository, Project, Projects},
     proxy::{MockProxyDialer, MockProxyRepository, NoRoutes, Proxies, ProxyDeps, ProxyRouting},
     replay::{MockReplayMachine, Replays},
     script::{MockScriptMachine, Scripts},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
     session_log::{MockLogMachine, SessionLogs},
+    telemetry::{MockFeed, MockRecorder, MockTelemetryStore, NoRecorder, Recorder, TelemetryEvents},
     testing::{CountingIds, FixedClock, NOON, PlainSealer, node_id, organization_id, project, project_id},
 };
 use casement_http::{
@@ -70,6 +76,9 @@ pub(super) struct Ports {
     pub(super) turns: MockTurns,
     pub(super) wake: MockPoolWake,
     pub(super) extensions: MockExtensionRepository,
+    pub(super) credentials: MockCredentialRepository,
+    pub(super) profiles: MockProfileRepository,
+    pub(super) profile_bytes: MockBlobStore,
     pub(super) proxies: MockProxyRepository,
     pub(super) dialer: MockProxyDialer,
     pub(super) blobs: MockBlobStore,
@@ -93,6 +102,10 @@ pub(super) struct Ports {
     pub(super) directory: MockApiKeyDirectory,
     pub(super) audit: MockAuditRepository,
     pub(super) trail: Trail,
+    /// Nothing is recorded unless a test says how.
+    pub(super) recorder: Option<MockRecorder>,
+    pub(super) events: MockTelemetryStore,
+    pub(super) feed: MockFeed,
     pub(super) trusted_proxies: Vec<&'static str>,
     pub(super) cors_origins: Vec<&'static str>,
     pub(super) rate_limit: Option<u32>,
@@ -306,18 +319,37 @@ impl TestApi {
         let (session_rows, engine, wake) = (Arc::new(ports.sessions), Arc::new(ports.engine), Arc::new(ports.wake));
         let extensions = Arc::new(ports.extensions);
         let proxies = Arc::new(ports.proxies);
+        let kept = KeptProfiles::new(
+            Arc::new(ports.profiles),
+            Arc::new(ports.profile_bytes),
+            Arc::new(PlainSealer),
+            clock.clone(),
+        );
+        let profiles = SessionProfiles::new(ProfileDeps {
+            kept: kept.clone(),
+            machine: Arc::new(MockProfileMachine::new()),
+            reports: Arc::new(MockProfileReports::new()),
+            pools: wake.clone(),
+            ids: ids.clone(),
+        });
         let routing = ProxyRouting::new(proxies.clone(), Arc::new(PlainSealer), Arc::new(NoRoutes));
+        let recorder: Arc<dyn Recorder> = match ports.recorder {
+            Some(mock) => Arc::new(mock),
+            None => Arc::new(NoRecorder),
+        };
         let sessions = Sessions::new(SessionDeps {
             node: node_id(),
             sessions: session_rows.clone(),
             browsers: Arc::new(ports.browsers),
             engine: engine.clone(),
             extensions: extensions.clone(),
+            profiles: profiles.clone(),
             proxies: routing.clone(),
             spares: Arc::new(ports.spares),
             connections: Arc::new(connections.clone()),
             pools: wake.clone(),
             activity,
+            recorder: recorder.clone(),
             clock: clock.clone(),
             ids: ids.clone(),
         });
@@ -329,6 +361,7 @@ impl TestApi {
             turns: Arc::new(ports.turns),
             engine,
             extensions: extensions.clone(),
+            profiles,
             proxies: routing,
             wake,
             clock: clock.clone(),
@@ -361,6 +394,14 @@ impl TestApi {
             trail: Arc::new(ports.trail),
             files: Files::new(Arc::new(ports.files), sessions.activity().clone()),
             computers: Computers::new(Arc::new(ports.computer), sessions.activity().clone()),
+            credentials: Credentials::new(CredentialDeps {
+                credentials: Arc::new(ports.credentials),
+                sealer: Arc::new(PlainSealer),
+                clock: clock.clone(),
+                ids: ids.clone(),
+                most: 1000,
+            }),
+            profiles: Profiles::new(kept, clock.clone(), ids.clone(), 1000),
             proxies: Proxies::new(ProxyDeps {
                 proxies,
                 sealer: Arc::new(PlainSealer),
@@ -387,6 +428,8 @@ impl TestApi {
             curl: Curl::new(Arc::new(ports.curl), sessions.activity().clone()),
             replays: Replays::new(Arc::new(ports.replays), sessions.activity().clone(), ids.clone()),
             scripts: Scripts::new(Arc::new(ports.scripts), sessions.activity().clone()),
+            telemetry: TelemetryEvents::new(Arc::new(ports.events), Arc::new(ports.feed), clock.clone()),
+            recorder,
             tokens: tokens.clone(),
             dial: ports.dial.unwrap_or_else(|| Arc::new(NoWay)),
             connections,

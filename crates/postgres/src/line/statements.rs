@@ -3,7 +3,7 @@
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::sql_types::{BigInt, Jsonb, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{Array, BigInt, Jsonb, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -15,7 +15,7 @@ const GIVE_ONE: &str = include_str!("give_one.sql");
 
 /// Writes a statement out. Diesel numbers the parameters itself, in the order in which they come, so `bind` makes one of
 /// each `$n`.
-fn walk<'a, 'b>(
+pub(crate) fn walk<'a, 'b>(
     statement: &'static str,
     mut out: AstPass<'a, 'b, Pg>,
     bind: impl Fn(&mut AstPass<'a, 'b, Pg>, &str) -> QueryResult<()>,
@@ -40,6 +40,7 @@ pub(super) struct TakeNow<'a> {
     pub(super) name: Option<&'a str>,
     pub(super) start_url: Option<&'a str>,
     pub(super) tags: Value,
+    pub(super) telemetry: Option<Vec<String>>,
     pub(super) now: OffsetDateTime,
     pub(super) heartbeats_after: OffsetDateTime,
     pub(super) unchanged_since: Option<OffsetDateTime>,
@@ -64,8 +65,8 @@ impl QueryFragment<Pg> for TakeNow<'_> {
             "5" => out.push_bind_param::<Jsonb, _>(&self.tags),
             "6" => out.push_bind_param::<Timestamptz, _>(&self.now),
             "7" => out.push_bind_param::<Timestamptz, _>(&self.heartbeats_after),
-            "9" => out.push_bind_param::<Nullable<Timestamptz>, _>(&self.unchanged_since),
-            other => unreachable!("${other} is no parameter of this statement"),
+            "8" => out.push_bind_param::<Nullable<Array<Text>>, _>(&self.telemetry),
+            _ => out.push_bind_param::<Nullable<Timestamptz>, _>(&self.unchanged_since),
         })
     }
 }

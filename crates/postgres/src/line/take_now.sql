@@ -1,4 +1,4 @@
--- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 heartbeats before this are too old.
+-- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 heartbeats before this are too old, $8 telemetry.
 -- $9 only if this was the last change of the pool.
 -- A newcomer does not overtake: it takes only if nobody whose node lives is in line.
 -- The lease itself waits for no disk: its caller is answered once the call's audit record is durable, which stands behind it in the
@@ -20,17 +20,19 @@ WITH pool AS (
 INSERT INTO sessions (
     id, project_id, node_id, browser_id, pool_id, pool_name,
     headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
-    name, timeout_seconds, start_url, tags, state, created_at, last_active_at
+    profile_id, profile_version_id, save_profile,
+    name, timeout_seconds, start_url, tags, telemetry, state, created_at, last_active_at
 )
 SELECT
     $2, pool.project_id, leased.node_id, leased.id, pool.id, pool.name,
     leased.headless, leased.stealth, leased.kiosk_mode,
     leased.viewport_width, leased.viewport_height, leased.viewport_refresh_rate, leased.policy,
-    leased.extension_ids, leased.proxy_id,
-    $3, pool.timeout_seconds, coalesce($4, pool.start_url), $5, 'active', $6, $6
+    leased.extension_ids, leased.proxy_id, leased.profile_id, leased.profile_version_id, false,
+    $3, pool.timeout_seconds, coalesce($4, pool.start_url), $5, $8, 'active', $6, $6
 FROM leased, pool
 -- In the order in which a session is read.
 RETURNING
     id, project_id, node_id, browser_id, pool_id, pool_name,
     headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
-    name, timeout_seconds, start_url, tags, state, end_reason, created_at, last_active_at, ended_at
+    profile_id, profile_version_id, save_profile,
+    name, timeout_seconds, start_url, tags, telemetry, state, end_reason, created_at, last_active_at, ended_at

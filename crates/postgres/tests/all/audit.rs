@@ -172,3 +172,51 @@ async fn months_are_made_ahead_and_dropped_when_they_are_too_old_and_lose_no_rec
     assert!(!world.db.rows(PARTITIONS).await?.contains(&name(NOON)));
     Ok(())
 }
+
+#[tokio::test]
+async fn filters_are_answered_from_indexes_whose_size_is_that_of_the_answer() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    audit.append(&[entry(1)]).await?;
+    // Ten thousand that are like most are, and one of each kind that few are.
+    world
+        .db
+        .execute(
+            "INSERT INTO audit_records
+             SELECT gen_random_uuid(), organization_id, at - n * interval '1 s', auth_strategy, service, user_id, email, api_key_id,
+                    project_id, client_ip, domain, method, path, route, status, duration_ms, user_agent
+             FROM audit_records, generate_series(1, 10000) AS n;
+             INSERT INTO audit_records
+             SELECT gen_random_uuid(), organization_id, at, rare.strategy, rare.service, user_id, email, api_key_id, project_id,
+                    client_ip, domain, rare.method, path, route, status, duration_ms, user_agent
+             FROM (SELECT * FROM audit_records LIMIT 1) AS one, (VALUES ('none', 'api', 'GET'), ('api_key', 'session', 'GET'),
+                  ('api_key', 'api', 'PATCH')) AS rare (strategy, service, method);
+             ANALYZE audit_records",
+        )
+        .await?;
+    let plan =
+        async |change: fn(&mut AuditQuery), after| audit.plan(organization_id(), &filter(change), after, 100).await;
+    let all = plan(|_| (), None).await?;
+    let beyond = plan(|_| (), Some(record(1).position())).await?;
+    for plan in [&all, &beyond] {
+        assert!(
+            plan.contains("Index Scan Backward") && !plan.contains("Sort"),
+            "read in the order of an index: {plan}"
+        );
+    }
+    assert!(beyond.contains("ROW(at, id) <"), "begun where the page before ended: {beyond}");
+    let rare: [fn(&mut AuditQuery); 3] = [
+        |q| q.method = Some("PATCH".into()),
+        |q| q.auth_strategy = Some("none".into()),
+        |q| q.service = Some("session".into()),
+    ];
+    // A partition's indexes are called after their columns, those of rare records by the last numbers.
+    for change in rare {
+        let plan = plan(change, None).await?;
+        assert!(!plan.contains("Seq Scan") && plan.contains("organization_id_at_id_idx"), "{plan}");
+        assert_eq!(found(&audit, change).await?.len(), 1);
+    }
+    let common = plan(|q| q.method = Some("GET".into()), None).await?;
+    assert!(common.contains("Index Scan Backward") && !common.contains("Sort"), "{common}");
+    Ok(())
+}

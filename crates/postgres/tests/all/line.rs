@@ -70,7 +70,8 @@ async fn a_pool_that_is_not_as_it_was_seen_any_more_is_busy_for_whoever_saw_it()
     let before = LeaseFrom { unchanged_since: Some(pool.updated_at - Duration::SECOND), ..seen };
     assert_eq!(world.line.take_now(&before, &lease(1), NOON).await?, TakenNow::Busy);
     assert!(matches!(world.line.take_now(&seen, &lease(1), NOON).await?, TakenNow::Leased(_)));
-    let renamed = Pool { name: Some(SlugName::parse("other").map_err(|_| "a name")?), updated_at: seconds(1), ..pool.clone() };
+    let renamed =
+        Pool { name: Some(SlugName::parse("other").map_err(|_| "a name")?), updated_at: seconds(1), ..pool.clone() };
     assert_eq!(world.pools.replace(testing::organization_id(), &pool, &renamed).await?, PoolStored::Yes);
     assert_eq!(world.line.take_now(&seen, &lease(2), NOON).await?, TakenNow::Busy);
     Ok(())

@@ -2,6 +2,7 @@
 
 mod audit;
 mod cluster;
+mod credentials;
 mod database;
 mod extensions;
 mod keys;
@@ -9,10 +10,12 @@ mod line;
 mod migrations;
 mod notify;
 mod pools;
+mod profiles;
 mod projects;
 mod proxies;
 mod recent_keys;
 mod resources;
 mod sessions;
 mod support;
+mod telemetry;
 mod world;

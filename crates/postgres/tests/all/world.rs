@@ -81,7 +81,13 @@ pub(crate) fn node(id: NodeId, heartbeat_at: OffsetDateTime) -> Node {
 }
 
 pub(crate) fn lease(n: u32) -> LeaseRequest {
-    LeaseRequest { session: testing::session_id(n), name: None, start_url: None, tags: Tags::default() }
+    LeaseRequest {
+        session: testing::session_id(n),
+        name: None,
+        start_url: None,
+        tags: Tags::default(),
+        telemetry: None,
+    }
 }
 
 /// A place in the line for the n-th session.

@@ -26,6 +26,9 @@ impl Sessions {
         if let Some(asked) = &wish.proxy {
             wish.shape.proxy = Some(self.deps.proxies.resolve::<CreateSessionError>(scope.project_id(), asked).await?);
         }
+        if let Some(asked) = &wish.profile {
+            wish.shape.profile = Some(self.profile::<CreateSessionError>(scope, asked).await?);
+        }
         for _ in 0..SPARES_TRIED {
             let Some(browser) = self.deps.spares.take(&bare(&wish.shape)) else { break };
             match self.create_on_spare(scope, &wish, browser).await {
@@ -49,6 +52,7 @@ impl Sessions {
             timeout_seconds: wish.timeout_seconds,
             start_url: wish.start_url.clone(),
             tags: wish.tags.clone(),
+            telemetry: wish.telemetry.clone(),
             state: SessionState::Starting,
             created_at: now,
             last_active_at: now,
@@ -83,6 +87,7 @@ impl Sessions {
             if session.shape.proxy.is_some() {
                 self.deps.proxies.send(browser, session.shape.proxy).await?;
             }
+            self.begin_capture(&session).await?;
             self.deps.engine.hand_out(browser, hand_out(&session)).await
         };
         if let Err(error) = handed.await {
@@ -102,6 +107,7 @@ impl Sessions {
                 self.deps.proxies.send(id, wish.shape.proxy).await.map_err(EngineError::from)?;
             }
             self.deps.engine.start(&launch).await?;
+            self.begin_capture(&Session { browser: Some(id), ..draft.clone() }).await?;
             if wish.start_url.is_some() {
                 self.deps.engine.hand_out(id, hand_out(&draft)).await?;
             }

@@ -1,6 +1,6 @@
 //! A session ends, and what was its own is cleared away.
 
-use super::super::{IdOrName, Session, SessionEvent, SessionState};
+use super::super::{EndReason, IdOrName, Session, SessionEvent, SessionState};
 use super::{EndSessionError, Sessions};
 use crate::access::Scope;
 use crate::ids::{BrowserId, SessionId};
@@ -48,6 +48,7 @@ impl Sessions {
         let SessionState::Ended(reason) = ended.state else { return };
         self.deps.activity.forget(ended.id);
         self.deps.connections.close(ended.id, reason);
+        self.deps.recorder.ended(ended.id);
         if let Some(pool) = &ended.pool {
             self.deps.pools.wake(pool.id);
             if ended.leaves_its_browser_untouched() {
@@ -55,7 +56,11 @@ impl Sessions {
             }
         }
         if let Some(browser) = ended.browser.filter(|_| ended.node == self.deps.node) {
-            self.bury(browser).await;
+            // Nobody waits for the end of a session that is idle, and many may end at once: the housekeeping saves what they left.
+            if reason == EndReason::IdleTimeout && ended.saves_its_profile() {
+                return;
+            }
+            self.take_leave(ended, browser).await;
         }
     }
 

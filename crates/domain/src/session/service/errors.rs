@@ -6,6 +6,7 @@ use crate::access::ProjectArchived;
 use crate::browser::EngineError;
 use crate::field::InvalidInput;
 use crate::ids::SessionId;
+use crate::inside::InsideError;
 use crate::name::LabelName;
 use crate::organization::LimitExceeded;
 use crate::store_error::StoreError;
@@ -77,6 +78,12 @@ pub enum UpdateSessionError {
     /// Another session bears the name.
     #[error("a session named {0} exists already")]
     NameTaken(LabelName),
+    /// It has a profile already, or just now another call loads one.
+    #[error("browser session {0} has a profile already")]
+    HasProfile(SessionId),
+    /// Its profile cannot be loaded.
+    #[error(transparent)]
+    Profile(#[from] InsideError),
     /// Somebody watches, and the change was not forced.
     #[error("browser session {0} has a live view open; set viewport.force to change it all the same")]
     Watched(SessionId),

@@ -2,7 +2,7 @@
 
 use time::Duration;
 
-use super::super::{SessionEvent, SessionState};
+use super::super::{Session, SessionEvent, SessionState};
 use super::{EndSessionError, Sessions};
 use crate::browser::BrowserState;
 use crate::ids::{BrowserId, NodeId};
@@ -20,7 +20,10 @@ impl Sessions {
     pub async fn clear_remains(&self) -> Result<(), StoreError> {
         for browser in self.deps.browsers.of_node(self.deps.node).await? {
             if browser.state == BrowserState::Ending {
-                self.bury(browser.id).await;
+                match self.unsaved(&browser).await? {
+                    Some(ended) => self.take_leave(&ended, browser.id).await,
+                    None => self.bury(browser.id).await,
+                }
             }
         }
         Ok(())
@@ -77,7 +80,7 @@ impl Sessions {
         let long_ago = self.deps.clock.now() - LONGEST_START;
         for session in self.deps.sessions.of_node(self.deps.node).await? {
             match session.state {
-                SessionState::Active => self.deps.activity.watch(&session),
+                SessionState::Active => self.take_up(&session),
                 SessionState::Starting if session.created_at < long_ago => {
                     self.end_quietly(&session, SessionEvent::StartFailed).await;
                 }
@@ -97,7 +100,7 @@ impl Sessions {
         for session in self.deps.sessions.of_node(self.deps.node).await? {
             let living = session.browser.filter(|id| session.is_active() && alive.contains(id));
             if let Some(browser) = living {
-                self.deps.activity.watch(&session);
+                self.take_up(&session);
                 kept.push(browser);
                 continue;
             }
@@ -110,10 +113,21 @@ impl Sessions {
             match browser.state {
                 BrowserState::Idle if alive.contains(&browser.id) => kept.push(browser.id),
                 BrowserState::Leased if kept.contains(&browser.id) => {}
+                // It is buried when what its session left is saved, which may take its time.
+                BrowserState::Ending if alive.contains(&browser.id) && self.unsaved(&browser).await?.is_some() => {
+                    kept.push(browser.id);
+                }
                 _ => self.bury(browser.id).await,
             }
         }
         Ok(kept)
+    }
+
+    fn take_up(&self, session: &Session) {
+        self.deps.activity.watch(session);
+        if session.telemetry.is_some() {
+            self.deps.recorder.take_up(session);
+        }
     }
 
     /// Ends, in the store, the sessions of a node that is gone.

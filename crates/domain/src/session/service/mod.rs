@@ -4,6 +4,7 @@ mod create;
 mod end;
 mod errors;
 mod housekeeping;
+mod profile;
 mod update;
 
 use std::sync::Arc;
@@ -12,14 +13,16 @@ pub use errors::{CreateSessionError, EndSessionError, UpdateSessionError, UseSes
 
 use super::{Activity, Connections, IdOrName, PoolWake, Session, SessionFilter, SessionRepository};
 use crate::access::Scope;
-use crate::browser::{BrowserEngine, BrowserRepository, HandOut, Region, SpareBrowsers, Viewport};
+use crate::browser::{BrowserEngine, BrowserRepository, EngineError, HandOut, Region, SpareBrowsers, Viewport};
 use crate::clock::{Clock, IdSource};
 use crate::extension::ExtensionRepository;
 use crate::field::{Bad, InvalidInput};
 use crate::ids::{BrowserId, NodeId, SessionId};
 use crate::page::{Listed, Page};
+use crate::profile::SessionProfiles;
 use crate::proxy::ProxyRouting;
 use crate::store_error::StoreError;
+use crate::telemetry::Recorder;
 
 /// What the use cases of sessions stand on.
 #[derive(Clone)]
@@ -36,6 +39,8 @@ pub struct SessionDeps {
     pub extensions: Arc<dyn ExtensionRepository>,
     /// What browsers are sent through.
     pub proxies: ProxyRouting,
+    /// What browsers are started with, and what of them is saved.
+    pub profiles: SessionProfiles,
     /// The node's reserve.
     pub spares: Arc<dyn SpareBrowsers>,
     /// What is open into sessions.
@@ -44,6 +49,8 @@ pub struct SessionDeps {
     pub pools: Arc<dyn PoolWake>,
     /// The idle clocks.
     pub activity: Activity,
+    /// Takes note of what happens in sessions.
+    pub recorder: Arc<dyn Recorder>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Identifiers.
@@ -100,6 +107,11 @@ impl Sessions {
     /// The store's failure.
     pub async fn list(&self, scope: &Scope, filter: &SessionFilter, page: Page) -> Result<Listed<Session>, StoreError> {
         self.deps.sessions.list(scope.project_id(), filter, page).await
+    }
+
+    /// Captures from now on what the session names, if it names anything. Before its caller has it, so that nothing is missed.
+    pub(crate) async fn begin_capture(&self, session: &Session) -> Result<(), EngineError> {
+        if session.telemetry.is_some() { self.deps.recorder.capture(session).await } else { Ok(()) }
     }
 
     /// A PNG of the session's display or a part of it. `region` says which part, given the display's size.

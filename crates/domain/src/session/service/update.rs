@@ -5,7 +5,9 @@ use super::super::{Created, Session, UpdateSession};
 use super::{Sessions, UpdateSessionError, UseSessionError, browser_of};
 use crate::access::Scope;
 use crate::browser::{EngineError, Viewport};
+use crate::field::InvalidInput;
 use crate::proxy::Route;
+use crate::telemetry::{self, Wish};
 
 impl Sessions {
     /// Changes an active session.
@@ -37,7 +39,10 @@ impl Sessions {
                 Some((Some(id), route.map_err(|error| UseSessionError::Engine(error.into()))?))
             }
         };
-        // The size first: it is what can fail, and then nothing is changed.
+        // What fails most comes first, and then nothing is changed.
+        if let Some(asked) = &changes.profile {
+            self.load_profile(scope, &session, asked).await?;
+        }
         if let Some((viewport, _)) = size {
             self.resize(&session, viewport).await?;
         }
@@ -63,7 +68,25 @@ impl Sessions {
             }
             self.deps.proxies.set(browser_of(&session)?, route);
         }
+        if let Some(wish) = &changes.telemetry {
+            self.recapture(&session, wish, which).await?;
+        }
         Ok(self.get(scope, &session.id.to_string(), false).await?)
+    }
+
+    /// Captures from now on what a change comes to.
+    async fn recapture(&self, session: &Session, wish: &Wish, which: &str) -> Result<(), UpdateSessionError> {
+        let telemetry = telemetry::on_change(Some(wish), session.telemetry.as_ref());
+        let telemetry = telemetry.map_err(|bad| UseSessionError::from(InvalidInput::of("telemetry", bad)))?;
+        if telemetry == session.telemetry {
+            return Ok(());
+        }
+        let stored = self.deps.sessions.set_telemetry(session.id, telemetry.clone()).await;
+        if !stored.map_err(UseSessionError::from)? {
+            return Err(UseSessionError::NotFound(which.to_owned()).into());
+        }
+        let changed = Session { telemetry, ..session.clone() };
+        Ok(self.deps.recorder.capture(&changed).await.map_err(UseSessionError::from)?)
     }
 
     /// Gives the session's display another size; if it cannot become so large while Chromium runs, both are started anew.

@@ -123,6 +123,6 @@ export async function show(place) {
       el('a', { href: '/openapi.json', target: '_blank', rel: 'noopener' }, '/openapi.json'), '.'),
     el('form', { class: 'filters', role: 'search', 'aria-label': 'Find an operation', onsubmit: (event) => event.preventDefault() },
       el('label', { class: 'field' }, el('span', {}, 'Find'), filter)),
-    count, sections.map(({ element }) => element));
+    count, ...sections.map(({ element }) => element));
   find();
 }

@@ -1,0 +1,93 @@
+//! Profiles, put together: their rows, their sealed bytes, their way out of browsers and into them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use casement_blobs::LocalBlobs;
+use casement_domain::audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy};
+use casement_domain::profile::{
+    KeptProfiles, ProfileDeps, ProfileReports, ProfileRepository, ProfileVersion, Profiles, Saved, SessionProfiles,
+};
+use casement_domain::session::{PoolWake, Session};
+use casement_domain::{AuditRecordId, Clock as _, ProfileId};
+use casement_webdriver::Engine;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::sealed_stream::SealedStreams;
+use crate::sealing::MasterKeys;
+use crate::system::System;
+
+/// How often versions and bytes are looked for that nobody needs.
+const SWEEP: Duration = Duration::from_secs(600);
+
+/// The profiles and their bytes.
+pub(crate) fn kept(rows: Arc<dyn ProfileRepository>, blobs: Arc<LocalBlobs>, keys: &MasterKeys) -> KeptProfiles {
+    KeptProfiles::new(rows, blobs, Arc::new(SealedStreams(keys.clone())), Arc::new(System))
+}
+
+/// The use cases.
+pub(crate) fn use_cases(kept: KeptProfiles) -> Profiles {
+    Profiles::new(kept, Arc::new(System), Arc::new(System), Profiles::DEFAULT_MOST)
+}
+
+/// What sessions and pools do with them.
+pub(crate) fn of_sessions(
+    kept: KeptProfiles,
+    engine: &Engine,
+    trail: Arc<dyn AuditTrail>,
+    pools: Arc<dyn PoolWake>,
+) -> SessionProfiles {
+    let (machine, reports) = (Arc::new(engine.clone()), Arc::new(Reports { trail }));
+    SessionProfiles::new(ProfileDeps { kept, machine, reports, pools, ids: Arc::new(System) })
+}
+
+/// Tells people: in the log, in the metrics, and of what was replaced unseen in the audit log, too.
+struct Reports {
+    trail: Arc<dyn AuditTrail>,
+}
+
+impl ProfileReports for Reports {
+    fn saved(&self, session: &Session, version: &ProfileVersion, saved: &Saved) {
+        metrics::counter!("casement_profiles_saved_total").increment(1);
+        let (session_id, profile) = (session.id, version.profile);
+        info!(session = %session_id, %profile, version = %version.id, "a session's profile is saved");
+        let Some(unseen) = saved.unseen else { return };
+        metrics::counter!("casement_profiles_replaced_unseen_total").increment(1);
+        warn!(
+            session = %session_id, %profile, version = %version.id, replaced = %unseen,
+            "a session's profile took the place of a version that the session had not started from; that one is kept"
+        );
+        self.trail.note(AuditEntry {
+            id: AuditRecordId::mint(&System),
+            at: System.now(),
+            auth_strategy: AuthStrategy::SessionToken,
+            service: AuditService::Session,
+            api_key: None,
+            project: Some(session.project),
+            client_ip: String::new(),
+            domain: String::new(),
+            method: "SAVE".to_owned(),
+            path: format!("/profiles/{profile}/versions/{unseen}"),
+            route: "/profiles/{id}/versions/{replaced}".to_owned(),
+            status: 409,
+            duration_ms: 0,
+            user_agent: format!("session {session_id}"),
+        });
+    }
+
+    fn lost(&self, session: &Session, profile: ProfileId, why: &str) {
+        metrics::counter!("casement_profiles_not_saved_total").increment(1);
+        warn!(session = %session.id, %profile, why, "what a session left could not be saved to its profile");
+    }
+}
+
+/// Forgets, now and then, what nobody needs any more.
+pub(crate) async fn sweep(profiles: Profiles, stop: CancellationToken) {
+    let mut tick = tokio::time::interval(SWEEP);
+    while stop.run_until_cancelled(tick.tick()).await.is_some() {
+        if let Err(error) = profiles.clear().await {
+            warn!(%error, "what nobody needs of profiles cannot be looked for");
+        }
+    }
+}

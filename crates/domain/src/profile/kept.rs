@@ -1,0 +1,143 @@
+//! The bytes of versions: sealed on their way in, opened on their way out.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use time::Duration;
+
+use super::{LoadedProfile, ProfileRepository, ProfileSource, ProfileVersion};
+use crate::blob::{BlobError, BlobStore};
+use crate::clock::Clock;
+use crate::ids::{ProfileId, ProfileVersionId, SessionId};
+use crate::inside::{ByteStream, InsideError};
+use crate::sealing::{SealError, StreamSealer};
+use crate::store_error::StoreError;
+
+/// The bytes of a version were not kept, read or forgotten.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// The place of the bytes, or the bytes themselves.
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    /// They cannot be sealed or opened.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// How long bytes without a row are left alone: their row may be about to be stored.
+const ORPHANED: Duration = Duration::hours(1);
+/// How long a version is kept that was replaced by who had started from it: somebody may be starting with it.
+const GRACE: Duration = Duration::minutes(10);
+/// How many versions of a profile are kept that were replaced by who had not seen them.
+const UNSEEN: u32 = 5;
+
+/// The profiles that are kept, for browsers that are started with them.
+#[derive(Clone)]
+pub struct KeptProfiles {
+    rows: Arc<dyn ProfileRepository>,
+    blobs: Arc<dyn BlobStore>,
+    sealer: Arc<dyn StreamSealer>,
+    clock: Arc<dyn Clock>,
+}
+
+impl KeptProfiles {
+    /// On these ports.
+    #[must_use]
+    pub fn new(
+        rows: Arc<dyn ProfileRepository>,
+        blobs: Arc<dyn BlobStore>,
+        sealer: Arc<dyn StreamSealer>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { rows, blobs, sealer, clock }
+    }
+
+    pub(super) fn rows(&self) -> &dyn ProfileRepository {
+        &*self.rows
+    }
+
+    /// Seals and keeps the bytes of a version; the row is yet to be stored.
+    pub(super) async fn put(
+        &self,
+        id: ProfileVersionId,
+        (session, profile): (SessionId, LoadedProfile),
+        content: ByteStream,
+    ) -> Result<ProfileVersion, KeepError> {
+        let (key, sealed) = self.sealer.seal(&ProfileVersion::place(profile.id, id), content)?;
+        self.blobs.put(&ProfileVersion::blob(profile.id, id), sealed).await?;
+        let (based_on, created_at) = (profile.version, self.clock.now());
+        Ok(ProfileVersion { id, profile: profile.id, session, based_on, key, created_at })
+    }
+
+    /// The archive in clear; `None` if it is not kept any more.
+    pub(super) async fn open(&self, profile: ProfileId, id: ProfileVersionId) -> Result<Option<ByteStream>, KeepError> {
+        let Some(version) = self.rows.version(profile, id).await? else { return Ok(None) };
+        let Some(sealed) = self.blobs.get(&ProfileVersion::blob(profile, id)).await? else { return Ok(None) };
+        Ok(Some(self.sealer.open(&ProfileVersion::place(profile, id), &version.key, sealed)?))
+    }
+
+    /// Forgets the bytes of a version that has no row, or none that anybody needs.
+    pub(super) async fn drop_bytes(&self, profile: ProfileId, id: ProfileVersionId) -> Result<(), BlobError> {
+        self.blobs.delete(&ProfileVersion::blob(profile, id)).await
+    }
+
+    /// Forgets versions that nobody needs any more.
+    pub(super) async fn clear_spent(&self) -> Result<(), KeepError> {
+        loop {
+            let spent = self.rows.spent(self.clock.now() - GRACE, UNSEEN).await?;
+            if spent.is_empty() {
+                return Ok(());
+            }
+            for (profile, id) in spent {
+                // The bytes first: what has no row is nobody's secret any more only if it has no bytes either.
+                self.drop_bytes(profile, id).await?;
+                self.rows.forget(id).await?;
+            }
+        }
+    }
+
+    /// Forgets bytes that belong to no version: a server ended between keeping the ones and storing the other.
+    pub(super) async fn clear_orphans(&self) -> Result<(), KeepError> {
+        let before = self.clock.now() - ORPHANED;
+        let found = self.blobs.list(ProfileVersion::BLOBS).await?;
+        let old: Vec<_> = found
+            .iter()
+            .filter(|(_, since)| *since < before)
+            .filter_map(|(key, _)| ProfileVersion::of_blob(key))
+            .collect();
+        for some in old.chunks(1000) {
+            let ids: Vec<_> = some.iter().map(|(_, id)| *id).collect();
+            let known = self.rows.known(&ids).await?;
+            for (profile, id) in some.iter().filter(|(_, id)| !known.contains(id)) {
+                self.drop_bytes(*profile, *id).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a profile cannot be loaded, in words for its caller.
+pub(super) fn unreadable(error: &KeepError) -> InsideError {
+    InsideError::Failed(match error {
+        KeepError::Seal(error) => format!("the profile cannot be opened: {error}"),
+        KeepError::Blob(_) | KeepError::Store(_) => "the profile cannot be read".to_owned(),
+    })
+}
+
+pub(super) fn not_kept() -> InsideError {
+    InsideError::Missing("the profile's saved state is not kept any more".to_owned())
+}
+
+#[async_trait]
+impl ProfileSource for KeptProfiles {
+    async fn archive(&self, profile: &LoadedProfile) -> Result<Option<ByteStream>, InsideError> {
+        let noted = self.rows.used(profile.id, self.clock.now()).await;
+        noted.map_err(|error| unreadable(&error.into()))?;
+        let Some(version) = profile.version else { return Ok(None) };
+        let opened = self.open(profile.id, version).await.map_err(|error| unreadable(&error))?;
+        opened.map(Some).ok_or_else(not_kept)
+    }
+}

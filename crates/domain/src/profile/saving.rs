@@ -1,0 +1,187 @@
+//! What sessions and pools do with profiles: find them, load them, save them.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::kept::{KeepError, not_kept, unreadable};
+use super::{KeptProfiles, LoadedProfile, Profile, ProfileMachine, ProfileRef, ProfileReports, VersionStored};
+use crate::access::Scope;
+use crate::blob::BlobError;
+use crate::browser::EngineError;
+use crate::clock::IdSource;
+use crate::field::{Bad, FieldCode, InvalidInput};
+use crate::ids::{BrowserId, ProfileId, ProfileVersionId};
+use crate::inside::InsideError;
+use crate::session::{IdOrName, PoolWake, Session};
+use crate::store_error::StoreError;
+
+/// What a session leaves was not saved.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotSaved {
+    /// Its browser does not give it.
+    #[error("the browser's state could not be taken: {0}")]
+    Machine(#[from] InsideError),
+    /// It could not be kept. The same may work later.
+    #[error("the browser's state could not be kept: {0}")]
+    Keeping(KeepError),
+}
+
+impl From<KeepError> for NotSaved {
+    fn from(error: KeepError) -> Self {
+        match error {
+            KeepError::Blob(BlobError::Content(error)) => Self::Machine(error),
+            other => Self::Keeping(other),
+        }
+    }
+}
+
+/// What this stands on.
+#[derive(Clone)]
+pub struct ProfileDeps {
+    /// The profiles and their bytes.
+    pub kept: KeptProfiles,
+    /// What takes user data out of browsers and brings it in. It bounds how long and how large.
+    pub machine: Arc<dyn ProfileMachine>,
+    /// Who is told how it went.
+    pub reports: Arc<dyn ProfileReports>,
+    /// Who fills pools.
+    pub pools: Arc<dyn PoolWake>,
+    /// Identifiers.
+    pub ids: Arc<dyn IdSource>,
+}
+
+/// The profiles of sessions and pools.
+#[derive(Clone)]
+pub struct SessionProfiles {
+    deps: Option<ProfileDeps>,
+    busy: Busy,
+}
+
+impl SessionProfiles {
+    /// On these ports.
+    #[must_use]
+    pub fn new(deps: ProfileDeps) -> Self {
+        Self { deps: Some(deps), busy: Busy::default() }
+    }
+
+    /// For an installation without profiles.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { deps: None, busy: Busy::default() }
+    }
+
+    /// The profile that is meant.
+    ///
+    /// # Errors
+    /// `reference_not_found`; the store's failure.
+    pub async fn resolve<E: From<InvalidInput> + From<StoreError>>(
+        &self,
+        scope: &Scope,
+        which: &ProfileRef,
+    ) -> Result<Profile, E> {
+        let which = match (&which.id, &which.name) {
+            (Some(id), _) => id.parse().ok().map(IdOrName::Id),
+            // No name is longer, or holds what the store cannot.
+            (None, Some(name)) if name.chars().nth(255).is_some() || name.contains('\0') => None,
+            (None, Some(name)) => Some(IdOrName::Name(name.clone())),
+            (None, None) => None,
+        };
+        let found = match (&self.deps, which) {
+            (Some(deps), Some(which)) => deps.kept.rows().find(scope, &which).await?,
+            _ => None,
+        };
+        let missing = || Bad::new(FieldCode::ReferenceNotFound, "there is no such profile");
+        found.ok_or_else(|| InvalidInput::of("profile", missing()).into())
+    }
+
+    /// What a browser of a pool is to be started with now: the wish with the version that is current.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub(crate) async fn current(&self, wish: Option<LoadedProfile>) -> Result<Option<LoadedProfile>, StoreError> {
+        let (Some(deps), Some(wish)) = (&self.deps, wish) else { return Ok(wish) };
+        let found = deps.kept.rows().living(wish.id).await?;
+        Ok(Some(LoadedProfile { version: found.and_then(|profile| profile.version), ..wish }))
+    }
+
+    /// Whoever has it is alone with the profile of that browser; `None` if somebody is at it.
+    pub(crate) fn alone(&self, browser: BrowserId) -> Option<Alone> {
+        let first = self.busy.browsers().insert(browser);
+        first.then(|| Alone { busy: self.busy.clone(), browser })
+    }
+
+    /// Brings a profile into a browser that runs.
+    ///
+    /// # Errors
+    /// See [`ProfileMachine::load`].
+    pub(crate) async fn load(&self, browser: BrowserId, profile: &LoadedProfile) -> Result<(), InsideError> {
+        let (Some(deps), Some(version)) = (&self.deps, profile.version) else { return Ok(()) };
+        let unusable = |error: InsideError| InsideError::from(EngineError::Profile(error.to_string()));
+        let archive = deps.kept.open(profile.id, version).await.map_err(|error| unusable(unreadable(&error)))?;
+        deps.machine.load(browser, archive.ok_or_else(|| unusable(not_kept()))?).await
+    }
+
+    /// Notes that a browser was started with the profile.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub(crate) async fn used(&self, id: ProfileId, at: time::OffsetDateTime) -> Result<(), StoreError> {
+        match &self.deps {
+            Some(deps) => deps.kept.rows().used(id, at).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Saves what the session leaves in its browser as another version, whole or not at all. The last to end wins.
+    ///
+    /// # Errors
+    /// See [`NotSaved`]; nothing is kept then, or what is has no row and is swept.
+    pub(crate) async fn save(&self, session: &Session, browser: BrowserId) -> Result<(), NotSaved> {
+        let (Some(deps), Some(profile)) = (&self.deps, session.shape.profile) else { return Ok(()) };
+        if deps.kept.rows().living(profile.id).await.map_err(KeepError::from)?.is_none() {
+            return Ok(());
+        }
+        let content = deps.machine.capture(browser).await?;
+        let id = ProfileVersionId::mint(deps.ids.as_ref());
+        let version = deps.kept.put(id, (session.id, profile), content).await?;
+        // After an error nobody knows whether there is a row; what has none is swept.
+        match deps.kept.rows().save(&version).await.map_err(KeepError::from)? {
+            VersionStored::Yes(saved) => {
+                saved.pools.iter().for_each(|pool| deps.pools.wake(*pool));
+                deps.reports.saved(session, &version, &saved);
+            }
+            VersionStored::NotWanted => deps.kept.drop_bytes(profile.id, id).await.map_err(KeepError::from)?,
+        }
+        Ok(())
+    }
+
+    /// What the session left is given up.
+    pub(crate) fn lost(&self, session: &Session, why: &NotSaved) {
+        if let (Some(deps), Some(profile)) = (&self.deps, session.shape.profile) {
+            deps.reports.lost(session, profile.id, &why.to_string());
+        }
+    }
+}
+
+/// The browsers whose profiles somebody is at.
+#[derive(Clone, Debug, Default)]
+struct Busy(Arc<Mutex<HashSet<BrowserId>>>);
+
+impl Busy {
+    fn browsers(&self) -> MutexGuard<'_, HashSet<BrowserId>> {
+        // Every change is one call, so a panic elsewhere leaves nothing half-made.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See [`SessionProfiles::alone`]. Until it is dropped.
+pub(crate) struct Alone {
+    busy: Busy,
+    browser: BrowserId,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.busy.browsers().remove(&self.browser);
+    }
+}

@@ -1,0 +1,249 @@
+//! What can be done with profiles.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use secrecy::ExposeSecret as _;
+
+use super::kept::KeepError;
+use super::model::EMPTY;
+use super::{KeptProfiles, Profile, ProfileDeleted, ProfileFilter, ProfileRenamed, ProfileStored, ProfileVersion};
+use crate::access::{ProjectArchived, Scope};
+use crate::clock::{Clock, IdSource};
+use crate::field::{Fields, InvalidInput};
+use crate::ids::{ProfileId, ProfileVersionId};
+use crate::inside::ByteStream;
+use crate::name::SlugName;
+use crate::organization::LimitExceeded;
+use crate::page::{Listed, Page};
+use crate::sealing::{SealError, Sealer};
+use crate::session::IdOrName;
+use crate::store_error::StoreError;
+
+/// Something was not done with a profile.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// The project takes nothing new.
+    #[error(transparent)]
+    Archived(#[from] ProjectArchived),
+    /// The project is gone.
+    #[error("the project was deleted")]
+    ProjectGone,
+    /// Another profile bears the name.
+    #[error("a profile named {0} exists already")]
+    NameTaken(SlugName),
+    /// The project has as many as it may have.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// The project has no such profile.
+    #[error("profile {0} not found")]
+    NotFound(String),
+    /// A pool names it.
+    #[error("profile {0} is loaded by a browser pool; take it out of the pool first")]
+    InUse(String),
+    /// Its bytes.
+    #[error(transparent)]
+    Kept(KeepError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<KeepError> for ProfileError {
+    fn from(error: KeepError) -> Self {
+        match error {
+            KeepError::Store(error) => Self::Store(error),
+            other => Self::Kept(other),
+        }
+    }
+}
+
+impl From<SealError> for ProfileError {
+    fn from(error: SealError) -> Self {
+        Self::Kept(error.into())
+    }
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct Profiles {
+    kept: KeptProfiles,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdSource>,
+    most: u32,
+}
+
+/// How many keys are sealed anew at a time.
+const BATCH: u32 = 100;
+
+impl Profiles {
+    /// How many profiles a project may have, unless configured.
+    pub const DEFAULT_MOST: u32 = 1000;
+
+    /// The use cases on these ports; a project has at most `most`.
+    #[must_use]
+    pub fn new(kept: KeptProfiles, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>, most: u32) -> Self {
+        Self { kept, clock, ids, most }
+    }
+
+    /// Makes a profile, which holds nothing until a session saves its changes.
+    ///
+    /// # Errors
+    /// See [`ProfileError`].
+    pub async fn create(&self, scope: &Scope, name: Option<&str>) -> Result<Profile, ProfileError> {
+        scope.writable()?;
+        let mut fields = Fields::new();
+        let name = fields.take_optional("name", name, SlugName::parse);
+        fields.finish()?;
+        let now = self.clock.now();
+        let profile = Profile {
+            id: ProfileId::mint(self.ids.as_ref()),
+            organization: scope.organization(),
+            project: Some(scope.project_id()),
+            name,
+            version: None,
+            created_at: now,
+            updated_at: now,
+            last_used_at: None,
+        };
+        match (self.kept.rows().create(&profile, self.most).await?, &profile.name) {
+            (ProfileStored::Yes, _) => Ok(profile),
+            (ProfileStored::NameTaken, Some(name)) => Err(ProfileError::NameTaken(name.clone())),
+            (ProfileStored::NameTaken, None) => unreachable!("a profile without a name takes none"),
+            (ProfileStored::LimitExceeded(limit), _) => Err(limit.into()),
+            (ProfileStored::ProjectGone, _) => Err(ProfileError::ProjectGone),
+        }
+    }
+
+    /// The profile.
+    ///
+    /// # Errors
+    /// [`ProfileError::NotFound`]; the store's failure.
+    pub async fn get(&self, scope: &Scope, which: &str) -> Result<Profile, ProfileError> {
+        let found = self.kept.rows().find(scope, &IdOrName::parse(which)).await?;
+        found.ok_or_else(|| ProfileError::NotFound(which.to_owned()))
+    }
+
+    /// The profiles, newest first.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn list(&self, scope: &Scope, filter: &ProfileFilter, page: Page) -> Result<Listed<Profile>, StoreError> {
+        self.kept.rows().list(scope, filter, page).await
+    }
+
+    /// Those of `ids`, deleted or not, for the records of sessions that were started with them.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn of_ids(&self, ids: &[ProfileId]) -> Result<Vec<Profile>, StoreError> {
+        if ids.is_empty() { Ok(Vec::new()) } else { self.kept.rows().of_ids(ids).await }
+    }
+
+    /// Gives a profile another name.
+    ///
+    /// # Errors
+    /// See [`ProfileError`].
+    pub async fn rename(&self, scope: &Scope, which: &str, name: Option<&str>) -> Result<Profile, ProfileError> {
+        scope.writable()?;
+        let mut fields = Fields::new();
+        let name = fields.take_required("name", name, SlugName::parse);
+        fields.finish()?;
+        let Some(name) = name else { unreachable!("a refused field is an error") };
+        let profile = self.get(scope, which).await?;
+        match self.kept.rows().rename(profile.id, &name, self.clock.now()).await? {
+            ProfileRenamed::Yes(profile) => Ok(profile),
+            ProfileRenamed::NameTaken => Err(ProfileError::NameTaken(name)),
+            ProfileRenamed::NotFound => Err(ProfileError::NotFound(which.to_owned())),
+        }
+    }
+
+    /// Deletes a profile that no pool names, with everything that was saved. Sessions that have it keep it and save nothing.
+    ///
+    /// # Errors
+    /// See [`ProfileError`].
+    pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), ProfileError> {
+        let profile = self.get(scope, which).await?;
+        match self.kept.rows().delete(profile.id, self.clock.now()).await? {
+            ProfileDeleted::Yes => Ok(self.kept.clear_spent().await?),
+            ProfileDeleted::InUse => Err(ProfileError::InUse(which.to_owned())),
+            ProfileDeleted::NotFound => Err(ProfileError::NotFound(which.to_owned())),
+        }
+    }
+
+    /// The profile and its archive in clear: a `tar` of the user data directory, compressed by `zstd`. `version`: one that was replaced
+    /// unseen, instead of the current one.
+    ///
+    /// # Errors
+    /// See [`ProfileError`].
+    pub async fn download(
+        &self,
+        scope: &Scope,
+        which: &str,
+        version: Option<ProfileVersionId>,
+    ) -> Result<(Profile, ByteStream), ProfileError> {
+        // A version that is replaced while it is looked for is looked for again, once.
+        for _ in 0..2 {
+            let profile = self.get(scope, which).await?;
+            let Some(wanted) = version.or(profile.version) else { return Ok((profile, Box::pin(Once::new(EMPTY)))) };
+            if let Some(content) = self.kept.open(profile.id, wanted).await? {
+                return Ok((profile, content));
+            }
+        }
+        Err(ProfileError::NotFound(which.to_owned()))
+    }
+
+    /// Forgets what nobody needs any more: versions that were replaced, those of deleted profiles, and bytes that a server that ended
+    /// midway has left.
+    ///
+    /// # Errors
+    /// See [`ProfileError`]; what is not done is done at the next call.
+    pub async fn clear(&self) -> Result<(), ProfileError> {
+        self.kept.clear_spent().await?;
+        Ok(self.kept.clear_orphans().await?)
+    }
+
+    /// Seals anew the keys that are not sealed under the master key in force; says how many.
+    ///
+    /// # Errors
+    /// See [`ProfileError`]; what is done stays done.
+    pub async fn reseal(&self, sealer: &dyn Sealer) -> Result<usize, ProfileError> {
+        let mut done = 0;
+        loop {
+            let old = self.kept.rows().sealed_otherwise(sealer.current()?, BATCH).await?;
+            if old.is_empty() {
+                return Ok(done);
+            }
+            for version in &old {
+                let place = ProfileVersion::place(version.profile, version.id);
+                let clear = sealer.open(&place, &version.key)?;
+                let next = sealer.seal(&place, clear.expose_secret())?;
+                self.kept.rows().reseal(version.id, &version.key, &next).await?;
+                done += 1;
+            }
+        }
+    }
+}
+
+/// Some bytes that are there already.
+struct Once(Option<Bytes>);
+
+impl Once {
+    fn new(bytes: &'static [u8]) -> Self {
+        Self(Some(Bytes::from_static(bytes)))
+    }
+}
+
+impl futures_core::Stream for Once {
+    type Item = Result<Bytes, crate::inside::InsideError>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        std::task::Poll::Ready(self.0.take().map(Ok))
+    }
+}

@@ -1,0 +1,453 @@
+//! Profiles: loaded when a session begins, saved when it has ended, and what is kept of them.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use casement_domain::blob::MockBlobStore;
+use casement_domain::browser::{Browser, BrowserState, EngineError, Shape};
+use casement_domain::field::FieldCode;
+use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::pool::{Observed, Pool, PoolInput, PoolStored, UpdatePool};
+use casement_domain::profile::{
+    KeptProfiles, LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, Profile, ProfileDeps,
+    ProfileRef, ProfileSource as _, ProfileVersion, ProfileWish, Profiles, Saved, SessionProfiles, VersionStored,
+};
+use casement_domain::session::{
+    CreateSession, CreateSessionError, EndReason, MockPoolWake, Session, SessionEvent, SessionState, UpdateSession,
+    UpdateSessionError,
+};
+use casement_domain::testing::{
+    CountingIds, FixedClock, NOON, PlainSealer, browser_id, pool, pool_id, profile, scope, session, session_id,
+};
+use casement_domain::{BrowserId, ProfileId, ProfileVersionId};
+use time::Duration;
+use ulid::Ulid;
+
+use crate::support::{World, pooled_browser, store_down};
+
+fn id(n: u128) -> ProfileId {
+    ProfileId::from_ulid(Ulid::from_parts(13, n))
+}
+
+fn version(n: u128) -> ProfileVersionId {
+    ProfileVersionId::from_ulid(Ulid::from_parts(14, n))
+}
+
+fn saved() -> Profile {
+    Profile { version: Some(version(1)), ..profile(id(1), "login") }
+}
+
+fn loaded(save_changes: bool) -> LoadedProfile {
+    LoadedProfile { id: id(1), version: Some(version(1)), save_changes }
+}
+
+/// The session with the profile.
+fn with_profile(save_changes: bool) -> Session {
+    let shape = Shape { profile: Some(loaded(save_changes)), ..session(1).shape };
+    Session { shape, ..session(1) }
+}
+
+fn bytes(text: &'static str) -> ByteStream {
+    Box::pin(Once(Some(Ok(Bytes::from_static(text.as_bytes())))))
+}
+
+fn broken() -> ByteStream {
+    Box::pin(Once(Some(Err(InsideError::Timeout { seconds: 60 }))))
+}
+
+struct Once(Option<Result<Bytes, InsideError>>);
+
+impl futures_core::Stream for Once {
+    type Item = Result<Bytes, InsideError>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        std::task::Poll::Ready(self.0.take())
+    }
+}
+
+/// Reads a stream that has one part at most.
+async fn part(mut content: ByteStream) -> Option<Result<Bytes, InsideError>> {
+    std::future::poll_fn(|context| content.as_mut().poll_next(context)).await
+}
+
+/// The ports of profiles.
+#[derive(Default)]
+struct Ports {
+    rows: MockProfileRepository,
+    blobs: MockBlobStore,
+    machine: MockProfileMachine,
+    reports: MockProfileReports,
+    wake: MockPoolWake,
+}
+
+impl Ports {
+    /// One profile lives, whose current version is the first.
+    fn with_profile() -> Self {
+        let mut ports = Self::default();
+        ports.rows.expect_living().returning(|_| Ok(Some(saved())));
+        ports.rows.expect_find().returning(|_, _| Ok(Some(saved())));
+        ports
+    }
+
+    /// What a browser leaves is kept under a name that is yet to be stored.
+    fn captures(mut self) -> Self {
+        self.machine.expect_capture().withf(|id| *id == browser_id(1)).returning(|_| Ok(bytes("state")));
+        self.blobs.expect_put().withf(|key, _| key.starts_with("profiles/")).returning(|_, _| Ok(()));
+        self
+    }
+
+    fn kept(rows: MockProfileRepository, blobs: MockBlobStore) -> KeptProfiles {
+        KeptProfiles::new(Arc::new(rows), Arc::new(blobs), Arc::new(PlainSealer), Arc::new(FixedClock::default()))
+    }
+
+    fn build(self) -> SessionProfiles {
+        SessionProfiles::new(ProfileDeps {
+            kept: Self::kept(self.rows, self.blobs),
+            machine: Arc::new(self.machine),
+            reports: Arc::new(self.reports),
+            pools: Arc::new(self.wake),
+            ids: Arc::new(CountingIds::default()),
+        })
+    }
+}
+
+/// A world with that one session.
+fn with_session(session: Session, ports: Ports) -> World {
+    let mut world = World { profiles: Some(ports.build()), ..World::default() };
+    let _ = world.keep_sessions([session]);
+    world.connections.expect_close().return_const(());
+    world
+}
+
+#[tokio::test]
+async fn what_a_session_leaves_is_saved_before_its_sandbox_ends() {
+    let mut ports = Ports::with_profile().captures();
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let of = steps.clone();
+    ports.rows.expect_save().times(1).returning(move |stored| {
+        assert_eq!((stored.profile, stored.session, stored.based_on), (id(1), session_id(1), Some(version(1))));
+        assert_eq!(stored.key, PlainSealer::stream_key(&ProfileVersion::place(id(1), stored.id)));
+        of.lock().expect("lock").push("saved");
+        Ok(VersionStored::Yes(Saved { unseen: Some(version(7)), pools: vec![pool_id(3)] }))
+    });
+    ports.reports.expect_saved().times(1).withf(|_, _, saved| saved.unseen == Some(version(7))).return_const(());
+    ports.wake.expect_wake().times(1).withf(|pool| *pool == pool_id(3)).return_const(());
+    let mut world = with_session(with_profile(true), ports);
+    let of = steps.clone();
+    world.engine.expect_end().times(1).returning(move |_| {
+        of.lock().expect("lock").push("ended");
+        Ok(())
+    });
+    world.browsers.expect_forget().times(1).returning(|_| Ok(()));
+    world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
+    assert_eq!(*steps.lock().expect("lock"), ["saved", "ended"]);
+}
+
+#[tokio::test]
+async fn what_is_not_to_be_saved_or_that_no_caller_had_is_not() {
+    for (session, event) in [
+        (with_profile(false), SessionEvent::Delete),
+        (session(1), SessionEvent::Delete),
+        (with_profile(true), SessionEvent::StartFailed),
+        (with_profile(true), SessionEvent::Undelivered),
+    ] {
+        let mut world = with_session(session, Ports::default());
+        world.buries(browser_id(1));
+        world.build().sessions.end(session_id(1), event).await.expect("ended");
+    }
+}
+
+#[tokio::test]
+async fn a_session_whose_profile_was_deleted_saves_nothing() {
+    let mut ports = Ports::default();
+    ports.rows.expect_living().returning(|_| Ok(None));
+    let mut world = with_session(with_profile(true), ports);
+    world.buries(browser_id(1));
+    world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
+
+    // And if it is deleted in the meantime, the bytes go, too.
+    let mut ports = Ports::with_profile().captures();
+    ports.rows.expect_save().returning(|_| Ok(VersionStored::NotWanted));
+    ports.blobs.expect_delete().times(1).returning(|_| Ok(()));
+    let mut world = with_session(with_profile(true), ports);
+    world.buries(browser_id(1));
+    world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
+}
+
+#[tokio::test]
+async fn a_browser_that_does_not_give_its_state_is_buried_and_somebody_is_told() {
+    let mut whole = Ports::with_profile();
+    whole.machine.expect_capture().returning(|id| Err(EngineError::NotRunning(id).into()));
+    let mut cut = Ports::with_profile();
+    cut.machine.expect_capture().returning(|_| Ok(broken()));
+    cut.blobs.expect_put().returning(|_, _| Err(InsideError::Timeout { seconds: 60 }.into()));
+    for mut ports in [whole, cut] {
+        ports.reports.expect_lost().times(1).withf(|_, profile, _| *profile == id(1)).return_const(());
+        let mut world = with_session(with_profile(true), ports);
+        world.buries(browser_id(1));
+        world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
+    }
+}
+
+/// A browser of a session that has ended, as its row tells.
+fn ending() -> Browser {
+    let row = pooled_browser(1, BrowserState::Ending);
+    Browser { pool: None, session: Some(session_id(1)), shape: with_profile(true).shape, ..row }
+}
+
+#[tokio::test]
+async fn where_the_store_fails_the_browser_waits_for_the_housekeeping_but_not_for_ever() {
+    let mut ports = Ports::with_profile().captures();
+    ports.rows.expect_save().times(3).returning(|_| Err(store_down()));
+    ports.reports.expect_lost().times(1).return_const(());
+    let mut world = with_session(with_profile(true), ports);
+    world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));
+    world.buries(browser_id(1));
+    let casement = world.build();
+    casement.sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
+    casement.clock.advance(Duration::minutes(9));
+    casement.sessions.clear_remains().await.expect("tried again");
+    casement.clock.advance(Duration::minutes(2));
+    casement.sessions.clear_remains().await.expect("given up");
+}
+
+#[tokio::test]
+async fn what_is_saved_already_is_not_saved_again() {
+    let ended = SessionState::Ended(EndReason::Deleted);
+    let mut world =
+        with_session(Session { state: ended, ended_at: Some(NOON), ..with_profile(false) }, Ports::default());
+    world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));
+    world.buries(browser_id(1));
+    world.build().sessions.clear_remains().await.expect("cleared");
+}
+
+#[tokio::test]
+async fn what_idle_sessions_leave_is_saved_by_the_housekeeping() {
+    let mut ports = Ports::with_profile().captures();
+    ports.rows.expect_save().times(1).returning(|_| Ok(VersionStored::Yes(Saved { unseen: None, pools: Vec::new() })));
+    ports.reports.expect_saved().return_const(());
+    let mut world = with_session(with_profile(true), ports);
+    world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));
+    world.buries(browser_id(1));
+    let casement = world.build();
+    casement.activity.watch(&with_profile(true));
+    casement.clock.advance(Duration::seconds(90));
+    casement.sessions.sweep_idle().await.expect("swept at once");
+    casement.sessions.clear_remains().await.expect("saved and buried");
+}
+
+#[tokio::test]
+async fn a_server_that_starts_anew_keeps_what_is_yet_to_be_saved() {
+    let ended = SessionState::Ended(EndReason::Deleted);
+    for (alive, kept) in [(true, vec![browser_id(1)]), (false, vec![])] {
+        let row = Session { state: ended, ended_at: Some(NOON), ..with_profile(true) };
+        let mut world = with_session(row, Ports::default());
+        world.sessions.expect_of_node().returning(|_| Ok(Vec::new()));
+        world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));
+        if !alive {
+            world.buries(browser_id(1));
+        }
+        let running: &[BrowserId] = if alive { &[browser_id(1)] } else { &[] };
+        assert_eq!(world.build().sessions.adopt(running).await.expect("adopted"), kept);
+    }
+}
+
+fn wish(name: &str, save_changes: bool) -> ProfileWish {
+    ProfileWish { which: ProfileRef { id: None, name: Some(name.to_owned()) }, save_changes }
+}
+
+#[tokio::test]
+async fn a_profile_that_cannot_be_loaded_leaves_no_session() {
+    let mut world = World { profiles: Some(Ports::with_profile().build()), ..World::default() };
+    let rows = world.keep_new_sessions();
+    world.spares.expect_take().returning(|_| None);
+    world
+        .engine
+        .expect_start()
+        .withf(|launch| launch.shape.profile == Some(loaded(true)))
+        .returning(|_| Err(EngineError::Profile("what was saved is cut or altered".to_owned())));
+    world.engine.expect_end().times(1).returning(|_| Ok(()));
+    world.connections.expect_close().return_const(());
+    let asked = CreateSession { profile: Some(wish("login", true)), ..CreateSession::default() };
+    let refused = world.build().sessions.create(&scope(), asked).await;
+    assert!(matches!(refused, Err(CreateSessionError::Engine(EngineError::Profile(_)))), "{refused:?}");
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
+}
+
+#[tokio::test]
+async fn a_living_session_gets_one_profile_and_no_second() {
+    let mut ports = Ports::with_profile();
+    ports.rows.expect_version().returning(|profile, id| {
+        let key = PlainSealer::stream_key(&ProfileVersion::place(profile, id));
+        Ok(Some(ProfileVersion { id, profile, session: session_id(9), based_on: None, key, created_at: NOON }))
+    });
+    ports.blobs.expect_get().returning(|_| Ok(Some(bytes("state"))));
+    ports.machine.expect_load().times(1).returning(|_, _| Ok(()));
+    ports.rows.expect_used().times(1).returning(|_, _| Ok(()));
+    let mut world = World { profiles: Some(ports.build()), ..World::default() };
+    let given = Arc::new(Mutex::new(None));
+    let of = given.clone();
+    world.sessions.expect_find_in_project().returning(move |_, _, _| {
+        let shape = Shape { profile: *of.lock().expect("lock"), ..session(1).shape };
+        Ok(Some(Session { shape, ..session(1) }))
+    });
+    let of = given.clone();
+    world.sessions.expect_set_profile().times(1).returning(move |_, profile| {
+        *of.lock().expect("lock") = Some(profile);
+        Ok(true)
+    });
+    world.sessions.expect_change().returning(|_, _| Ok(Some(casement_domain::session::Created::Yes)));
+    world.connections.expect_restarted().times(2).return_const(());
+    let casement = world.build();
+    let update = || UpdateSession { profile: Some(wish("login", true)), ..UpdateSession::default() };
+    let changed = casement.sessions.update(&scope(), "one", update()).await.expect("changed");
+    assert_eq!(changed.shape.profile, Some(loaded(true)));
+    let refused = casement.sessions.update(&scope(), "one", update()).await;
+    assert!(matches!(refused, Err(UpdateSessionError::HasProfile(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_damaged_profile_is_not_noted_as_loaded() {
+    let mut ports = Ports::with_profile();
+    ports.rows.expect_version().returning(|profile, id| {
+        Ok(Some(ProfileVersion { id, profile, session: session_id(9), based_on: None, key: vec![1], created_at: NOON }))
+    });
+    ports.blobs.expect_get().returning(|_| Ok(Some(bytes("state"))));
+    let mut world = World { profiles: Some(ports.build()), ..World::default() };
+    world.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    world.connections.expect_restarted().return_const(());
+    let update = UpdateSession { profile: Some(wish("login", false)), ..UpdateSession::default() };
+    let refused = world.build().sessions.update(&scope(), "one", update).await;
+    let Err(UpdateSessionError::Profile(InsideError::Engine(EngineError::Profile(_)))) = refused else {
+        panic!("{refused:?}");
+    };
+}
+
+#[tokio::test]
+async fn a_browser_of_a_pool_is_started_with_the_version_that_is_current_then() {
+    let mut ports = Ports::default();
+    ports.rows.expect_living().returning(|_| Ok(Some(Profile { version: Some(version(5)), ..saved() })));
+    let mut world = World { profiles: Some(ports.build()), ..World::default() };
+    let mut row = pool(1).growth(1, NOON).build();
+    row.config.shape.profile = Some(LoadedProfile { version: None, ..loaded(false) });
+    world.pools.expect_lead().returning(|_, _, _, _| Ok(Some(casement_domain::pool::Fence(1))));
+    world.pools.expect_find_by_id().returning(move |_| Ok(Some(row.clone())));
+    world.pools.expect_observe().returning(|_| Ok(Observed::default()));
+    world.pools.expect_warm().times(1).returning(|browser, _| {
+        assert_eq!(browser.shape.profile, Some(LoadedProfile { version: Some(version(5)), ..loaded(false) }));
+        Ok(casement_domain::Replaced::Yes)
+    });
+    let round = world.build().filler.look(pool_id(1)).await.expect("looked");
+    assert_eq!(round.launches[0].shape.profile.and_then(|profile| profile.version), Some(version(5)));
+}
+
+/// Stores an update of `before` and gives back what was stored.
+async fn updated(before: Pool, input: PoolInput) -> Result<Pool, Vec<(String, FieldCode)>> {
+    let mut world = World { profiles: Some(Ports::with_profile().build()), ..World::default() };
+    world.pools.expect_find().returning(move |_, _| Ok(Some(before.clone())));
+    world.pools.expect_replace().returning(|_, _, _| Ok(PoolStored::Yes));
+    world.pools.expect_counts().returning(|_| Ok(Default::default()));
+    world.wake.expect_wake().return_const(());
+    let update = UpdatePool { input, discard_all_idle: false };
+    match world.build().pools.update(&scope(), "x", update).await {
+        Ok((pool, _)) => Ok(pool),
+        Err(casement_domain::pool::UpdatePoolError::Input(casement_domain::pool::CreatePoolError::Invalid(bad))) => {
+            Err(bad.fields().iter().map(|one| (one.field.clone(), one.code)).collect())
+        }
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_pool_follows_a_new_profile_unless_told_otherwise_and_none_without_one() {
+    let named = |name: &str| Some(ProfileRef { id: None, name: Some(name.to_owned()) });
+    let cleared = || Some(ProfileRef { id: Some(String::new()), name: None });
+    let plain = || pool(1).build();
+    let mut following = pool(1).build();
+    following.config.shape.profile = Some(LoadedProfile { version: None, ..loaded(false) });
+    following.config.refresh_on_profile_update = true;
+    let input = |profile, refresh| PoolInput { profile, refresh_on_profile_update: refresh, ..PoolInput::default() };
+    let came = |pool: Pool| (pool.config.shape.profile.is_some(), pool.config.refresh_on_profile_update);
+    for (before, profile, refresh, after) in [
+        (plain(), named("login"), None, (true, true)),
+        (plain(), named("login"), Some(false), (true, false)),
+        (plain(), None, None, (false, false)),
+        (following.clone(), None, None, (true, true)),
+        (following.clone(), None, Some(false), (true, false)),
+        (following.clone(), cleared(), None, (false, false)),
+        (plain(), cleared(), None, (false, false)),
+    ] {
+        let told = format!("{profile:?} {refresh:?}");
+        assert_eq!(updated(before, input(profile, refresh)).await.map(came), Ok(after), "{told}");
+    }
+    let refused = Err(vec![("refresh_on_profile_update".to_owned(), FieldCode::MutuallyExclusive)]);
+    assert_eq!(updated(plain(), input(None, Some(true))).await.map(came), refused);
+    assert_eq!(updated(following, input(cleared(), Some(true))).await.map(came), refused);
+}
+
+#[tokio::test]
+async fn bytes_without_a_row_go_after_an_hour_and_spent_versions_at_once() {
+    let (mut rows, mut blobs) = (MockProfileRepository::new(), MockBlobStore::new());
+    rows.expect_spent().times(1).returning(|before, unseen| {
+        assert_eq!((before, unseen), (NOON - Duration::minutes(10), 5));
+        Ok(vec![(id(1), version(1))])
+    });
+    rows.expect_spent().returning(|_, _| Ok(Vec::new()));
+    rows.expect_forget().times(1).withf(|id| *id == version(1)).returning(|_| Ok(()));
+    let blob = |n| ProfileVersion::blob(id(1), version(n));
+    blobs.expect_list().returning(move |prefix| {
+        assert_eq!(prefix, "profiles/");
+        let old = NOON - Duration::minutes(61);
+        Ok(vec![
+            (blob(2), old),
+            (blob(3), old),
+            (blob(4), NOON - Duration::minutes(59)),
+            ("profiles/something/else".to_owned(), old),
+        ])
+    });
+    rows.expect_known().withf(|ids| ids == [version(2), version(3)]).returning(|_| Ok(vec![version(3)]));
+    let gone = Arc::new(Mutex::new(Vec::new()));
+    let of = gone.clone();
+    blobs.expect_delete().returning(move |key| {
+        of.lock().expect("lock").push(key.to_owned());
+        Ok(())
+    });
+    let kept = Ports::kept(rows, blobs);
+    let profiles = Profiles::new(kept, Arc::new(FixedClock::default()), Arc::new(CountingIds::default()), 7);
+    profiles.clear().await.expect("cleared");
+    assert_eq!(*gone.lock().expect("lock"), [blob(1), blob(2)]);
+}
+
+#[tokio::test]
+async fn a_browser_gets_the_version_it_is_to_have_or_a_reason() {
+    let source = |found: bool, there: bool| {
+        let (mut rows, mut blobs) = (MockProfileRepository::new(), MockBlobStore::new());
+        rows.expect_used().times(1).returning(|_, _| Ok(()));
+        rows.expect_version().returning(move |profile, id| {
+            let key = PlainSealer::stream_key(&ProfileVersion::place(profile, id));
+            let row = ProfileVersion { id, profile, session: session_id(9), based_on: None, key, created_at: NOON };
+            Ok(found.then_some(row))
+        });
+        blobs.expect_get().returning(move |_| Ok(there.then(|| bytes("state"))));
+        Ports::kept(rows, blobs)
+    };
+    let archive = source(true, true).archive(&loaded(false)).await.expect("read").expect("a version");
+    assert_eq!(part(archive).await.expect("a part").expect("read"), "state");
+    let never = LoadedProfile { version: None, ..loaded(false) };
+    assert!(source(true, true).archive(&never).await.expect("read").is_none());
+    for (found, there) in [(false, true), (true, false)] {
+        let missing = source(found, there).archive(&loaded(false)).await;
+        assert!(matches!(missing, Err(InsideError::Missing(_))));
+    }
+    let (mut rows, mut blobs) = (MockProfileRepository::new(), MockBlobStore::new());
+    rows.expect_used().returning(|_, _| Ok(()));
+    rows.expect_version().returning(|profile, id| {
+        Ok(Some(ProfileVersion { id, profile, session: session_id(9), based_on: None, key: vec![0], created_at: NOON }))
+    });
+    blobs.expect_get().returning(|_| Ok(Some(bytes("state"))));
+    let moved = Ports::kept(rows, blobs).archive(&loaded(false)).await;
+    assert!(matches!(moved, Err(InsideError::Failed(_))), "its key does not belong here");
+}

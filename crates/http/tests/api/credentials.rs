@@ -1,0 +1,186 @@
+//! `/credentials`: what comes in is sealed, and never goes out.
+
+use casement_domain::{
+    CredentialId,
+    credential::{Credential, CredentialSecret, CredentialStored, CredentialUpdated, SealedSecrets, TotpSecret},
+    name::LabelName,
+    page::Listed,
+    sealing::Sealer as _,
+    testing::{NOON, PlainSealer, project_id},
+};
+use pretty_assertions::assert_eq;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use super::support::{Ports, TestApi};
+
+const SECRET: &str = "gezd gnbv gy3t qojq gezd gnbv gy3t qojq";
+
+fn id() -> CredentialId {
+    CredentialId::from_ulid(ulid::Ulid::from_parts(13, 1))
+}
+
+fn kept() -> Credential {
+    Credential {
+        id: id(),
+        project: project_id(),
+        name: LabelName::parse("shop").unwrap(),
+        domain: "shop.example".to_owned(),
+        sso_provider: None,
+        value_keys: vec!["password".to_owned(), "username".to_owned()],
+        has_totp_secret: true,
+        created_at: NOON,
+        updated_at: NOON,
+    }
+}
+
+fn code_at_noon() -> String {
+    TotpSecret::parse(SECRET).unwrap().code(NOON).code.expose_secret().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_is_sealed_and_kept_and_only_the_names_of_its_values_are_said() {
+    let mut ports = Ports::default();
+    ports.credentials.expect_create().times(1).returning(|credential, secrets, most| {
+        assert_eq!((most, &*credential.domain), (1000, "shop.example"));
+        let place = Credential::place(credential.id, &CredentialSecret::Value("password".to_owned()));
+        let opened = PlainSealer.open(&place, &secrets.values["password"]).unwrap();
+        assert_eq!(opened.expose_secret(), "hunter2 ünd".as_bytes());
+        assert!(!secrets.values["password"].windows(7).any(|part| part == b"hunter2"), "it is stored in clear");
+        assert!(secrets.totp.is_some());
+        Ok(CredentialStored::Yes)
+    });
+    let body = json!({
+        "name": " shop ", "domain": "Shop.Example", "sso_provider": " ", "totp_secret": SECRET,
+        "values": { "username": "me", "password": "hunter2 ünd" },
+    });
+    let reply = TestApi::start(ports).post("/credentials", &body).await;
+    assert_eq!(reply.status, 201, "{reply}");
+    let said = reply.json();
+    assert!(!reply.text().contains("hunter2") && !reply.text().to_lowercase().contains("gezd"), "{reply}");
+    assert_eq!(
+        [&said["name"], &said["domain"], &said["value_keys"], &said["has_values"], &said["has_totp_secret"]],
+        [&json!("shop"), &json!("shop.example"), &json!(["password", "username"]), &json!(true), &json!(true)]
+    );
+    assert!(said.get("sso_provider").is_none(), "an empty one is none");
+    assert_eq!(said["totp_code"].as_str().unwrap().len(), 6);
+    assert!(said["totp_code_expires_at"].is_string());
+    assert_eq!(reply.header("location"), Some(&*format!("/credentials/{}", said["id"].as_str().unwrap())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_breaks_a_rule_is_named_and_never_repeated() {
+    let api = TestApi::start(Ports::default());
+    let with = |more: serde_json::Value| {
+        let mut body = json!({ "name": "a", "domain": "a.example", "values": {} });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let many: serde_json::Map<_, _> = (0..51).map(|n| (n.to_string(), json!("x"))).collect();
+    for (body, field, code) in [
+        (json!({}), "name", "required"),
+        (json!({ "name": "a", "values": {} }), "domain", "required"),
+        (json!({ "name": "a", "domain": "a.example" }), "values", "required"),
+        (with(json!({ "name": "a/b" })), "name", "invalid_format"),
+        (with(json!({ "name": "" })), "name", "too_short"),
+        (with(json!({ "domain": "https://a.example/" })), "domain", "invalid_format"),
+        (with(json!({ "domain": "10.0.0.1" })), "domain", "invalid_format"),
+        (with(json!({ "domain": "a..b" })), "domain", "invalid_format"),
+        (with(json!({ "values": many })), "values", "too_many"),
+        (with(json!({ "values": { "k": "s3cr3t".repeat(2000) } })), "values.k", "too_long"),
+        (with(json!({ "values": { "": "s3cr3t" } })), "values", "too_short"),
+        (with(json!({ "values": { "s3cr3t\n": "x" } })), "values", "invalid_format"),
+        (with(json!({ "totp_secret": "s3cr3t!" })), "totp_secret", "invalid_format"),
+        (with(json!({ "sso_provider": "a\u{7}" })), "sso_provider", "invalid_format"),
+    ] {
+        let reply = api.post("/credentials", &body).await;
+        assert_eq!((reply.status, &*reply.code()), (400, "invalid_input"), "{field}: {reply}");
+        let told = reply.text();
+        assert!(told.contains(&format!("\"{field}\"")) && told.contains(&format!("\"{code}\"")), "{field}: {reply}");
+        assert!(!told.contains("s3cr3t"), "{reply}");
+    }
+    let reply = api.post("/credentials", with(json!({ "values": { "k": 7 } }))).await;
+    assert_eq!((reply.status, &*reply.code()), (400, "invalid_input"), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_says_the_code_only_if_it_set_the_secret() {
+    let mut ports = Ports::default();
+    ports.credentials.expect_find().returning(|_, _| Ok(Some(kept())));
+    ports.credentials.expect_update().returning(|_, change, _| {
+        assert_eq!(change.remove, ["pin"]);
+        assert!(change.values.contains_key("password"));
+        assert_eq!(change.sso_provider, Some(None));
+        Ok(CredentialUpdated::Yes(Box::new(kept())))
+    });
+    let api = TestApi::start(ports);
+    let same = json!({ "values": { "password": "x" }, "remove_value_keys": ["pin"], "sso_provider": null });
+    let reply = api.patch("/credentials/shop", &same).await;
+    assert_eq!(reply.status, 200, "{reply}");
+    assert!(reply.json().get("totp_code").is_none(), "{reply}");
+    let mut set = same.clone();
+    set["totp_secret"] = json!(SECRET);
+    let reply = api.patch("/credentials/shop", &set).await;
+    assert_eq!(reply.json()["totp_code"].as_str().unwrap().len(), 6, "{reply}");
+    set["totp_secret"] = json!("");
+    let reply = api.patch("/credentials/shop", &set).await;
+    assert!(reply.json().get("totp_code").is_none(), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_of_the_store_have_their_words() {
+    for (answer, status, code) in [
+        (CredentialUpdated::NameTaken, 409, "name_conflict"),
+        (CredentialUpdated::TooManyValues, 400, "invalid_input"),
+        (CredentialUpdated::NotFound, 404, "not_found"),
+    ] {
+        let mut ports = Ports::default();
+        ports.credentials.expect_find().returning(|_, _| Ok(Some(kept())));
+        ports.credentials.expect_update().return_once(move |_, _, _| Ok(answer));
+        let reply = TestApi::start(ports).patch("/credentials/shop", json!({ "name": "other" })).await;
+        assert_eq!((reply.status, &*reply.code()), (status, code), "{reply}");
+    }
+    let mut ports = Ports::default();
+    ports.credentials.expect_find().returning(|_, _| Ok(None));
+    let api = TestApi::start(ports);
+    for (method, path) in [("GET", ""), ("PATCH", ""), ("DELETE", ""), ("GET", "/totp-code")] {
+        let path = format!("/credentials/nobody{path}");
+        let reply = match method {
+            "GET" => api.get(&path).await,
+            "PATCH" => api.patch(&path, json!({})).await,
+            _ => api.call(method, &path, "").await,
+        };
+        assert_eq!((reply.status, &*reply.code()), (404, "not_found"), "{method} {path}: {reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_code_is_made_of_the_sealed_secret_and_lists_say_nothing_of_values() {
+    let mut ports = Ports::default();
+    ports.credentials.expect_find().returning(|_, _| Ok(Some(kept())));
+    let place = Credential::place(id(), &CredentialSecret::Totp);
+    let sealed = PlainSealer.seal(&place, TotpSecret::parse(SECRET).unwrap().bytes()).unwrap();
+    let mut first = Some(sealed);
+    ports
+        .credentials
+        .expect_secrets()
+        .times(2)
+        .returning(move |_| Ok(Some(SealedSecrets { totp: first.take(), ..SealedSecrets::default() })));
+    ports.credentials.expect_list().returning(|_, filter, _| {
+        assert_eq!((filter.domain.as_deref(), filter.query.as_deref()), (Some("a.example"), Some("%_'")));
+        Ok(Listed { items: vec![kept()], next_offset: None })
+    });
+    ports.credentials.expect_delete().returning(|_| Ok(true));
+    let api = TestApi::start(ports);
+    let reply = api.get("/credentials/shop/totp-code").await;
+    assert_eq!(reply.status, 200, "{reply}");
+    assert_eq!(reply.json()["code"].as_str().unwrap().len(), code_at_noon().len());
+    assert!(reply.json()["expires_at"].is_string());
+    let reply = api.get("/credentials/shop/totp-code").await;
+    assert_eq!((reply.status, &*reply.code()), (404, "not_found"), "no secret: {reply}");
+    let reply = api.get("/credentials?domain=a.example&query=%25_'").await;
+    assert_eq!(reply.status, 200, "{reply}");
+    assert!(reply.json()[0].get("value_keys").is_none());
+    assert_eq!(reply.json()[0]["has_values"], json!(true));
+    assert_eq!(api.call("DELETE", "/credentials/shop", "").await.status, 204);
+}

@@ -1,0 +1,337 @@
+//! Credentials, their secrets sealed, each in a row or column of its own.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use casement_domain::credential::{
+    Credential, CredentialChange, CredentialFilter, CredentialRepository, CredentialSecret, CredentialStored,
+    CredentialUpdated, MOST_VALUES, SealedSecret, SealedSecrets,
+};
+use casement_domain::name::LabelName;
+use casement_domain::organization::{Limit, LimitExceeded};
+use casement_domain::page::{Listed, Page};
+use casement_domain::sealing::KeyId;
+use casement_domain::session::IdOrName;
+use casement_domain::{CredentialId, ProjectId, StoreError};
+use diesel::prelude::*;
+use diesel::sql_types;
+use diesel::upsert::excluded;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::convert::{contains, count, label, ulid, uuid};
+use crate::database::{Database, window};
+use crate::error::{BadRow, CallError};
+use crate::schema::{credential_values, credentials, projects};
+
+/// What keeps names unique.
+const NAME_KEY: &str = "credentials_name_key";
+
+#[derive(Debug, Queryable, Selectable)]
+#[diesel(table_name = credentials, check_for_backend(diesel::pg::Pg))]
+struct CredentialRow {
+    id: Uuid,
+    project_id: Uuid,
+    name: String,
+    domain: String,
+    sso_provider: Option<String>,
+    #[diesel(select_expression = credentials::sealed_totp.is_not_null())]
+    has_totp_secret: bool,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+}
+
+/// Credentials in PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct PgCredentials {
+    database: Database,
+}
+
+impl PgCredentials {
+    /// On this database.
+    #[must_use]
+    pub fn new(database: Database) -> Self {
+        Self { database }
+    }
+}
+
+/// The credentials of these rows, with what their values are called.
+async fn complete(connection: &mut AsyncPgConnection, rows: Vec<CredentialRow>) -> Result<Vec<Credential>, CallError> {
+    let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+    let names = credential_values::table.filter(credential_values::credential_id.eq_any(ids));
+    let names = names.select((credential_values::credential_id, credential_values::name));
+    let mut by_id = BTreeMap::<Uuid, Vec<String>>::new();
+    for (id, name) in names.load::<(Uuid, String)>(connection).await? {
+        by_id.entry(id).or_default().push(name);
+    }
+    let one = |row: CredentialRow| {
+        let mut value_keys = by_id.remove(&row.id).unwrap_or_default();
+        value_keys.sort_unstable();
+        Ok(Credential {
+            id: CredentialId::from_ulid(ulid(row.id)),
+            project: ProjectId::from_ulid(ulid(row.project_id)),
+            name: label("credentials.name", &row.name)?,
+            domain: row.domain,
+            sso_provider: row.sso_provider,
+            value_keys,
+            has_totp_secret: row.has_totp_secret,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        })
+    };
+    Ok(rows.into_iter().map(one).collect::<Result<_, BadRow>>()?)
+}
+
+async fn put_values(
+    connection: &mut AsyncPgConnection,
+    id: Uuid,
+    values: &BTreeMap<String, Vec<u8>>,
+) -> Result<(), CallError> {
+    let rows = values.iter().map(|(name, sealed)| {
+        (
+            credential_values::credential_id.eq(id),
+            credential_values::name.eq(name),
+            credential_values::sealed.eq(sealed),
+        )
+    });
+    diesel::insert_into(credential_values::table)
+        .values(rows.collect::<Vec<_>>())
+        .on_conflict((credential_values::credential_id, credential_values::name))
+        .do_update()
+        .set(credential_values::sealed.eq(excluded(credential_values::sealed)))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// What is absent stays as it is.
+#[derive(AsChangeset)]
+#[diesel(table_name = credentials)]
+struct RowChange<'a> {
+    name: Option<&'a str>,
+    sso_provider: Option<Option<&'a str>>,
+    sealed_totp: Option<Option<&'a [u8]>>,
+    updated_at: OffsetDateTime,
+}
+
+#[async_trait]
+impl CredentialRepository for PgCredentials {
+    async fn create(
+        &self,
+        credential: &Credential,
+        secrets: &SealedSecrets,
+        most: u32,
+    ) -> Result<CredentialStored, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let project = uuid(credential.project.ulid());
+            // Held, so that two do not both take the last place, and the project is not deleted meanwhile.
+            let owner = projects::table.find(project).filter(projects::deleted_at.is_null());
+            let owner: Option<Uuid> =
+                owner.select(projects::id).for_no_key_update().get_result(connection).await.optional()?;
+            if owner.is_none() {
+                return Ok(CredentialStored::ProjectGone);
+            }
+            let used = credentials::table.filter(credentials::project_id.eq(project)).count();
+            let used = count(used.get_result(connection).await?);
+            if used >= most {
+                let limit = LimitExceeded { limit: Limit::ProjectCredentials, value: most, used, asked: 1 };
+                return Ok(CredentialStored::LimitExceeded(limit));
+            }
+            let id = uuid(credential.id.ulid());
+            let row = (
+                credentials::id.eq(id),
+                credentials::project_id.eq(project),
+                credentials::name.eq(credential.name.as_str()),
+                credentials::domain.eq(&credential.domain),
+                credentials::sso_provider.eq(&credential.sso_provider),
+                credentials::sealed_totp.eq(&secrets.totp),
+                credentials::created_at.eq(credential.created_at),
+                credentials::updated_at.eq(credential.updated_at),
+            );
+            diesel::insert_into(credentials::table).values(row).execute(connection).await?;
+            put_values(connection, id, &secrets.values).await?;
+            Ok(CredentialStored::Yes)
+        };
+        let name_taken = |error: CallError| {
+            if error.violated() == Some(NAME_KEY) { Ok(CredentialStored::NameTaken) } else { Err(error) }
+        };
+        self.database.transaction_or("credential.create", work, name_taken).await
+    }
+
+    async fn find(&self, project: ProjectId, which: &IdOrName<CredentialId>) -> Result<Option<Credential>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows = credentials::table.filter(credentials::project_id.eq(uuid(project.ulid())));
+            let rows = rows.select(CredentialRow::as_select());
+            let rows = match which {
+                IdOrName::Id(id) => rows.filter(credentials::id.eq(uuid(id.ulid()))).load(connection).await?,
+                IdOrName::Name(name) => rows.filter(credentials::name.eq(name)).load(connection).await?,
+            };
+            Ok(complete(connection, rows).await?.pop())
+        };
+        self.database.call("credential.find", work).await
+    }
+
+    async fn secrets(&self, id: CredentialId) -> Result<Option<SealedSecrets>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let id = uuid(id.ulid());
+            let row = credentials::table.find(id).select(credentials::sealed_totp);
+            // Held, so that both are of the same moment.
+            let Some(totp) = row.for_share().get_result(connection).await.optional()? else { return Ok(None) };
+            let values = credential_values::table.filter(credential_values::credential_id.eq(id));
+            let values = values.select((credential_values::name, credential_values::sealed));
+            let values: Vec<(String, Vec<u8>)> = values.load(connection).await?;
+            Ok(Some(SealedSecrets { values: values.into_iter().collect(), totp }))
+        };
+        self.database.transaction("credential.secrets", work).await
+    }
+
+    async fn list(
+        &self,
+        project: ProjectId,
+        filter: &CredentialFilter,
+        page: Page,
+    ) -> Result<Listed<Credential>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let (limit, offset) = window(page);
+            let mut rows = credentials::table.filter(credentials::project_id.eq(uuid(project.ulid()))).into_boxed();
+            if let Some(domain) = &filter.domain {
+                rows = rows.filter(credentials::domain.eq(domain.to_lowercase()));
+            }
+            if let Some(query) = &filter.query {
+                let texts = contains("credentials.name", query).or(contains("credentials.domain", query));
+                rows = match query.parse::<CredentialId>() {
+                    Ok(id) => rows.filter(texts.or(credentials::id.eq(uuid(id.ulid())))),
+                    Err(_) => rows.filter(texts),
+                };
+            }
+            let rows = rows.order((credentials::created_at.desc(), credentials::id.desc())).limit(limit).offset(offset);
+            let rows = rows.select(CredentialRow::as_select()).load(connection).await?;
+            Ok(page.cut(complete(connection, rows).await?))
+        };
+        self.database.call("credential.list", work).await
+    }
+
+    async fn update(
+        &self,
+        id: CredentialId,
+        change: &CredentialChange,
+        at: OffsetDateTime,
+    ) -> Result<CredentialUpdated, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let id = uuid(id.ulid());
+            let row = credentials::table.find(id);
+            // Held: two changes at once do not both fill the last place among the values.
+            let held = row.select(credentials::id).for_no_key_update();
+            if held.get_result::<Uuid>(connection).await.optional()?.is_none() {
+                return Ok(CredentialUpdated::NotFound);
+            }
+            let values = credential_values::table.filter(credential_values::credential_id.eq(id));
+            let kept = values.filter(credential_values::name.ne_all(&change.remove));
+            let kept = kept.filter(credential_values::name.ne_all(change.values.keys())).count();
+            let kept: i64 = kept.get_result(connection).await?;
+            if usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(change.values.len()) > MOST_VALUES {
+                return Ok(CredentialUpdated::TooManyValues);
+            }
+            let forgotten = values.filter(credential_values::name.eq_any(&change.remove));
+            diesel::delete(forgotten).execute(connection).await?;
+            put_values(connection, id, &change.values).await?;
+            let changed = RowChange {
+                name: change.name.as_ref().map(LabelName::as_str),
+                sso_provider: change.sso_provider.as_ref().map(Option::as_deref),
+                sealed_totp: change.totp.as_ref().map(Option::as_deref),
+                updated_at: at,
+            };
+            let changed = diesel::update(row).set(changed).returning(CredentialRow::as_select());
+            let rows = changed.load(connection).await?;
+            let now = complete(connection, rows).await?.pop();
+            Ok(now.map_or(CredentialUpdated::NotFound, |credential| CredentialUpdated::Yes(Box::new(credential))))
+        };
+        let name_taken = |error: CallError| {
+            if error.violated() == Some(NAME_KEY) { Ok(CredentialUpdated::NameTaken) } else { Err(error) }
+        };
+        self.database.transaction_or("credential.update", work, name_taken).await
+    }
+
+    async fn delete(&self, id: CredentialId) -> Result<bool, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let gone = diesel::delete(credentials::table.find(uuid(id.ulid()))).execute(connection).await?;
+            Ok(gone > 0)
+        };
+        self.database.call("credential.delete", work).await
+    }
+
+    async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<SealedSecret>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let statement = diesel::sql_query(
+                "SELECT credential_id, name, sealed FROM credential_values WHERE substring(sealed FROM 2 FOR 8) <> $1
+                 UNION ALL
+                 SELECT id, NULL, sealed_totp FROM credentials
+                 WHERE sealed_totp IS NOT NULL AND substring(sealed_totp FROM 2 FOR 8) <> $1
+                 LIMIT $2",
+            );
+            let statement = statement.bind::<sql_types::Binary, _>(key.0.to_vec());
+            let rows: Vec<SealedRow> = statement.bind::<sql_types::BigInt, _>(i64::from(most)).load(connection).await?;
+            Ok(rows.into_iter().map(Into::into).collect())
+        };
+        self.database.call("credential.sealed_otherwise", work).await
+    }
+
+    async fn reseal(&self, current: &SealedSecret, next: &[u8]) -> Result<(), StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let id = uuid(current.credential.ulid());
+            match &current.secret {
+                CredentialSecret::Value(name) => {
+                    let row = credential_values::table.find((id, name));
+                    let row = row.filter(credential_values::sealed.eq(&current.sealed));
+                    diesel::update(row).set(credential_values::sealed.eq(next)).execute(connection).await?;
+                }
+                CredentialSecret::Totp => {
+                    let row = credentials::table.find(id).filter(credentials::sealed_totp.eq(&current.sealed));
+                    diesel::update(row).set(credentials::sealed_totp.eq(next)).execute(connection).await?;
+                }
+            }
+            Ok(())
+        };
+        self.database.call("credential.reseal", work).await
+    }
+
+    async fn keys(&self) -> Result<Vec<KeyId>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let statement = diesel::sql_query(
+                "SELECT substring(sealed FROM 1 FOR 9) AS head FROM credential_values
+                 UNION
+                 SELECT substring(sealed_totp FROM 1 FOR 9) FROM credentials WHERE sealed_totp IS NOT NULL",
+            );
+            let found: Vec<Head> = statement.load(connection).await?;
+            Ok(found.iter().filter_map(|row| KeyId::of(&row.head)).collect())
+        };
+        self.database.call("credential.keys", work).await
+    }
+}
+
+#[derive(QueryableByName)]
+struct SealedRow {
+    #[diesel(sql_type = sql_types::Uuid)]
+    credential_id: Uuid,
+    #[diesel(sql_type = sql_types::Nullable<sql_types::Text>)]
+    name: Option<String>,
+    #[diesel(sql_type = sql_types::Binary)]
+    sealed: Vec<u8>,
+}
+
+impl From<SealedRow> for SealedSecret {
+    fn from(row: SealedRow) -> Self {
+        Self {
+            credential: CredentialId::from_ulid(ulid(row.credential_id)),
+            secret: row.name.map_or(CredentialSecret::Totp, CredentialSecret::Value),
+            sealed: row.sealed,
+        }
+    }
+}
+
+#[derive(QueryableByName)]
+struct Head {
+    #[diesel(sql_type = sql_types::Binary)]
+    head: Vec<u8>,
+}

@@ -1,0 +1,44 @@
+//! The statement that lists profiles: asked all the time, so it is prepared once per connection.
+
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{BigInt, Nullable, Text, Uuid as SqlUuid};
+use uuid::Uuid;
+
+use super::ProfileRow;
+use crate::line::statements::walk;
+
+const LIST: &str = include_str!("list.sql");
+
+/// A page of profiles; [`ProfileRow`]s.
+pub(super) struct ListProfiles<'a> {
+    pub(super) project: Uuid,
+    pub(super) organization: Option<Uuid>,
+    pub(super) name: Option<&'a str>,
+    pub(super) query: Option<&'a str>,
+    pub(super) limit: i64,
+    pub(super) offset: i64,
+}
+
+impl QueryId for ListProfiles<'_> {
+    type QueryId = ListProfiles<'static>;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl Query for ListProfiles<'_> {
+    type SqlType = diesel::dsl::AsSelect<ProfileRow, Pg>;
+}
+
+impl QueryFragment<Pg> for ListProfiles<'_> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        walk(LIST, out, |out, number| match number {
+            "1" => out.push_bind_param::<SqlUuid, _>(&self.project),
+            "2" => out.push_bind_param::<Nullable<SqlUuid>, _>(&self.organization),
+            "3" => out.push_bind_param::<Nullable<Text>, _>(&self.name),
+            "4" => out.push_bind_param::<Nullable<Text>, _>(&self.query),
+            "5" => out.push_bind_param::<BigInt, _>(&self.limit),
+            _ => out.push_bind_param::<BigInt, _>(&self.offset),
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! Events: numbered in the order in which they become visible, each stored once, read page by page.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use casement_domain::session::SessionRepository;
+use casement_domain::telemetry::{
+    Batch, Capture, Category, Event, EventCategory, EventsQuery, Item, Numbered, Order, Span, TelemetryStore, What,
+};
+use casement_domain::testing::{NOON, organization_id, session, session_id};
+use casement_postgres::{PgSessions, PgTelemetry};
+use pretty_assertions::assert_eq;
+use time::{Duration, OffsetDateTime};
+use ulid::Ulid;
+
+use crate::support::TestResult;
+use crate::world::{Fault, World};
+
+async fn world(sessions: u32) -> Result<(World, PgTelemetry), Fault> {
+    let world = World::new().await?;
+    let rows = PgSessions::new(world.db.database().clone());
+    for n in 1..=sessions {
+        let _created = rows.create(organization_id(), &session(n), None).await?;
+    }
+    let store = PgTelemetry::new(world.db.database().clone());
+    Ok((world, store))
+}
+
+fn event(category: Category, at: OffsetDateTime, text: &str) -> Event {
+    Event::ours(category, "api_call", at, None, Some([("text".to_owned(), text.into())]))
+}
+
+fn own(category: Category) -> Item {
+    Item { agent_seq: None, what: What::Event(event(category, NOON, "own \\u0000 \u{0} ä")) }
+}
+
+fn agents(seq: u64) -> Item {
+    Item { agent_seq: Some(seq), what: What::Event(event(Category::Console, NOON, "told")) }
+}
+
+fn batch(n: u32, id: u128, items: Vec<Item>) -> Batch {
+    Batch { session: session_id(n), id: Ulid(id), items }
+}
+
+fn span(change: impl FnOnce(&mut Span)) -> Span {
+    let query = EventsQuery { limit: Some(100), since: Some(NOON - Duration::DAY), ..EventsQuery::default() };
+    let mut span = query.parse(NOON).expect("a span").0;
+    change(&mut span);
+    span
+}
+
+fn seqs(events: &[Numbered]) -> Vec<u64> {
+    events.iter().map(|one| one.seq).collect()
+}
+
+async fn read(store: &PgTelemetry, n: u32, change: impl FnOnce(&mut Span)) -> Result<(Vec<u64>, bool), Fault> {
+    let (events, more) = store.page(session_id(n), &span(change)).await?;
+    Ok((seqs(&events), more))
+}
+
+#[tokio::test]
+async fn events_come_back_as_they_were_each_session_by_itself() -> TestResult {
+    let (_world, store) = world(2).await?;
+    let items = vec![own(Category::Control), agents(1), agents(4)];
+    let stored = store.append(&[batch(1, 1, items), batch(2, 2, vec![own(Category::Page)])], NOON).await?;
+    let first = stored.iter().find(|one| one.session == session_id(1)).expect("stored");
+    assert_eq!((first.before, first.counted.last_seq, first.counted.agent_seq), (0, 6, 4));
+    let (events, more) = store.page(session_id(1), &span(|_| ())).await?;
+    assert_eq!((&events, more), (&first.events, false));
+    assert_eq!(seqs(&events), [1, 2, 5, 6], "two were lost before the last");
+    assert_eq!(store.counted(session_id(1)).await?, first.counted);
+    assert_eq!(read(&store, 2, |_| ()).await?, (vec![1], false));
+    assert_eq!(read(&store, 3, |_| ()).await?, (vec![], false));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_may_have_been_stored_is_stored_once() -> TestResult {
+    let (_world, store) = world(1).await?;
+    let items = vec![own(Category::Control), agents(1), agents(2)];
+    store.append(&[batch(1, 1, items.clone())], NOON).await?;
+    let again = store.append(&[batch(1, 1, items)], NOON).await?;
+    assert_eq!((again[0].before, again[0].counted.last_seq, again[0].events.len()), (3, 3, 0));
+    // A server that was killed asks the agent again: what it tells anew is known by the agent's own numbers.
+    let after = store.append(&[batch(1, 2, vec![agents(2), agents(3)])], NOON).await?;
+    assert_eq!(seqs(&after[0].events), [4]);
+    assert_eq!(read(&store, 1, |_| ()).await?.0, [1, 2, 3, 4]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn pages_have_no_gap_and_no_duplicate_while_many_write() -> TestResult {
+    let (_world, store) = world(1).await?;
+    let store = Arc::new(store);
+    let writing = (1..=20_u128).map(|id| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let items = (0..25).map(|_| own(Category::Control)).collect();
+            store.append(&[batch(1, id, items)], NOON).await.map(|_| ())
+        })
+    });
+    let writing: Vec<_> = writing.collect();
+    let (mut seen, mut behind) = (Vec::new(), None);
+    let mut writers = Some(writing);
+    loop {
+        let (page, _) = read(&store, 1, |span| (span.limit, span.behind) = (7, behind)).await?;
+        behind = page.last().copied().or(behind);
+        seen.extend_from_slice(&page);
+        if page.is_empty() {
+            let Some(writing) = writers.take() else { break };
+            for writer in writing {
+                writer.await??;
+            }
+        }
+    }
+    assert_eq!(seen, (1..=500).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_page_is_cut_by_time_category_and_direction() -> TestResult {
+    let (_world, store) = world(1).await?;
+    let at = |n: i64| NOON - Duration::minutes(60 - n);
+    let kinds = [Category::Control, Category::Console, Category::Network];
+    let item = |n: i64| {
+        let category = kinds[usize::try_from(n % 3).expect("small")];
+        Item { agent_seq: None, what: What::Event(event(category, at(n), "x")) }
+    };
+    store.append(&[batch(1, 1, (1..=30).map(item).collect())], NOON).await?;
+    assert_eq!(read(&store, 1, |span| span.limit = 3).await?, (vec![1, 2, 3], true));
+    assert_eq!(read(&store, 1, |span| span.since = Some(at(28))).await?, (vec![28, 29, 30], false));
+    let until = read(&store, 1, |span| (span.since, span.until) = (Some(at(3)), Some(at(5)))).await?;
+    assert_eq!(until, (vec![3, 4], false));
+    let console = vec![EventCategory::Captured(Category::Console), EventCategory::Monitor];
+    let found = read(&store, 1, |span| (span.categories, span.limit) = (console.clone(), 4)).await?;
+    assert_eq!(found, (vec![1, 4, 7, 10], true));
+    let rest = read(&store, 1, |span| (span.categories, span.behind) = (console, Some(25))).await?;
+    assert_eq!(rest, (vec![28], false), "an empty page never says that there is more");
+    let newest = |behind| {
+        move |span: &mut Span| {
+            (span.order, span.since, span.limit, span.behind) = (Order::Descending, None, 2, behind);
+        }
+    };
+    assert_eq!(read(&store, 1, newest(None)).await?, (vec![30, 29], true));
+    assert_eq!(read(&store, 1, newest(Some(3))).await?, (vec![2, 1], false));
+    let mut before = span(newest(None));
+    before.until = Some(at(10));
+    assert_eq!(seqs(&store.page(session_id(1), &before).await?.0), [9, 8]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_page_of_long_events_ends_early_and_says_that_there_is_more() -> TestResult {
+    let (_world, store) = world(1).await?;
+    let long = "x".repeat(3 << 20);
+    let item = || Item { agent_seq: None, what: What::Event(event(Category::Screenshot, NOON, &long)) };
+    for id in 1..=5 {
+        store.append(&[batch(1, id, vec![item()])], NOON).await?;
+    }
+    assert_eq!(read(&store, 1, |_| ()).await?, (vec![1, 2, 3], true));
+    assert_eq!(read(&store, 1, |span| span.behind = Some(3)).await?, (vec![4, 5], false));
+    Ok(())
+}
+
+#[tokio::test]
+async fn days_are_made_ahead_and_dropped_when_they_are_too_old() -> TestResult {
+    let (world, store) = world(2).await?;
+    let early = NOON - Duration::days(8);
+    let old = Item { agent_seq: None, what: What::Event(event(Category::Control, early, "old")) };
+    store.append(&[batch(1, 1, vec![old])], early).await?;
+    store.tidy(early, early - Duration::days(7)).await?;
+    store.append(&[batch(1, 2, vec![own(Category::Control)])], NOON).await?;
+    store.tidy(NOON, NOON - Duration::days(7)).await?;
+    store.tidy(NOON, NOON - Duration::days(7)).await?;
+    assert_eq!(read(&store, 1, |span| span.since = None).await?, (vec![2], false));
+    let there = "SELECT relname FROM pg_class JOIN pg_inherits ON inhrelid = oid
+                 WHERE inhparent = 'telemetry_events'::regclass ORDER BY 1";
+    let names: BTreeSet<String> = world.db.rows(there).await?.into_iter().flatten().collect();
+    assert!(
+        names.contains("telemetry_events_2026_12_01") && names.contains("telemetry_events_2026_12_03"),
+        "{names:?}"
+    );
+    assert!(!names.contains("telemetry_events_2026_11_23"), "{names:?}");
+    // Numbers go on: the session lives.
+    assert_eq!(store.counted(session_id(1)).await?.last_seq, 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_captured_is_kept_with_the_session_and_changed_only_while_it_lives() -> TestResult {
+    let (world, _) = world(1).await?;
+    let rows = PgSessions::new(world.db.database().clone());
+    let capture = Capture::only([Category::Console, Category::Captcha]);
+    assert!(rows.set_telemetry(session_id(1), capture.clone()).await?);
+    assert_eq!(rows.find(session_id(1)).await?.expect("there").telemetry, capture);
+    assert!(rows.set_telemetry(session_id(1), None).await?);
+    assert_eq!(rows.find(session_id(1)).await?.expect("there").telemetry, None);
+    assert!(!rows.set_telemetry(session_id(9), capture).await?);
+    Ok(())
+}

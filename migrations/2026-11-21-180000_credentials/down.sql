@@ -1,0 +1,2 @@
+DROP TABLE credential_values;
+DROP TABLE credentials;
