@@ -32,5 +32,6 @@ mod all {
     mod selenium;
     mod server;
     mod site;
+    mod strangers;
     mod support;
 }

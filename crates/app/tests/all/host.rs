@@ -13,9 +13,8 @@ use super::support::{Cdp, Process, Server, Session, processes_of, until};
 
 /// Asks the server's private database. Rows are lines, columns are parted by `|`.
 pub(super) fn sql(server: &Server, statement: &str) -> anyhow::Result<String> {
-    let file = fs::read_to_string(server.data_dir().join("postgres/postmaster.pid")).context("no postmaster.pid")?;
-    let socket_dir = file.lines().nth(4).context("no socket")?;
-    let words = ["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "casement", "-d", "casement", "-h", socket_dir];
+    let socket_dir = server.database_socket()?;
+    let words = ["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "casement", "-d", "casement", "-h", &socket_dir];
     let output = Command::new("psql").args(words).args(["-c", statement]).output().context("cannot start psql")?;
     ensure!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())

@@ -14,7 +14,7 @@ use super::support::http::{Answer, Request};
 use super::support::{Cdp, Options, Server, Session, Shared};
 
 /// Every operation of the API's own description that needs a key: method and path with its names in braces.
-fn operations(server: &Server) -> anyhow::Result<Vec<(String, String)>> {
+pub(super) fn operations(server: &Server) -> anyhow::Result<Vec<(String, String)>> {
     let document = Request::new("GET", "/openapi.json").send(server.address())?.expect(200)?.json()?;
     let mut found = Vec::new();
     for (path, item) in document["paths"].as_object().context("no paths")? {
@@ -30,7 +30,7 @@ fn operations(server: &Server) -> anyhow::Result<Vec<(String, String)>> {
 }
 
 /// The path with an identifier in place of its name.
-fn filled(path: &str, id: &str) -> String {
+pub(super) fn filled(path: &str, id: &str) -> String {
     match (path.find('{'), path.find('}')) {
         (Some(from), Some(to)) => format!("{}{id}{}", &path[..from], &path[to + 1..]),
         _ => path.to_owned(),
@@ -89,7 +89,7 @@ fn a1_no_route_of_the_description_is_open_without_a_good_key() -> anyhow::Result
 }
 
 /// An answer without what differs between any two: the identifier that was asked for, the request's own, the time.
-fn comparable(answer: &Answer, asked: &str) -> (u16, String, Vec<(String, String)>) {
+pub(super) fn comparable(answer: &Answer, asked: &str) -> (u16, String, Vec<(String, String)>) {
     let mut headers = answer.headers.clone();
     headers.retain(|(name, _)| name != "x-request-id" && name != "date");
     headers.sort_unstable();

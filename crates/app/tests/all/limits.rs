@@ -75,6 +75,51 @@ fn a6_a7_the_limits_are_met_exactly_under_a_rush_and_obeyed_at_once_when_they_ch
     Ok(())
 }
 
+/// Notes, with every change of a session or a pool, what counts for the limit of sessions just then, and what for that of pools.
+const BOTH: &str = "
+    CREATE TABLE trace (counted bigint NOT NULL, pooled bigint NOT NULL);
+    CREATE FUNCTION trace_use() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE pooled bigint := (SELECT coalesce(sum(size), 0) FROM browser_pools WHERE deleted_at IS NULL);
+    BEGIN
+        INSERT INTO trace SELECT count(*) + pooled, pooled FROM sessions WHERE state <> 'ended' AND pool_id IS NULL;
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER trace AFTER INSERT OR UPDATE ON sessions FOR EACH STATEMENT EXECUTE FUNCTION trace_use();
+    CREATE TRIGGER trace AFTER INSERT OR UPDATE ON browser_pools FOR EACH STATEMENT EXECUTE FUNCTION trace_use()";
+
+#[test]
+fn a_thousand_creates_over_two_servers_meet_the_limits_exactly() -> anyhow::Result<()> {
+    let first = Server::start(Options::default())?;
+    let second = first.another(Options::default())?;
+    sql(&first, BOTH)?;
+    sql(&first, "update projects set max_concurrent_sessions = 3, max_pooled_sessions = 1")?;
+
+    let create = |path: &str, body| Request::new("POST", path).bearer(first.key()).json(&body);
+    let session = create("/browsers", json!({ "headless": true, "timeout_seconds": 600 }));
+    let pool = create("/browser_pools", json!({ "size": 1, "headless": true }));
+    let answers: Vec<(bool, Answer)> = thread::scope(|scope| {
+        let callers = (0..1000).map(|n: usize| {
+            let server = if n.is_multiple_of(2) { &first } else { &second };
+            let pooled = n % 100 < 2;
+            let request = if pooled { &pool } else { &session };
+            scope.spawn(move || anyhow::Ok((pooled, request.send(server.address())?)))
+        });
+        let callers: Vec<_> = callers.collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).collect::<Result<_, _>>()
+    })?;
+
+    let all: Vec<Answer> = answers.iter().map(|(_, answer)| answer.clone()).collect();
+    let made = |pools: bool| answers.iter().filter(|(pooled, answer)| *pooled == pools && answer.status == 201).count();
+    assert_eq!(made(true) + made(false), 3, "{:?}", odd(&all));
+    assert_eq!(all.iter().filter(|answer| answer.status == 429).count(), 997, "{:?}", odd(&all));
+    assert!(made(true) <= 1, "{} pools", made(true));
+    assert_eq!(sql(&first, "select max(counted), max(pooled) <= 1 from trace")?, "3|t", "not for a moment");
+    for server in [&first, &second] {
+        assert_eq!(refusal(server)?, "max_concurrent_sessions of the project is 3, 3 in use, 1 more asked");
+    }
+    Ok(())
+}
+
 /// What is neither created nor refused for a limit.
 fn odd(answers: &[Answer]) -> Vec<(u16, String)> {
     let odd = answers.iter().filter(|answer| answer.status != 201 && answer.status != 429);

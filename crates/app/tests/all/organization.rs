@@ -1,7 +1,10 @@
 //! What an organization's administrator does, with the public Python client, unmodified.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
+use super::support::http::Request;
 use super::support::{Clients, Options, Server};
 
 #[test]
@@ -61,5 +64,28 @@ fn the_record_of_an_answered_call_is_there_after_a_kill() -> anyhow::Result<()> 
     let records: Vec<Value> = file.text().lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let told: Vec<_> = records.iter().map(|record| (record["path"].as_str(), record["status"].as_u64())).collect();
     assert_eq!(told, [(Some("/org/projects"), Some(201))]);
+    Ok(())
+}
+
+#[test]
+fn a_key_that_one_server_revokes_is_refused_by_every_other_within_a_second() -> anyhow::Result<()> {
+    let first = Server::start(Options::default())?;
+    let second = first.another(Options::default())?;
+    let made = first.post("/org/api_keys", &json!({ "name": "leaked" }))?.expect(201)?.json()?;
+    let (id, key) = (made["id"].as_str().unwrap_or_default(), made["key"].as_str().unwrap_or_default());
+    let call =
+        |server: &Server| anyhow::Ok(Request::new("GET", "/browsers").bearer(key).send(server.address())?.status);
+    assert_eq!((call(&first)?, call(&second)?), (200, 200), "both know it");
+
+    first.delete(&format!("/org/api_keys/{id}"))?.expect(204)?;
+
+    assert_eq!(call(&first)?, 401, "the first call after the answer");
+    // However often it is used meanwhile.
+    let revoked = Instant::now();
+    while revoked.elapsed() < Duration::from_secs(1) {
+        call(&second)?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(call(&second)?, 401);
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::ensure;
 use serde_json::json;
 
-use super::support::{Cdp, Clients, Options, Pages, Server};
+use super::support::{Cdp, Clients, Options, Pages, Server, Tinyproxy};
 
 const PASSWORD: &str = "hunter2-at-the-exit";
 
@@ -120,5 +120,21 @@ fn a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is_no
     let checked = server.post(&format!("/proxies/{id}/check"), &json!({}))?;
     assert_eq!(checked.json()?["status"], "available", "the running server opens what is sealed under the new key");
     server.delete(&format!("/browsers/{}", session.id()))?;
+    Ok(())
+}
+
+#[test]
+fn the_example_goes_through_a_proxy_that_others_have_written_and_straight_again() -> anyhow::Result<()> {
+    let (server, pages) = (server()?, Pages::start()?);
+    let proxy = Tinyproxy::start("me", "hunter2")?;
+    let (host, port) = (proxy.address.ip().to_string(), proxy.address.port().to_string());
+
+    let arguments = [&host, &port, "me", "hunter2", &pages.url("/form")];
+    let run = Clients::find()?.run(&server, "docs/examples/proxies.py", &arguments)?;
+
+    assert_eq!(run.stdout, "the proxy is available\nthrough it: 200\nstraight: 200\n");
+    assert_eq!(pages.asked(), ["GET /form", "GET /form"]);
+    let log = proxy.log();
+    assert_eq!(log.matches(&*format!("GET {} HTTP/1.1", pages.url("/form"))).count(), 1, "{log}");
     Ok(())
 }

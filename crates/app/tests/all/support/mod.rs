@@ -7,6 +7,7 @@
 //! - [`http`]: one request, one answer, nothing hidden. `Server` has short forms with its key in them.
 //! - [`Cdp`]: a DevTools client that blocks, for tests that look at one browser from Rust.
 //! - [`Clients`]: runs scripts with the public JavaScript and Python clients, with a deadline.
+//! - [`Tinyproxy`]: a proxy that others have written.
 //! - [`until`]: waits for a condition. Nothing here sleeps for a time and then looks.
 
 mod cdp;
@@ -16,6 +17,7 @@ mod leftovers;
 mod pages;
 mod server;
 mod shared;
+mod tinyproxy;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,6 +30,7 @@ pub(crate) use self::leftovers::{Process, processes_of, remains_of};
 pub(crate) use self::pages::Pages;
 pub(crate) use self::server::{Options, Server, Session};
 pub(crate) use self::shared::Shared;
+pub(crate) use self::tinyproxy::Tinyproxy;
 
 /// Waits until `look` gives a value, and gives that. `what` says what was waited for when it never comes.
 pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> anyhow::Result<T> {

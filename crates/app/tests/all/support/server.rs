@@ -56,6 +56,15 @@ pub(crate) struct Options {
     pub(crate) resolv_conf: Option<PathBuf>,
     /// Further variables. The test's own `CASEMENT_…` are not handed on.
     pub(crate) variables: Vec<(String, String)>,
+    /// Whose database it uses, with whose first key, if not one of its own; see [`Server::another`].
+    pub(crate) beside: Option<Beside>,
+}
+
+/// What a server shares with the one whose database it uses.
+#[derive(Clone, Debug)]
+pub(crate) struct Beside {
+    database: String,
+    key: String,
 }
 
 impl Options {
@@ -114,8 +123,23 @@ impl Server {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut server = Self { root, options, address, key: String::new(), child: None, watchdog };
         server.begin()?;
-        server.key = fs::read_to_string(server.data_dir().join("api-key")).context("no api-key")?.trim().to_owned();
+        server.key = match &server.options.beside {
+            Some(beside) => beside.key.clone(),
+            None => fs::read_to_string(server.data_dir().join("api-key")).context("no api-key")?.trim().to_owned(),
+        };
         Ok(server)
+    }
+
+    /// Another server on the database of this one, as on another machine. It must be dropped before this one.
+    pub(crate) fn another(&self, options: Options) -> anyhow::Result<Self> {
+        let database = format!("postgresql://casement@/casement?host={}", self.database_socket()?);
+        Self::start(Options { beside: Some(Beside { database, key: self.key.clone() }), ..options })
+    }
+
+    /// The directory where its private database listens.
+    pub(crate) fn database_socket(&self) -> anyhow::Result<String> {
+        let file = fs::read_to_string(self.data_dir().join("postgres/postmaster.pid")).context("no postmaster.pid")?;
+        Ok(file.lines().nth(4).context("no socket")?.to_owned())
     }
 
     /// Ends the server as `kill -9` does. Its sessions go on.
@@ -234,6 +258,7 @@ impl Server {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CASEMENT_")) {
             command.env_remove(name);
         }
+        command.envs(self.options.beside.as_ref().map(|beside| ("CASEMENT_DATABASE_URL", &beside.database)));
         // Nor is the machine's own file.
         command.env("CASEMENT_CONFIG", "/dev/null");
         command.envs(self.options.variables.iter().map(|(name, value)| (name, value)));

@@ -1,0 +1,249 @@
+//! Another organization on the same installation: it finds nothing of this one, on any route, by any id or name, and
+//! nothing that anybody writes breaks a list or a file for others.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::host::sql;
+use super::hostile::{comparable, filled, operations};
+use super::support::http::{Answer, Request};
+use super::support::{Options, Server, until};
+
+/// Of the second organization, whose one key has a secret of 32 zeros.
+const STRANGERS: &str = "
+    INSERT INTO organizations (id, name, created_at) VALUES ('01990000-0000-7000-8000-000000000001', 'Strangers', now());
+    INSERT INTO users (id, organization_id, email) VALUES
+        ('01990000-0000-7000-8000-000000000002', '01990000-0000-7000-8000-000000000001', 'eve@strangers.test');
+    INSERT INTO projects (id, organization_id, name, is_default, status, created_at, updated_at) VALUES
+        ('01990000-0000-7000-8000-000000000003', '01990000-0000-7000-8000-000000000001', 'default', true, 'active', now(), now());
+    INSERT INTO api_keys (id, organization_id, name, secret_sha256, last4, created_by, created_at) VALUES
+        ('01990000-0000-7000-8000-000000000004', '01990000-0000-7000-8000-000000000001', 'theirs',
+         sha256(decode(repeat('00', 32), 'hex')), 'AAAA', '01990000-0000-7000-8000-000000000002', now())";
+const NOWHERE: &str = "01k9zk0000000000000000000a";
+
+/// A server with two organizations, and one of everything in the first.
+struct Two {
+    server: Server,
+    stranger: String,
+    /// Where each kind of thing is found, with its id and maybe its name.
+    things: Vec<(&'static str, Vec<String>)>,
+}
+
+impl Two {
+    fn start() -> anyhow::Result<Self> {
+        let server = Server::start(Options::default())?;
+        sql(&server, STRANGERS)?;
+        let id = super::host::id_of("01990000-0000-7000-8000-000000000004")?;
+        let stranger = format!("csk_{id}_{}", "A".repeat(43));
+        let make = |path: &str, body: Value| {
+            let made = server.post(path, &body)?.expect(201)?.json()?;
+            let id = made["id"].as_str().or(made["session_id"].as_str()).context("no id")?;
+            anyhow::Ok(id.to_owned())
+        };
+        let closed = json!({ "host": "127.0.0.1", "port": 9 });
+        let proxy = json!({ "type": "custom", "name": "an-exit", "config": closed });
+        let session = json!({ "headless": true, "timeout_seconds": 600, "name": "a-session" });
+        let pool = json!({ "name": "a-pool", "size": 1, "headless": true });
+        let project = make("/org/projects", json!({ "name": "a-project" }))?;
+        let things = vec![
+            ("/org/api_keys/", vec![make("/org/api_keys", json!({ "name": "a-key", "project_id": project }))?]),
+            ("/org/projects/", vec![project]),
+            ("/proxies/", vec![make("/proxies", proxy)?]),
+            ("/browsers/", vec![make("/browsers", session)?, "a-session".to_owned()]),
+            ("/browser_pools/", vec![make("/browser_pools", pool)?, "a-pool".to_owned()]),
+        ];
+        Ok(Self { server, stranger, things })
+    }
+
+    fn of(&self, kind: &str) -> &str {
+        let (_, names) = self.things.iter().find(|(path, _)| *path == kind).expect("a kind that there is");
+        &names[0]
+    }
+
+    /// A request of the second organization.
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        let request = Request::new(method, path).bearer(&self.stranger);
+        body.map_or_else(|| request.clone(), |body| request.clone().json(body)).send(self.server.address())
+    }
+
+    fn list(&self, path: &str) -> anyhow::Result<Value> {
+        self.ask("GET", path, None)?.expect(200)?.json()
+    }
+}
+
+#[test]
+fn another_organization_finds_nothing_on_any_route_and_cannot_tell_what_is_there() -> anyhow::Result<()> {
+    let two = Two::start()?;
+    let rows = || {
+        let states =
+            "select (select count(*) from sessions where state <> 'ended'), (select count(*) from browser_pools
+            where deleted_at is null), (select count(*) from proxies where deleted_at is null), (select count(*) from
+            projects where deleted_at is null), (select count(*) from api_keys where deleted_at is null)";
+        sql(&two.server, states)
+    };
+    let before = rows()?;
+    let mut tried = 0;
+    for (method, path) in operations(&two.server)? {
+        let Some((_, names)) = two.things.iter().find(|(kind, _)| path.starts_with(kind)) else { continue };
+        let by_name = names.iter().skip(1).map(|name| (name, "x".repeat(name.len())));
+        let by_name = by_name.filter(|_| path.contains("_or_name}"));
+        for (name, unknown) in [(&names[0], NOWHERE.to_owned())].into_iter().chain(by_name) {
+            let session_id = two.of("/browsers/");
+            let body = json!({ "session_id": session_id, "size": 2, "name": "taken-over", "force": true });
+            let found = two.ask(&method, &filled(&path, name), Some(&body))?;
+            let not_found = two.ask(&method, &filled(&path, &unknown), Some(&body))?;
+            assert_eq!(found.status, 404, "{method} {path} {name}: {}", found.text());
+            assert_eq!(comparable(&found, name), comparable(&not_found, &unknown), "{method} {path} {name}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 60, "{tried} operations are too few");
+    for list in ["/browsers?status=all", "/browser_pools", "/proxies", "/extensions"] {
+        assert_eq!(two.list(list)?, json!([]), "{list}");
+    }
+    let names = |path: &str| {
+        let listed = two.list(path)?;
+        let found = listed.as_array().into_iter().flatten().map(|one| one["name"].as_str().unwrap_or_default());
+        anyhow::Ok(found.map(str::to_owned).collect::<Vec<_>>())
+    };
+    assert_eq!(
+        (names("/org/projects")?, names("/org/api_keys?status=all")?),
+        (vec!["default".into()], vec!["theirs".into()])
+    );
+
+    let project = two.of("/org/projects/");
+    for list in ["/browsers", "/browser_pools", "/proxies"] {
+        let request = Request::new("GET", list).bearer(&two.stranger).header("X-Kernel-Project-Id", project);
+        assert_eq!(request.send(two.server.address())?.status, 404, "{list} with a project of others");
+    }
+    for (path, body) in [
+        ("/org/api_keys", json!({ "name": "mine", "project_id": project })),
+        ("/browsers", json!({ "headless": true, "proxy_id": two.of("/proxies/") })),
+        ("/browsers", json!({ "headless": true, "proxy_id": "an-exit" })),
+        ("/browser_pools", json!({ "size": 1, "proxy_id": two.of("/proxies/") })),
+    ] {
+        let refused = two.ask("POST", path, Some(&body))?;
+        assert_eq!(refused.status, 400, "{path} {body}: {}", refused.text());
+    }
+    assert_eq!(rows()?, before, "nothing was made, changed or ended");
+    Ok(())
+}
+
+#[test]
+fn filters_are_taken_literally_and_cursors_belong_to_their_organization() -> anyhow::Result<()> {
+    let two = Two::start()?;
+    let server = &two.server;
+    let proxy = json!({ "type": "custom", "name": "100%_x\\", "config": { "host": "127.0.0.1", "port": 9 } });
+    server.post("/proxies", &proxy)?.expect(201)?;
+    let listed = |path: &str| anyhow::Ok(server.get(path)?.expect(200)?.json()?.as_array().map_or(0, Vec::len));
+    assert_eq!(
+        [listed("/proxies?query=%25_x%5C")?, listed("/proxies?query=0%25_")?, listed("/proxies?query=_%25")?],
+        [1, 1, 0]
+    );
+    let hostile = [
+        "%25",
+        "_",
+        "%27%20OR%20%271%27%3D%271",
+        "%27%3B%20DROP%20TABLE%20sessions%3B%20--",
+        "%5C",
+        "%22",
+        "%7B%7D",
+        "%C3%28",
+    ];
+    for list in ["/org/projects", "/org/api_keys", "/browsers", "/browser_pools", "/extensions"] {
+        let filters: &[&str] = if list == "/browsers" { &["query"] } else { &["query", "name"] };
+        for (text, filter) in hostile.iter().flat_map(|text| filters.iter().map(move |filter| (text, filter))) {
+            let answer = server.get(&format!("{list}?{filter}={text}"))?;
+            // What is no text is refused; all other finds nothing.
+            let nothing = answer.status == 400 || (answer.status == 200 && answer.json()? == json!([]));
+            assert!(nothing, "{list} {filter}={text}: {} {}", answer.status, answer.text());
+        }
+    }
+
+    let range = "start=2000-01-01&end=9999-12-31T23:59:59Z&limit=1";
+    let chunk = |query: &str, key: &str| {
+        Request::new("GET", &format!("/audit-logs/export/chunk?{query}")).bearer(key).send(server.address())
+    };
+    let first = chunk(range, server.key())?.expect(200)?;
+    let cursor = first.header("x-next-cursor").context("there are several records")?.to_owned();
+    assert_eq!(chunk(&format!("{range}&cursor={cursor}"), server.key())?.status, 200);
+    two.list("/browsers")?;
+    two.list("/browsers")?;
+    let middle = cursor.len() / 2;
+    let altered = format!(
+        "{}{}{}",
+        &cursor[..middle],
+        if &cursor[middle..=middle] == "A" { "B" } else { "A" },
+        &cursor[middle + 1..]
+    );
+    for (cursor, key) in [
+        (cursor.as_str(), two.stranger.as_str()),
+        (&cursor[..cursor.len() - 2], server.key()),
+        (&cursor[..1], server.key()),
+        (&altered, server.key()),
+        (&format!("{cursor}AAAA"), server.key()),
+    ] {
+        let refused = chunk(&format!("{range}&cursor={cursor}"), key)?;
+        assert_eq!((refused.status, &refused.json()?["code"]), (400, &json!("invalid_cursor")), "{cursor}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_export_is_whole_whatever_callers_write_and_ask_for() -> anyhow::Result<()> {
+    let two = Two::start()?;
+    let server = &two.server;
+    let agent = "evil\"\\\t{}\u{2028}\u{85}]\u{7f}";
+    for path in
+        ["/browsers/%0A%22%5C", "/browsers/%E2%80%A8%00%1F", "/browsers/%0D%0A%0D%0A{\"id\":1}", "/proxies/'\"%25_;--"]
+    {
+        let request = Request::new("GET", path).bearer(server.key()).header("User-Agent", &agent.replace('\u{7f}', ""));
+        let status = request.send(server.address())?.status;
+        assert!((400..500).contains(&status), "{path}: {status}");
+    }
+    // A sign that no header may hold is refused before anybody is known, and the connection's end is all there is.
+    let request = Request::new("GET", "/browsers").bearer(server.key()).header("User-Agent", agent);
+    assert_eq!(request.send(server.address())?.status, 400);
+
+    let ask = |query: &str| server.get(&format!("/audit-logs/export/chunk?format=jsonl&{query}"));
+    // A call that only reads is answered before its record is written.
+    let file = until("the records of all four calls", Duration::from_secs(30), || {
+        let file = ask("start=0001-01-01&end=9999-12-31T23:59:59.999999Z").ok()?;
+        (file.text().matches("evil").count() == 4).then_some(file)
+    })?;
+    let lines: Vec<Value> = file.text().lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    assert_eq!((file.status, file.header("x-record-count")), (200, Some(&*lines.len().to_string())));
+    assert_eq!(file.text().matches('\n').count(), lines.len());
+    let agents: Vec<&str> =
+        lines.iter().filter_map(|line| line["user_agent"].as_str()).filter(|told| told.starts_with("evil")).collect();
+    assert_eq!(agents, ["evil\"\\\t{}\u{2028}\u{85}]"; 4]);
+    let found = ask("start=2000-01-01&end=9000-01-01&search=%250A%2522%255C")?.expect(200)?;
+    assert_eq!(found.text().lines().count(), 1, "a percent sign is one: {}", found.text());
+    let others =
+        two.ask("GET", "/audit-logs/export/chunk?format=jsonl&start=2000-01-01&end=9000-01-01", None)?.expect(200)?;
+    assert_eq!(others.text(), "", "nothing of this organization");
+
+    let users = "search_user_id=x&".repeat(101);
+    for query in [
+        "start=2026-12-02&end=2026-12-01",
+        "start=2026-12-01&end=2026-12-01",
+        "start=2026-12-01&end=10000-01-01",
+        "start=2026-12-01&end=9999-12-31T23:59:59-23:59",
+        "start=-4000-01-01&end=2026-12-01",
+        "start=2026-02-30&end=2026-12-01",
+        "start=2026-12-01&end=2026-12-02&limit=0",
+        "start=2026-12-01&end=2026-12-02&limit=50001",
+        "start=2026-12-01&end=2026-12-02&limit=99999999999999999999",
+        "start=2026-12-01&end=2026-12-02&exclude_method=A,B,C,D,E,F,G,H,I,J,K",
+        &format!("start=2026-12-01&end=2026-12-02&{users}"),
+        &format!("start=2026-12-01&end=2026-12-02&search={}", "x".repeat(257)),
+        "start=2026-12-01&end=2026-12-02&search=%00",
+    ] {
+        let refused = ask(query)?;
+        assert_eq!(refused.status, 400, "{query}: {}", refused.text());
+        assert_eq!(refused.json()?["code"], "invalid_input", "{query}");
+    }
+    Ok(())
+}
