@@ -60,11 +60,24 @@ impl Commits {
 
     /// The first value of a query's answer, as text.
     pub(crate) fn ask(&self, sql: &str) -> anyhow::Result<String> {
-        let mut psql = Command::new(self.programs.join("psql"));
-        psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--command", sql]).arg(&self.url);
-        let done = psql.output().context("cannot start psql")?;
+        let done = self.psql(sql).output().context("cannot start psql")?;
         ensure!(done.status.success(), "psql: {}", String::from_utf8_lossy(&done.stderr));
         Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    }
+
+    /// What runs these statements.
+    pub(crate) fn psql(&self, sql: &str) -> Command {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--command", sql]).arg(&self.url);
+        psql
+    }
+
+    /// What PostgreSQL's own load generator says.
+    pub(crate) fn pgbench(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut pgbench = Command::new(self.programs.join("pgbench"));
+        let done = pgbench.args(arguments).arg(&self.url).output().context("cannot start pgbench")?;
+        ensure!(done.status.success(), "pgbench: {}", String::from_utf8_lossy(&done.stderr));
+        Ok(String::from_utf8_lossy(&done.stdout).into_owned())
     }
 }
 

@@ -10,6 +10,7 @@ mod computer;
 mod files;
 mod machine;
 mod memory;
+mod organization;
 mod relay;
 mod samples;
 mod scripts;
@@ -44,6 +45,7 @@ const PARTS: &[Part] = &[
     ("computer", computer::measure),
     ("scripts", scripts::measure),
     ("files", files::measure),
+    ("organization", organization::measure),
 ];
 
 fn main() -> anyhow::Result<()> {
