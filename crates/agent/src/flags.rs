@@ -146,9 +146,10 @@ pub(crate) fn chromium_args(config: &AgentConfig, plan: &Plan<'_>) -> Vec<String
 pub(crate) fn xvfb_args(framebuffer: &Path, width: u32, height: u32) -> Vec<String> {
     let screen = format!("{width}x{height}x24");
     let framebuffer = framebuffer.display().to_string();
-    ["-displayfd", "1", "-nolisten", "tcp", "-noreset", "-screen", "0", &screen, "-fbdir", &framebuffer]
-        .map(str::to_owned)
-        .to_vec()
+    // A key that is held repeats when whoever holds it says so: late word of its end must not become a row of letters.
+    let repeat = ["-ardelay", "65535", "-arinterval", "65535"];
+    let display = ["-displayfd", "1", "-nolisten", "tcp", "-noreset", "-screen", "0", &screen, "-fbdir", &framebuffer];
+    display.iter().chain(&repeat).map(|word| (*word).to_owned()).collect()
 }
 
 #[cfg(test)]

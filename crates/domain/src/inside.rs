@@ -83,6 +83,12 @@ pub enum InsideError {
         /// The bound.
         seconds: u32,
     },
+    /// The part that is wanted lies outside of what there is.
+    #[error("the range lies outside of the {size} bytes that there are")]
+    OutsideRange {
+        /// How many there are.
+        size: u64,
+    },
     /// The operation's own time is over.
     #[error("not done within {seconds} s")]
     Timeout {

@@ -143,6 +143,8 @@ struct Parts {
     details: Vec<Detail>,
     inner: Option<InnerError>,
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// In place of the code's own.
+    status: Option<StatusCode>,
     /// Whether a WebDriver client reads it.
     webdriver: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
@@ -163,6 +165,7 @@ impl ApiError {
             details: Vec::new(),
             inner: None,
             headers,
+            status: None,
             webdriver: false,
             source: None,
         }))
@@ -209,6 +212,16 @@ impl ApiError {
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.push((name, value));
         self
+    }
+
+    /// For who asked for a part that is not there: 416, and how much there is (RFC 9110 §15.5.17).
+    #[must_use]
+    pub fn for_range(mut self, size: u64) -> Self {
+        self.0.status = Some(StatusCode::RANGE_NOT_SATISFIABLE);
+        match HeaderValue::try_from(format!("bytes */{size}")) {
+            Ok(whole) => self.with_header(header::CONTENT_RANGE, whole),
+            Err(_) => self,
+        }
     }
 
     /// For a WebDriver client: the body says the same in the words of its protocol as well.
@@ -298,7 +311,8 @@ impl fmt::Display for ApiError {
 
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
-        StatusCode::from_u16(self.0.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        let own = || StatusCode::from_u16(self.0.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        self.0.status.unwrap_or_else(own)
     }
 
     fn error_response(&self) -> HttpResponse {

@@ -71,6 +71,10 @@ impl From<InsideError> for ApiError {
                 let message = error.to_string();
                 return Self::new(Code::Timeout, message.clone()).with_inner(UpstreamFault::Connect, message);
             }
+            InsideError::OutsideRange { size } => {
+                let outside = Bad::new(FieldCode::OutOfRange, error.to_string());
+                return Self::from(InvalidInput::of("Range", outside)).for_range(size);
+            }
             InsideError::NotSupported(_) => Code::NotSupported,
             InsideError::Missing(_) => Code::NotFound,
             InsideError::Forbidden(_) => Code::PathForbidden,

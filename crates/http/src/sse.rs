@@ -13,7 +13,7 @@ use crate::caller::Inside;
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub(crate) const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
-/// The events as the body of an answer. It ends with them, with the first failure, or with the session.
+/// The events as the body of an answer. It ends with them, with the first failure, which a comment tells, or with the session.
 pub(crate) fn answer<T: Serialize>(
     inside: Inside,
     events: impl Stream<Item = Result<T, InsideError>> + 'static,
@@ -27,7 +27,7 @@ pub(crate) fn answer<T: Serialize>(
             Ok(Some(Ok(event))) => Some((frame(&event), Some((events, open)))),
             Ok(Some(Err(error))) => {
                 tracing::debug!(%error, "a stream of events ended");
-                None
+                Some((comment(&error), None))
             }
             Ok(None) => None,
         }
@@ -46,6 +46,11 @@ pub(crate) fn head() -> HttpResponseBuilder {
     response
 }
 
+/// Clients pass comments over; a person who looks finds why the stream ends.
+fn comment(error: &InsideError) -> Bytes {
+    format!(": {}\n\n", error.to_string().replace(['\r', '\n'], " ")).into()
+}
+
 fn frame(event: &impl Serialize) -> Bytes {
     let mut text = b"data: ".to_vec();
     // Our own types always have a JSON form, on one line.
@@ -56,7 +61,15 @@ fn frame(event: &impl Serialize) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::frame;
+    use casement_domain::inside::InsideError;
+
+    use super::{comment, frame};
+
+    #[test]
+    fn the_last_word_is_one_comment() {
+        let said = comment(&InsideError::State("it ended:\ndata: x".to_owned()));
+        assert_eq!(said, ": it ended: data: x\n\n");
+    }
 
     #[test]
     fn an_event_is_one_line_whatever_it_holds() {

@@ -13,6 +13,8 @@ pub(crate) const INSIDE_ID: &str = "1000";
 const HOME: &str = "/home/casement";
 /// The program inside.
 pub(crate) const PROGRAM: &str = "/run/casement/program";
+/// The shell that ends everything with the program. Its name is what it is known by inside.
+pub(crate) const SUPERVISOR: &str = "/run/casement/supervisor";
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// For `/run`, which holds sockets and the like.
 const RUN_BYTES: u64 = 16 << 20;

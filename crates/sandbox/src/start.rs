@@ -31,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// all others end too, also while no server is there to see to it.
 const SUPERVISOR: &str = r#""$0" "$@"; status=$?; kill -KILL -1 2>/dev/null; exit $status"#;
 
+const SHELL: &str = "/bin/sh";
+
 const REMEDY: &str = "check that this host allows unprivileged user namespaces, nested ones too \
     (kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0)";
 
@@ -168,9 +170,14 @@ impl Host {
         let mut command = self.command(host_uid);
         command.args(["--args", &arguments.to_string()]);
         // Visible on the command line: by this word a sweep knows the remains of a start that was never recorded.
-        command.arg("--ro-bind").arg(dir.join("program")).arg(PROGRAM).args(layout::SEALED);
+        command.arg("--ro-bind").arg(dir.join("program")).arg(PROGRAM);
+        let shell = shell();
+        if shell == layout::SUPERVISOR {
+            command.args(["--ro-bind", SHELL, layout::SUPERVISOR]);
+        }
+        command.args(layout::SEALED);
         command.args(["--info-fd", &info.to_string(), "--block-fd", &gate.to_string(), "--"]);
-        command.args(["/bin/sh", "-c", SUPERVISOR]);
+        command.args([shell, "-c", SUPERVISOR]);
         command.args(limits(spec.max_processes, spec.max_open_files)).arg(PROGRAM).args(&spec.args);
         let output = || log.try_clone().step("open the log of", dir);
         command.stdin(Stdio::null()).stdout(output()?).stderr(output()?).env_clear().current_dir("/");
@@ -192,6 +199,13 @@ impl Host {
         command.arg(&config.bwrap);
         command
     }
+}
+
+/// What runs the supervisor. Under a name of its own, so that who ends all shells of a session by their name does not end the session;
+/// a shell that goes by its name cannot have another.
+fn shell() -> &'static str {
+    let name = fs::canonicalize(SHELL).ok().and_then(|path| path.file_name().map(std::ffi::OsStr::to_owned));
+    if name.is_none_or(|name| name == "busybox") { SHELL } else { layout::SUPERVISOR }
 }
 
 /// Descriptors of the program and of bubblewrap, in the order of their numbers from 3 on.

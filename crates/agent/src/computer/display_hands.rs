@@ -126,6 +126,22 @@ impl DisplayHands {
         .await
     }
 
+    pub(super) async fn hold(&self, key: KeySym, down: bool) -> Result<(), DisplayError> {
+        self.with(move |x11, keyboard| {
+            if !down {
+                let code = keyboard.let_go(x11, key)?;
+                return keyboard::send(x11, code, false);
+            }
+            let (code, again) = keyboard.take_hold(x11, key)?;
+            if again {
+                // What repeats goes up and down in the same moment; programs know it by that.
+                keyboard::send(x11, code, false)?;
+            }
+            keyboard::send(x11, code, true)
+        })
+        .await
+    }
+
     pub(super) async fn write(&self, keys: Vec<KeySym>) -> Result<(), DisplayError> {
         self.with(move |x11, keyboard| keyboard.write(x11, &keys)).await
     }

@@ -112,6 +112,14 @@ impl Hands {
         }
     }
 
+    /// A key that goes down and stays there, goes down again, or goes up: as it is on the keyboard of somebody who looks.
+    pub(super) async fn hold(&mut self, key: KeySym, down: bool) -> Done {
+        match self {
+            Self::Display(hands) => Ok(hands.hold(key, down).await?),
+            Self::Page(hands) => Ok(hands.key(key, down).await?),
+        }
+    }
+
     pub(super) async fn write(&mut self, keys: Vec<KeySym>) -> Done {
         match self {
             Self::Display(hands) => Ok(hands.write(keys).await?),

@@ -4,12 +4,13 @@
 //! them. So a symbol is never taken from a key before the browser has seen everything that was pressed with it: after each change, and
 //! before the next, it is asked for a sign of life, which it gives in the order of the events.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use x11rb::protocol::xproto::{ConnectionExt as _, KeyButMask};
 use x11rb::protocol::xtest::ConnectionExt as _;
 
 use super::KeySym;
+use super::announce::announce;
 use super::signs::settle;
 use crate::display::DisplayError;
 use crate::x11::X11;
@@ -18,6 +19,9 @@ const KEY_PRESS: u8 = 2;
 const KEY_RELEASE: u8 = 3;
 const SHIFT: KeySym = 0xffe1;
 const CAPS_LOCK: KeySym = 0xffe5;
+const SHIFTS: std::ops::RangeInclusive<KeySym> = 0xffe1..=0xffe2;
+/// With one of them a key is a command: Control, and Meta, Alt, Super, Hyper.
+const COMMANDS: [std::ops::RangeInclusive<KeySym>; 2] = [0xffe3..=0xffe4, 0xffe7..=0xffee];
 /// Columns of a key: two levels of two groups.
 const COLUMNS: usize = 4;
 
@@ -32,6 +36,8 @@ pub(super) struct Keyboard {
     /// Which of two groups is in force.
     group: usize,
     caps: bool,
+    /// The keys of the symbols that are held. No other symbol gets them meanwhile.
+    held: HashMap<KeySym, u8>,
 }
 
 /// A key, and whether Shift is needed.
@@ -92,10 +98,16 @@ impl Keyboard {
 
     /// The key with that symbol on it; one without any gets it, if there is one that is not `used`. Tells whether it did.
     fn place(&mut self, x11: &X11, key: KeySym, used: &HashSet<u8>) -> Result<Option<(Stroke, bool)>, DisplayError> {
-        if let Some(stroke) = self.find(key) {
-            return Ok(Some((stroke, false)));
+        match self.find(key) {
+            Some(stroke) => Ok(Some((stroke, false))),
+            None => self.give(x11, key, used),
         }
-        let Some(at) = self.spare.iter().position(|code| !used.contains(code)) else { return Ok(None) };
+    }
+
+    /// A key with nothing but that symbol on it, that is not `used`. Tells whether it is a new one.
+    fn give(&mut self, x11: &X11, key: KeySym, used: &HashSet<u8>) -> Result<Option<(Stroke, bool)>, DisplayError> {
+        let free = |code: &u8| !used.contains(code) && !self.held.values().any(|held| held == code);
+        let Some(at) = self.spare.iter().position(free) else { return Ok(None) };
         let code = self.spare.remove(at);
         self.spare.push(code);
         x11.connection
@@ -114,9 +126,47 @@ impl Keyboard {
         let none = || DisplayError::x("the keyboard has no key left");
         let (stroke, new) = self.place(x11, key, &HashSet::new())?.ok_or_else(none)?;
         if new {
-            settle(x11)?;
+            learnt(x11)?;
         }
         Ok(stroke)
+    }
+
+    /// The key that goes down for a symbol, and stays the one for it until it is let go. With a command key held it is the key that
+    /// has the symbol; else one that writes it as it is, whatever Shift does to the others. Tells whether it is down already.
+    pub(super) fn take_hold(&mut self, x11: &X11, key: KeySym) -> Result<(u8, bool), DisplayError> {
+        if let Some(code) = self.held.get(&key) {
+            return Ok((*code, true));
+        }
+        let holds = |keys: &std::ops::RangeInclusive<KeySym>| self.held.keys().any(|held| keys.contains(held));
+        let (shift, command) = (holds(&SHIFTS), COMMANDS.iter().any(holds));
+        let exact = |stroke: &Stroke| command || !is_written(key) || stroke.shift == shift;
+        let code = match self.find(key).filter(exact) {
+            Some(stroke) => stroke.code,
+            None if is_written(key) => self.own(x11, key)?,
+            None => self.stroke(x11, key)?.code,
+        };
+        self.held.insert(key, code);
+        Ok((code, false))
+    }
+
+    /// The key that goes up for a symbol.
+    pub(super) fn let_go(&mut self, x11: &X11, key: KeySym) -> Result<u8, DisplayError> {
+        match self.held.remove(&key) {
+            Some(code) => Ok(code),
+            None => Ok(self.stroke(x11, key)?.code),
+        }
+    }
+
+    /// A key with nothing but that symbol on it.
+    fn own(&mut self, x11: &X11, key: KeySym) -> Result<u8, DisplayError> {
+        let only = |code: &&u8| self.symbols(**code).is_some_and(|all| all.iter().all(|one| *one == key));
+        if let Some(code) = self.spare.iter().find(only) {
+            return Ok(*code);
+        }
+        let none = || DisplayError::x("the keyboard has no key left");
+        let (stroke, _) = self.give(x11, key, &HashSet::new())?.ok_or_else(none)?;
+        learnt(x11)?;
+        Ok(stroke.code)
     }
 
     /// Types symbols one after the other.
@@ -132,7 +182,7 @@ impl Keyboard {
                 return Err(DisplayError::x("the keyboard has no key left"));
             }
             if changed {
-                settle(x11)?;
+                learnt(x11)?;
             }
             self.strike(x11, &strokes)?;
             rest = &rest[strokes.len()..];
@@ -171,6 +221,17 @@ impl Keyboard {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns once the browser knows the symbols that keys got.
+fn learnt(x11: &X11) -> Result<(), DisplayError> {
+    announce(x11)?;
+    settle(x11)
+}
+
+/// Whether a symbol is a character, and not a key with a meaning of its own.
+fn is_written(key: KeySym) -> bool {
+    (0x20..0xfd00).contains(&key) || key >= 0x0100_0000
 }
 
 fn tap(x11: &X11, code: u8) -> Result<(), DisplayError> {

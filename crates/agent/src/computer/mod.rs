@@ -3,6 +3,7 @@
 //! Calls are done one after the other in the order they came. A call that breaks off, because its caller went or because something
 //! failed, lets go of what it holds before the next one begins.
 
+mod announce;
 mod clipboard;
 mod display_hands;
 mod hands;

@@ -91,7 +91,7 @@ impl Work<'_> {
                 self.release(held).await?;
             }
             Action::Type { text, delay_ms } => self.type_text(text, Duration::from_millis(*delay_ms)).await?,
-            Action::Key { key, down } => self.hands.key(*key, *down).await?,
+            Action::Key { key, down } => self.hands.hold(*key, *down).await?,
             Action::Cursor { .. } | Action::Sleep { .. } => {}
         }
         self.hands.end().await

@@ -102,20 +102,27 @@ fn read(directory: &OwnedFd) -> Result<Names, Errno> {
 pub(super) fn relocate(asked: &Move) -> Result<(), Fault> {
     let from = Spot::find(&asked.source, Field::Source)?;
     let of_source = |error: Errno| Fault::io(Field::Source, &asked.source, error.into());
+    let of_destination = |error: Errno| Fault::io(Field::Destination, &asked.destination, error.into());
     from.stat().map_err(of_source)?;
     let to = Spot::find(&asked.destination, Field::Destination)?;
     match renameat_with(&from.directory, &from.name, &to.directory, &to.name, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
-        Err(Errno::XDEV) => across(&from, &to).map_err(|error| match error {
-            Errno::EXIST | Errno::NOSPC | Errno::DQUOT => {
-                Fault::io(Field::Destination, &asked.destination, error.into())
-            }
-            other => of_source(other),
-        }),
+        Err(Errno::XDEV) => {
+            // Before anything is copied: what cannot be deleted afterwards cannot be moved.
+            from.changeable().map_err(of_source)?;
+            to.changeable().map_err(of_destination)?;
+            across(&from, &to).map_err(|error| match error {
+                Errno::EXIST | Errno::NOSPC | Errno::DQUOT => of_destination(error),
+                other => of_source(other),
+            })
+        }
         Err(Errno::INVAL) => {
             Err(Fault::of(ErrorCode::NotAllowed, Field::Destination, &asked.destination, "is inside of what is moved"))
         }
-        Err(error @ Errno::EXIST) => Err(Fault::io(Field::Destination, &asked.destination, error.into())),
+        Err(error @ Errno::EXIST) => Err(of_destination(error)),
+        Err(error @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) if to.changeable().is_err() => {
+            Err(of_destination(error))
+        }
         Err(error) => Err(of_source(error)),
     }
 }

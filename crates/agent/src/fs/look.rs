@@ -105,7 +105,8 @@ fn entry(name: &str, stat: &Stat) -> Entry {
     }
 }
 
-/// The bytes of a file, as many as it had when it was opened.
+/// The bytes of a file, as many as it had when it was opened. One that became shorter ends with an error, so that a part is never
+/// taken for the whole.
 pub(super) struct Content {
     file: File,
     left: u64,
@@ -116,6 +117,11 @@ impl Content {
         let (file, stat) = Place::file(path, Field::Path)?;
         Ok(Self { file, left: u64::try_from(stat.st_size).unwrap_or_default() })
     }
+
+    /// How many bytes come.
+    pub(super) fn length(&self) -> u64 {
+        self.left
+    }
 }
 
 impl Make for Content {
@@ -123,7 +129,10 @@ impl Make for Content {
         let mut piece = Vec::new();
         let most = self.left.min(PIECE as u64);
         let read = self.file.by_ref().take(most).read_to_end(&mut piece)? as u64;
-        self.left = if read < most { 0 } else { self.left - read };
+        if read < most {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was read"));
+        }
+        self.left -= read;
         Ok((!piece.is_empty()).then(|| piece.into()))
     }
 }

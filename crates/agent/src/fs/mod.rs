@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use http::request::Parts;
+use http::{HeaderValue, header};
 use hyper::body::Incoming;
 
 use self::look::{Content, Listing};
@@ -52,7 +53,10 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
         READ => {
             let Path { path } = read(body).await?;
             let content = blocking(move || Content::of(&path)).await?;
-            Ok(reply::stream(BYTES, pieces(content)))
+            let length = content.length();
+            let mut response = reply::stream(BYTES, pieces(content));
+            response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+            Ok(response)
         }
         ZIP => {
             let Path { path } = read(body).await?;

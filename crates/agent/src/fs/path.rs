@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
 use super::fault::{Fault, Field};
@@ -134,6 +134,11 @@ impl Spot {
             },
             _ => Ok(spot),
         }
+    }
+
+    /// Whether what stands in its directory may be changed.
+    pub(crate) fn changeable(&self) -> Result<(), Errno> {
+        accessat(&self.directory, c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())
     }
 
     pub(crate) fn directory_fd(&self) -> BorrowedFd<'_> {

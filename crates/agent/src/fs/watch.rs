@@ -28,7 +28,7 @@ use super::names::{Walk, open_directory};
 use super::path::Place;
 use super::receive::blocking;
 use crate::protocol::ErrorCode;
-use crate::protocol::fs::{Change, ChangeKind, MAX_WATCHES, Watch};
+use crate::protocol::fs::{Change, ChangeKind, MAX_WATCHES, Seen, Watch};
 
 /// Directories of one watch.
 const MOST_DIRECTORIES: usize = 4096;
@@ -108,7 +108,7 @@ impl Watches {
         let ended = || known.ended.iter().find(|(name, _)| name == id);
         known.running.get(id).cloned().ok_or_else(|| {
             let why = match ended() {
-                Some((_, why)) => format!("the watch has ended: {why}"),
+                Some((_, why)) => has_ended(why),
                 None => "there is no such watch".to_owned(),
             };
             Fault::new(ErrorCode::Missing, Field::Path, why)
@@ -125,7 +125,10 @@ impl Watches {
     }
 
     /// What happens, as lines. A later reader takes over from an earlier one.
-    pub(super) async fn read(&self, id: &str) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static, Fault> {
+    pub(super) async fn read(
+        self: &Arc<Self>,
+        id: &str,
+    ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static, Fault> {
         let running = self.running(id)?;
         running.readers.send_modify(|reader| *reader += 1);
         let (turn, mut readers) = (*running.readers.borrow(), running.readers.subscribe());
@@ -139,6 +142,7 @@ impl Watches {
                 std::future::pending::<()>().await;
             }
         });
+        let mut watches = Some((Arc::clone(self), id.to_owned()));
         Ok(stream::poll_fn(move |context| {
             use std::future::Future as _;
             use std::task::Poll;
@@ -146,14 +150,30 @@ impl Watches {
                 return Poll::Ready(None);
             }
             changes.poll_recv(context).map(|change| {
-                let change = change?;
-                waiting.fetch_sub(weight(&change), Ordering::Relaxed);
-                let mut line = serde_json::to_vec(&change).unwrap_or_default();
+                let seen = match change {
+                    Some(change) => {
+                        waiting.fetch_sub(weight(&change), Ordering::Relaxed);
+                        Seen::Change(change)
+                    }
+                    None => {
+                        let (watches, id) = watches.take()?;
+                        Seen::Ended { ended: has_ended(watches.why_ended(&id).filter(|why| *why != STOPPED)?) }
+                    }
+                };
+                let mut line = serde_json::to_vec(&seen).unwrap_or_default();
                 line.push(b'\n');
                 Some(Ok(Bytes::from(line)))
             })
         }))
     }
+
+    fn why_ended(&self, id: &str) -> Option<&'static str> {
+        self.known().ended.iter().find(|(name, _)| name == id).map(|(_, why)| *why)
+    }
+}
+
+fn has_ended(why: &str) -> String {
+    format!("the watch has ended: {why}")
 }
 
 fn weight(change: &Change) -> usize {

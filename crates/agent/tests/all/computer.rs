@@ -286,6 +286,12 @@ async fn a_page_sees_trusted_keys_with_their_modifiers() {
         stage.noted("keydown,Shift").await;
         stage.act(vec![Action::Key { key: SHIFT, down: false }]).await;
         stage.noted("keyup,Shift").await;
+        // It repeats when it is said to go down again, and only then.
+        let arrow = |down| Action::Key { key: 0xff53, down };
+        stage.act(vec![arrow(true), Action::Sleep { duration_ms: 1000 }, arrow(true), arrow(false)]).await;
+        let seen = stage.noted("keyup,ArrowRight").await;
+        let downs = seen.iter().filter(|event| event.starts_with("keydown")).count();
+        assert_eq!(downs, 2, "{seen:?}");
     })
     .await;
 }
@@ -554,7 +560,48 @@ async fn on_a_display_text_is_exact_in_every_layout_of_its_keyboard() {
         let text = format!("{ALL_KINDS} zyZY#'{{}}[]@\\ привет ελ");
         stage.act(vec![Action::Type { text: text.clone(), delay_ms: 0 }]).await;
         stage.cdp.until(&stage.page, "area.value", &json!(text)).await;
+        // Letters that this layout may not have are commands all the same.
+        stage.cdp.evaluate(&stage.page, "getSelection().collapseToEnd?.(); area.setSelectionRange(0, 0); 1").await;
+        stage.press(&[CTRL, u32::from('a')]).await;
+        stage
+            .cdp
+            .until(&stage.page, "area.selectionEnd - area.selectionStart === area.value.length", &json!(true))
+            .await;
+        stage.press(&[CTRL, u32::from('x')]).await;
+        stage.cdp.until(&stage.page, "area.value", &json!("")).await;
+        let hold = |key, down| Action::Key { key, down };
+        let (ctrl, v) = (|down| hold(CTRL, down), |down| hold(u32::from('v'), down));
+        stage.act(vec![ctrl(true), v(true), v(false), ctrl(false)]).await;
+        stage.cdp.until(&stage.page, "area.value", &json!(text)).await;
     }
+}
+
+/// Somebody's own keyboard says which character a key means, and its Shift may stand elsewhere than on this one.
+#[tokio::test]
+async fn on_a_display_keys_that_are_held_write_what_they_mean_whatever_shift_does_here() {
+    let mut stage = Stage::set(false, false).await;
+    stage.click(100, 100).await;
+    stage.cdp.evaluate(&stage.page, "area.value = ''; area.focus(); log.length = 0; 1").await;
+    let symbol = |key: char| if key < '\u{100}' { u32::from(key) } else { 0x0100_0000 | u32::from(key) };
+    let tap = |key: char| [true, false].map(|down| Action::Key { key: symbol(key), down });
+    let mut keys = vec![Action::Key { key: SHIFT, down: true }];
+    for key in ['/', 'A', 'a', '?', 'ü'] {
+        keys.extend(tap(key));
+    }
+    keys.push(Action::Key { key: SHIFT, down: false });
+    for key in ['@', 'B', 'b'] {
+        keys.extend(tap(key));
+    }
+    stage.act(keys).await;
+    stage.cdp.until(&stage.page, "area.value", &json!("/Aa?ü@Bb")).await;
+    // Two at a time: each goes up as the one that went down.
+    stage.forget().await;
+    let [w_down, w_up] = tap('w');
+    let [d_down, d_up] = tap('Я');
+    stage.act(vec![w_down, d_down, w_up, d_up]).await;
+    let seen = stage.noted("keyup,Я").await;
+    let order: Vec<_> = seen.iter().map(|event| event.split(',').take(2).collect::<Vec<_>>().join(",")).collect();
+    assert_eq!(order, ["keydown,w", "keydown,Я", "keyup,w", "keyup,Я"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use casement_agent::client::{ClientError, dial};
+use casement_agent::protocol::computer::{Action, Perform};
 use casement_agent::protocol::{Channel, ErrorCode, Event, ExitReason, Region, State, Status, Viewport};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -84,6 +85,18 @@ async fn an_idle_browser_asks_for_nothing_and_a_form_is_told_to_nobody() {
     }
     for sandbox in &sandboxes {
         sandbox.client().await.handout(Some("http://form.test/".to_owned()), None, None).await.unwrap();
+    }
+    for sandbox in &sandboxes {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while sandbox.seen.lock().unwrap().is_empty() {
+            assert!(Instant::now() < deadline, "the form is not opened");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // Into the field that has the focus, which with a display is that of the address: words that a dictionary would not know.
+        let typed = Action::Type { text: "mispeled wrods are tolled to nobuddy ".to_owned(), delay_ms: 0 };
+        let within = Duration::from_secs(60);
+        let client = sandbox.client().await;
+        client.command("/v1/computer/perform", &Perform { actions: vec![typed] }, within).await.unwrap();
     }
     // What must not come has no moment at which it has not come: without the switch it came after 30 ms.
     tokio::time::sleep(Duration::from_secs(2)).await;

@@ -55,7 +55,8 @@ const COLOURED: &str = "<!doctype html><title>coloured</title><style>html,body{m
     <div style='height:5000px;background:rgb(0,0,255)'></div>";
 
 const FORM: &str = "<!doctype html><title>form</title><form method=post><input name=user autocomplete=username>\
-    <input name=mail type=email><input name=word type=password><button>in</button></form>";
+    <input name=mail type=email><input name=word type=password><button>in</button>\
+    <textarea lang=en spellcheck=true autofocus></textarea></form>";
 
 /// What the browser sent of what it was told to keep.
 fn cookies(head: &str) -> String {

@@ -373,6 +373,113 @@ fn a_file_that_was_uploaded_can_be_given_to_a_page() -> anyhow::Result<()> {
     files.end()
 }
 
+/// A script runs where the file is, so that Playwright finds it by its path.
+#[test]
+fn a_script_gives_a_page_an_uploaded_file_by_its_path() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    pages.put("/input", "<!doctype html><input type=file id=f>");
+    let files = Files::new(server, None)?;
+    files.write("/home/casement/up%20here.txt", b"from the caller")?.expect(204)?;
+    let code = format!(
+        "await page.goto('{}'); await page.setInputFiles('#f', '/home/casement/up here.txt');
+         return page.evaluate(async () => [f.files[0].name, await f.files[0].text()]);",
+        pages.url("/input")
+    );
+    let path = format!("/browsers/{}/playwright/execute", files.session.id());
+    let done = server.post(&path, &json!({ "code": code }))?.expect(200)?.json()?;
+    assert_eq!(done["result"], json!(["up here.txt", "from the caller"]), "{done}");
+    files.end()
+}
+
+/// What is listed is whole: until then a download has another name.
+#[test]
+fn a_download_has_its_name_when_it_is_complete() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let files = Files::new(server, None)?;
+    let page = "<!doctype html><script>
+        const parts = Array.from({ length: 64 }, (_, n) => new Uint8Array(1 << 20).fill(65 + n % 26));
+        const a = document.createElement('a');
+        a.href = URL.createObjectURL(new Blob(parts));
+        a.download = 'large.bin';
+        a.click();
+        </script>";
+    pages.put("/large", page);
+    let mut browser = Cdp::connect(files.session.text("cdp_ws_url"))?;
+    let shown = browser.page()?;
+    browser.call_in(Some(&shown), "Page.navigate", &json!({ "url": pages.url("/large") }))?;
+    let listed = until("the download is listed", SOON, || {
+        let listed = files.get("list_files?path=/home/casement/downloads").ok()?.json().ok()?;
+        listed.as_array()?.iter().find(|entry| entry["name"] == "large.bin").cloned()
+    })?;
+    assert_eq!(listed["size_bytes"], json!(64 << 20));
+    let read = files.get("read_file?path=/home/casement/downloads/large.bin")?.expect(200)?;
+    assert_eq!((read.body.len(), read.body.last()), (64 << 20, Some(&(65 + 63 % 26))));
+    files.end()
+}
+
+/// Who cannot read as fast as a directory changes is told that changes are missing, in the stream and afterwards.
+#[test]
+fn a_watch_that_lost_changes_ends_with_the_reason() -> anyhow::Result<()> {
+    let Shared { server, .. } = Shared::get();
+    let files = Files::new(server, None)?;
+    files.run("mkdir /tmp/busy")?;
+    let path = format!("/browsers/{}/fs/watch", files.session.id());
+    let watch = server.post(&path, &json!({ "path": "/tmp/busy" }))?.expect(201)?.json()?;
+    let events = format!("watch/{}/events", watch["watch_id"].as_str().context("no watch")?);
+    let mut stream = files.request("GET", &events).start(server.address())?;
+    // The answer has begun; nothing more of it is read for now.
+    let mut begin = [0; 12];
+    stream.read_exact(&mut begin)?;
+    assert_eq!(&begin, b"HTTP/1.1 200");
+    files.run(
+        "cd /tmp/busy && python3 -c 'import os\nfor n in range(100000):\n  f = \"x\" * 200 + str(n); open(f, \"w\").close(); os.remove(f)'",
+    )?;
+    let (mut text, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
+    stream.set_read_timeout(Some(SOON))?;
+    while !text.ends_with(b"\r\n0\r\n\r\n") {
+        let read = stream.read(&mut buffer)?;
+        ensure!(read > 0, "it broke off");
+        text.extend_from_slice(&buffer[..read]);
+        // The end is enough.
+        text.drain(..text.len().saturating_sub(4096));
+    }
+    let text = String::from_utf8_lossy(&text);
+    let last = ": the watch has ended: more happened than was read, so that changes were lost";
+    assert!(text.contains(last), "{text}");
+    let again = files.get(&events)?;
+    assert_eq!(again.status, 404, "{}", again.text());
+    assert!(again.text().contains("more happened than was read"), "{}", again.text());
+    files.end()
+}
+
+#[test]
+fn files_keep_their_times_and_a_read_says_how_much_comes() -> anyhow::Result<()> {
+    let Shared { server, .. } = Shared::get();
+    let files = Files::new(server, None)?;
+    let made = archive(
+        "for name, mode, time, data in [('d/', 0o40750, (2001, 2, 3, 4, 5, 6), ''),
+            ('d/e/', 0o40700, (2003, 2, 3, 4, 5, 6), ''), ('d/e/f', 0o100640, (2002, 2, 3, 4, 5, 6), 'hi')]:
+            i = zipfile.ZipInfo(name, time); i.external_attr = mode << 16; z.writestr(i, data)",
+    )?;
+    files.unzip("/tmp/z", &made)?.expect(204)?;
+    for (path, time) in [("d", "2001-02-03T04:05:06"), ("d/e", "2003-02-03T04:05:06"), ("d/e/f", "2002-02-03T04:05:06")]
+    {
+        let told = files.get(&format!("file_info?path=/tmp/z/{path}"))?.expect(200)?.json()?;
+        assert!(told["mod_time"].as_str().is_some_and(|told| told.starts_with(time)), "{path}: {told}");
+    }
+    let read = files.get("read_file?path=/tmp/z/d/e/f")?.expect(200)?;
+    assert_eq!((read.text(), read.header("content-length")), ("hi".to_owned(), Some("2")));
+
+    // What cannot be moved is named: the place it comes from, or the one it goes to.
+    for (from, to, named) in [("/tmp/z/d/e/f", "/usr/f", "/usr/f"), ("/usr/bin/env", "/tmp/env", "/usr/bin/env")] {
+        let refused = files.put("move", &json!({ "src_path": from, "dest_path": to }))?;
+        assert_eq!(refused.status, 403, "{}", refused.text());
+        assert!(refused.text().contains(&format!("{named} ")), "{}", refused.text());
+    }
+    assert!(!files.names("/tmp")?.contains(&"env".to_owned()), "nothing is left of what was not moved");
+    files.end()
+}
+
 /// Memory of the server and of a session's agent, in MiB.
 fn memory(server: &Server) -> anyhow::Result<(u64, u64)> {
     let resident = |pid: i32| -> Option<u64> {
@@ -403,7 +510,7 @@ fn large_files_and_directories_pass_through_a_few_megabytes() -> anyhow::Result<
     let mut most = (0, 0);
     loop {
         let read = stream.read(&mut buffer)?;
-        if read == 0 || buffer[..read].ends_with(b"\r\n0\r\n\r\n") {
+        if read == 0 || received + read as u64 > 2 << 30 {
             received += read as u64;
             break;
         }

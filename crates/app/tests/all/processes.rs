@@ -34,6 +34,8 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
             "user": ["BadRequestError", "not_supported"],
             "directory": field("not_a_directory"),
             "unknown": ["NotFoundError", "not_found"],
+            "shells": [1, 143],
+            "after": 7,
         },
         "logs": {
             "whole": ["one", "\u{1b}[31mtwo"],
@@ -55,6 +57,7 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
             "too long": upstream,
             "silent": late,
             "file": field("not_allowed"),
+            "below": ["http_status", "connect_error", "connect_error", "tls_error"],
             "private": upstream,
             "metadata": upstream,
             "raw": [200, "PUT", "/raw?a=1&b=2+3", "body", "2"],
@@ -100,6 +103,28 @@ fn exec(server: &Server, session: &Session, line: &str, seconds: u32) -> anyhow:
     let path = format!("/browsers/{}/process/exec", session.id());
     let answer = server.post(&path, &json!({ "command": line, "timeout_sec": seconds }))?;
     Ok((answer.status, answer.json()?))
+}
+
+/// A program that takes all memory takes its session with it, and its caller is told so: it must not be sent again.
+#[test]
+fn g1_a_program_that_takes_all_memory_is_told_that_its_session_ends_for_it() -> anyhow::Result<()> {
+    let server = Server::start(Options { flags: vec!["--session-memory".into(), "400".into()], ..Options::default() })?;
+    let session = session(&server)?;
+    let (status, body) = exec(
+        &server,
+        &session,
+        "python3 -c 'a = []\nwhile True: a.append(bytes(1 << 24).replace(b\"\\0\", b\"x\"))'",
+        60,
+    )?;
+    assert_eq!(
+        (status, &body["code"], &body["inner_error"]["code"]),
+        (500, &json!("internal"), &json!("browser_crashed")),
+        "{body}"
+    );
+    ensure!(body["inner_error"]["message"].as_str().is_some_and(|why| why.contains("(oom)")), "{body}");
+    until("the session has ended", SOON, || {
+        (server.get(&format!("/browsers/{}", session.id())).ok()?.status == 404).then_some(())
+    })
 }
 
 /// A session that is given everything a fork bomb can take goes on, and so do its neighbours.

@@ -76,6 +76,15 @@ def refused(call):
     return "not refused"
 
 
+def below(call):
+    """What the error says has failed below."""
+    try:
+        call()
+    except kernel.APIStatusError as error:
+        return error.body.get("inner_error", {}).get("code")
+    return "not refused"
+
+
 def processes(session):
     process = strict.browsers.process
     run = process.exec(session, command="printf '%s|' a \"$WORD\" \"$PWD\"; echo bad >&2; exit 3", cwd="/tmp", env={"WORD": "ü"})
@@ -106,6 +115,9 @@ def processes(session):
         "user": refused(lambda: process.spawn(session, command="id", as_user="root")),
         "directory": refused(lambda: process.exec(session, command="id", cwd="/nowhere")),
         "unknown": refused(lambda: process.status("nothing", id=session)),
+        # Nothing of ours goes by that name.
+        "shells": [process.exec(session, command="pkill", args=["-x", "sh"]).exit_code, process.exec(session, command="pkill sh").exit_code],
+        "after": process.exec(session, command="exit 7").exit_code,
     }
 
 
@@ -152,6 +164,12 @@ def requests(session):
         "too long": refused(lambda: curl("/long")),
         "silent": refused(lambda: curl("/silent", timeout_ms=700)),
         "file": refused(lambda: strict.browsers.curl(session, url="file:///etc/passwd")),
+        "below": [
+            below(lambda: curl("/long")),
+            below(lambda: curl("/silent", timeout_ms=700)),
+            below(lambda: strict.browsers.curl(session, url="http://10.0.0.1/")),
+            below(lambda: strict.browsers.curl(session, url=SITE.replace("http:", "https:"))),
+        ],
         "private": refused(lambda: strict.browsers.curl(session, url="http://10.0.0.1/")),
         "metadata": refused(lambda: strict.browsers.curl(session, url="https://169.254.169.254/")),
         "raw": [raw.status_code, passed["method"], passed["path"], passed["body"], passed["headers"]["x-mine"]],

@@ -10,5 +10,5 @@ pub use model::{
 };
 #[cfg(feature = "mocks")]
 pub use ports::MockFileMachine;
-pub use ports::{Changes, Entries, FileMachine, Uploads};
+pub use ports::{Changes, Entries, FileContent, FileMachine, Uploads};
 pub use service::{Archive, Directory, Files};

@@ -9,10 +9,18 @@ use crate::inside::{ByteStream, InsideError};
 
 /// What stands in a directory, some of it at a time, sorted by the bytes of the names. After the first error nothing more comes.
 pub type Entries = BoxStream<'static, Result<Vec<Entry>, InsideError>>;
-/// What happens in a watched directory. Ends with the watch.
+/// What happens in a watched directory. Ends with the watch: with [`InsideError::State`] unless it was stopped.
 pub type Changes = BoxStream<'static, Result<Change, InsideError>>;
 /// Files on their way into a session: each begins with its path.
 pub type Uploads = BoxStream<'static, Result<Upload, InsideError>>;
+
+/// A file on its way out of a session.
+pub struct FileContent {
+    /// How many bytes come, where the machine knows. Fewer are a failure.
+    pub length: Option<u64>,
+    /// They.
+    pub bytes: ByteStream,
+}
 
 /// Works with files inside a session's machine, with the rights of its user.
 ///
@@ -28,7 +36,7 @@ pub trait FileMachine: Send + Sync {
     async fn info(&self, browser: BrowserId, path: AbsolutePath) -> Result<Entry, InsideError>;
 
     /// The bytes of a regular file.
-    async fn read(&self, browser: BrowserId, path: AbsolutePath) -> Result<ByteStream, InsideError>;
+    async fn read(&self, browser: BrowserId, path: AbsolutePath) -> Result<FileContent, InsideError>;
 
     /// A ZIP archive of what stands in a directory, made while it is read.
     ///

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::model::{deletable, path, unpacked, uploaded};
 use super::{
-    AbsolutePath, Changes, Entries, Entry, FileMachine, MakeDirectory, Move, Permissions, Uploads, WatchId, Watching,
-    WriteFile,
+    AbsolutePath, Changes, Entries, Entry, FileContent, FileMachine, MakeDirectory, Move, Permissions, Uploads,
+    WatchId, Watching, WriteFile,
 };
 use crate::inside::{ByteStream, InsideError, enter};
 use crate::session::{Activity, ActivityGuard, Session};
@@ -31,6 +31,8 @@ pub struct Directory {
 pub struct Archive {
     /// Of what.
     pub path: AbsolutePath,
+    /// How many bytes, where that is known.
+    pub length: Option<u64>,
     /// What.
     pub bytes: ByteStream,
     /// To be held while they are read.
@@ -73,8 +75,8 @@ impl Files {
     pub async fn read(&self, session: &Session, wish: Option<String>) -> Result<Archive, InsideError> {
         let path = path(wish)?;
         let entered = enter(session, &self.activity)?;
-        let bytes = self.machine.read(entered.browser, path.clone()).await?;
-        Ok(Archive { path, bytes, guard: entered.guard })
+        let FileContent { length, bytes } = self.machine.read(entered.browser, path.clone()).await?;
+        Ok(Archive { path, length, bytes, guard: entered.guard })
     }
 
     /// A directory as a ZIP archive.
@@ -85,7 +87,7 @@ impl Files {
         let path = path(wish)?;
         let entered = enter(session, &self.activity)?;
         let bytes = self.machine.archive(entered.browser, path.clone()).await?;
-        Ok(Archive { path, bytes, guard: entered.guard })
+        Ok(Archive { path, length: None, bytes, guard: entered.guard })
     }
 
     /// Writes a file.

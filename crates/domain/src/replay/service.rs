@@ -89,11 +89,12 @@ impl Replays {
         self.machine.stop(entered.browser, id).await
     }
 
-    /// The film of a recording that has ended, or a part of it. A part that lies outside is answered with the whole. What could be
+    /// The film of a recording that has ended, or a part of it. What could be
     /// saved of one that failed is only given to whoever says that less than all is fine.
     ///
     /// # Errors
-    /// [`InsideError::Missing`]; [`InsideError::State`] while it runs, when it failed and when its film was damaged.
+    /// [`InsideError::Missing`]; [`InsideError::State`] while it runs, when it failed and when its film was damaged;
+    /// [`InsideError::OutsideRange`].
     pub async fn film(
         &self,
         session: &Session,
@@ -112,7 +113,8 @@ impl Replays {
             ReplayState::Failed if !also_failed || replay.size_bytes == 0 => return Err(failed(&replay)),
             ReplayState::Failed | ReplayState::Finished => {}
         }
-        let part = part.and_then(|part| part.within(replay.size_bytes));
+        let size = replay.size_bytes;
+        let part = part.map(|part| part.within(size).ok_or(InsideError::OutsideRange { size })).transpose()?;
         let (offset, length) = match part {
             Some((first, last)) => (first, last - first + 1),
             None => (0, replay.size_bytes),

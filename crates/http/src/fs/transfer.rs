@@ -6,7 +6,7 @@ use actix_web::{
     web::Bytes,
 };
 use casement_domain::{
-    fs::{AbsolutePath, Files, Upload, WriteFile},
+    fs::{AbsolutePath, Archive, Files, Upload, WriteFile},
     inside::InsideError,
 };
 use futures_util::{Stream, StreamExt as _, stream};
@@ -114,7 +114,7 @@ pub(crate) async fn read_file(inside: Inside) -> Answer {
     let path = inside.query()?.raw("path")?.map(str::to_owned);
     let file = inside.services().files.read(&inside.session, path).await?;
     let name = file.path.name().unwrap_or("file").to_owned();
-    Ok(download(inside, "application/octet-stream", &name, file.bytes, file.guard))
+    Ok(download(inside, "application/octet-stream", &name, file))
 }
 
 /// Downloads a directory as a ZIP archive, which is made while it is sent.
@@ -133,17 +133,15 @@ pub(crate) async fn download_dir_zip(inside: Inside) -> Answer {
     let path = inside.query()?.raw("path")?.map(str::to_owned);
     let archive = inside.services().files.archive(&inside.session, path).await?;
     let name = format!("{}.zip", archive.path.name().unwrap_or("root"));
-    Ok(download(inside, "application/zip", &name, archive.bytes, archive.guard))
+    Ok(download(inside, "application/zip", &name, archive))
 }
 
-fn download<G: 'static>(
-    inside: Inside,
-    media_type: &'static str,
-    name: &str,
-    bytes: casement_domain::inside::ByteStream,
-    guard: G,
-) -> HttpResponse {
+fn download(inside: Inside, media_type: &'static str, name: &str, content: Archive) -> HttpResponse {
+    let Archive { length, bytes, guard, .. } = content;
     let mut response = HttpResponse::Ok();
+    if let Some(length) = length {
+        response.no_chunking(length);
+    }
     response.content_type(media_type).insert_header((header::CONTENT_DISPOSITION, attachment(name)));
     streamed::answer(response, inside, bytes.map(move |piece| held(&guard, piece)))
 }

@@ -12,8 +12,11 @@ use tokio_tungstenite::{
 
 use crate::relay::{CDP_HOST, Channel, Dial, DialError, Upstream};
 
-/// The longest message from the browser that is taken, in bytes; a frame of the largest size has a tenth of it.
-const LONGEST_MESSAGE: usize = 32 * 1024 * 1024;
+/// The longest message from the browser that is taken, in bytes; a frame of the largest size has half of it.
+const LONGEST_MESSAGE: usize = 8 * 1024 * 1024;
+/// The most values in one. Each takes many times its text in memory, and a browser that is not itself any more may send what it likes;
+/// all that is told of ten thousand tabs has fewer.
+const MOST_VALUES: usize = 100_000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// No DevTools connection.
@@ -85,6 +88,7 @@ impl Cdp {
     pub(super) async fn next(&mut self) -> Result<Incoming, Lost> {
         loop {
             if let Message::Text(text) = self.socket.next().await.ok_or(Lost)?.map_err(|_| Lost)?
+                && is_bounded(&text)
                 && let Ok(incoming) = serde_json::from_str(&text)
             {
                 return Ok(incoming);
@@ -93,6 +97,25 @@ impl Cdp {
     }
 }
 
+/// Whether a text holds few enough values to be read. Those in its strings count too, which only a hostile one notices.
+fn is_bounded(text: &str) -> bool {
+    text.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() <= MOST_VALUES
+}
+
 /// The browser's connection ended.
 #[derive(Debug)]
 pub(super) struct Lost;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_read_and_a_heap_of_values_is_not() {
+        let frame = json!({ "method": "Page.screencastFrame", "params": { "data": "A".repeat(LONGEST_MESSAGE / 2) } });
+        assert!(is_bounded(&frame.to_string()));
+        for heap in ["[".repeat(MOST_VALUES + 1), "0,".repeat(MOST_VALUES + 1), "{\"a\":".repeat(MOST_VALUES + 1)] {
+            assert!(!is_bounded(&format!("{{\"params\":{heap}")));
+        }
+    }
+}

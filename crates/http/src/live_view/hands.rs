@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use casement_domain::{
-    computer::{Action, Button, Chord, Click, ClickKind, Computers, KeySym, Move, Point, Press, Scroll, TypeText, Way},
+    computer::{Action, Button, Click, ClickKind, Computers, KeySym, Move, Point, Scroll, TypeText, Way},
     session::Session,
 };
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
-use super::input::{self, FromPage, Key, Mouse, MouseKind, Wheel};
+use super::{
+    held::{Held, press},
+    input::{self, FromPage, Mouse, MouseKind, Wheel},
+};
 
 /// What may wait to be done. A viewer whose session does nothing any more loses what comes after.
 const QUEUE: usize = 256;
@@ -28,9 +31,10 @@ enum Doing {
     Paste(String),
 }
 
-/// The way to the hands of a session, for one viewer. When it is dropped, buttons that are still pressed are let go.
+/// The way to the hands of a session, for one viewer. When it is dropped, buttons and keys that are still pressed are let go.
 pub(super) struct Hands {
     queue: mpsc::Sender<Doing>,
+    held: Held,
     /// Turns of the wheel that were too small for a step.
     rest: (f64, f64),
 }
@@ -40,7 +44,7 @@ impl Hands {
     pub(super) fn new(computers: Computers, session: Session) -> Self {
         let (queue, doing) = mpsc::channel(QUEUE);
         actix_web::rt::spawn(work(computers, session, doing).in_current_span());
-        Self { queue, rest: (0.0, 0.0) }
+        Self { queue, held: Held::default(), rest: (0.0, 0.0) }
     }
 
     /// Does what a message of the page means on a display of this size.
@@ -48,8 +52,14 @@ impl Hands {
         match message {
             FromPage::Mouse(mouse) => self.mouse(mouse, display),
             FromPage::Wheel(wheel) => self.wheel(wheel, display),
-            FromPage::Key(key) => self.say(keyed(key).map(Doing::Action)),
+            FromPage::Key(key) if key.is_plain() => {
+                let actions = self.held.key(key);
+                self.all(actions);
+            }
             FromPage::Text { s, paste } if s.len() <= input::LONGEST_TEXT => {
+                // Keys that are held would change it.
+                let actions = self.held.nothing();
+                self.all(actions);
                 // What would take too long key by key is pasted.
                 let by_key = !paste && s.len() <= input::LONGEST_TYPED;
                 self.say(Some(if by_key { typed(s) } else { Doing::Paste(s.clone()) }));
@@ -66,7 +76,16 @@ impl Hands {
         }
     }
 
-    fn mouse(&self, mouse: &Mouse, display: (u32, u32)) {
+    fn all(&self, actions: Vec<Action>) {
+        actions.into_iter().for_each(|action| self.say(Some(Doing::Action(action))));
+    }
+
+    fn mouse(&mut self, mouse: &Mouse, display: (u32, u32)) {
+        // A move says nothing of keys that were pressed elsewhere; a button does.
+        let hold = match mouse.k {
+            MouseKind::Move => Vec::new(),
+            MouseKind::Down | MouseKind::Up => self.modifiers(mouse.m),
+        };
         let at = place(mouse.x, mouse.y, display);
         let click = |kind| {
             let button = match mouse.b {
@@ -77,7 +96,7 @@ impl Hands {
                 input::Button::Back => Button::Back,
                 input::Button::Forward => Button::Forward,
             };
-            Some(Action::Click(Click { at, button, kind, times: 1, hold: modifiers(mouse.m) }))
+            Some(Action::Click(Click { at, button, kind, times: 1, hold: hold.clone() }))
         };
         let action = match mouse.k {
             MouseKind::Move => Some(Action::Move(Move { to: at, way: Way::Straight, hold: Vec::new() })),
@@ -85,6 +104,13 @@ impl Hands {
             MouseKind::Up => click(ClickKind::Up),
         };
         self.say(action.map(Doing::Action));
+    }
+
+    /// Lets go of those that are not held any more, and answers those that are to be held for this alone.
+    fn modifiers(&mut self, bits: u8) -> Vec<KeySym> {
+        let (actions, missing) = self.held.follow(bits);
+        self.all(actions);
+        missing
     }
 
     fn wheel(&mut self, wheel: &Wheel, display: (u32, u32)) {
@@ -97,8 +123,8 @@ impl Hands {
         };
         let (right, down) = (steps(wheel.dx, &mut self.rest.0), steps(wheel.dy, &mut self.rest.1));
         if (right, down) != (0, 0) {
-            let at = place(wheel.x, wheel.y, display);
-            self.say(Some(Doing::Action(Action::Scroll(Scroll { at, right, down, hold: modifiers(wheel.m) }))));
+            let (at, hold) = (place(wheel.x, wheel.y, display), self.modifiers(wheel.m));
+            self.say(Some(Doing::Action(Action::Scroll(Scroll { at, right, down, hold }))));
         }
     }
 }
@@ -109,46 +135,13 @@ fn place(x: f64, y: f64, display: (u32, u32)) -> Point {
     Point { x: along(x, display.0), y: along(y, display.1) }
 }
 
-/// The keys that the page's bits name.
-fn modifiers(bits: u8) -> Vec<KeySym> {
-    let names = [(1, "Alt_L"), (2, "Control_L"), (4, "Super_L"), (8, "Shift_L")];
-    names.into_iter().filter(|(bit, _)| bits & bit != 0).filter_map(|(_, name)| KeySym::named(name)).collect()
-}
-
-/// A key that the page names is pressed when it goes down, and again when it repeats: none can be left behind pressed. Modifiers count
-/// with the key or the button that they are held for.
-fn keyed(key: &Key) -> Option<Action> {
-    if key.is_up() {
-        return None;
-    }
-    let mut characters = key.key.chars();
-    let single = characters.next().filter(|_| characters.next().is_none());
-    match single {
-        Some(_) if !key.text.is_empty() => {
-            Some(Action::Type(TypeText { text: key.key.clone(), delay: Duration::ZERO }))
-        }
-        Some(character) => {
-            // With Shift as a modifier of its own, the key is what lies below it.
-            let plain: String = character.to_lowercase().collect();
-            press(if plain == "+" { "plus" } else { &plain }, key.m)
-        }
-        None if matches!(key.key.as_str(), "Shift" | "Control" | "Alt" | "Meta" | "AltGraph" | "CapsLock") => None,
-        None => press(&key.key, key.m),
-    }
-}
-
-fn press(name: &str, bits: u8) -> Option<Action> {
-    let chords = vec![Chord::parse(name).ok()?];
-    Some(Action::Press(Press { chords, duration: Duration::ZERO, hold: modifiers(bits) }))
-}
-
 fn typed(text: &str) -> Doing {
     let text = text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect();
     Doing::Action(Action::Type(TypeText { text, delay: Duration::ZERO }))
 }
 
 async fn work(computers: Computers, session: Session, mut doing: mpsc::Receiver<Doing>) {
-    let mut pressed = Vec::new();
+    let mut pressed = Pressed::default();
     let mut waiting = None;
     loop {
         let next = match waiting.take() {
@@ -160,7 +153,7 @@ async fn work(computers: Computers, session: Session, mut doing: mpsc::Receiver<
             Some(Doing::Action(action)) => {
                 let mut actions = vec![action];
                 waiting = gather(&mut actions, &mut doing);
-                remember(&mut pressed, &actions);
+                actions.iter().for_each(|action| pressed.note(action));
                 computers.all(&session, actions).await.map_err(|broke| broke.error.to_string())
             }
             None => break,
@@ -169,9 +162,9 @@ async fn work(computers: Computers, session: Session, mut doing: mpsc::Receiver<
             tracing::debug!(%error, "a viewer's input was not done");
         }
     }
-    let up = |click: Click| Action::Click(Click { kind: ClickKind::Up, hold: Vec::new(), ..click });
-    if !pressed.is_empty() {
-        let _ = computers.all(&session, pressed.into_iter().map(up).collect()).await;
+    let up = pressed.let_go();
+    if !up.is_empty() {
+        let _ = computers.all(&session, up).await;
     }
 }
 
@@ -193,18 +186,44 @@ fn gather(actions: &mut Vec<Action>, doing: &mut mpsc::Receiver<Doing>) -> Optio
     None
 }
 
-fn remember(pressed: &mut Vec<Click>, actions: &[Action]) {
-    for action in actions {
-        if let Action::Click(click) = action {
-            pressed.retain(|held| held.button != click.button);
-            if click.kind == ClickKind::Down {
-                pressed.push(click.clone());
+/// What is down.
+#[derive(Default)]
+struct Pressed {
+    buttons: Vec<Click>,
+    keys: Vec<KeySym>,
+}
+
+impl Pressed {
+    fn note(&mut self, action: &Action) {
+        match action {
+            Action::Click(click) => {
+                self.buttons.retain(|held| held.button != click.button);
+                if click.kind == ClickKind::Down {
+                    self.buttons.push(click.clone());
+                }
             }
+            Action::Key { key, down } => {
+                self.keys.retain(|held| held != key);
+                if *down {
+                    self.keys.push(*key);
+                }
+            }
+            _ => {}
         }
+    }
+
+    /// What lets go of all of it.
+    fn let_go(self) -> Vec<Action> {
+        let button = |click: Click| Action::Click(Click { kind: ClickKind::Up, hold: Vec::new(), ..click });
+        let key = |key: KeySym| Action::Key { key, down: false };
+        self.keys.into_iter().rev().map(key).chain(self.buttons.into_iter().map(button)).collect()
     }
 }
 
 async fn paste(computers: &Computers, session: &Session, text: String) -> Result<(), String> {
     computers.write_clipboard(session, Some(text)).await.map_err(|error| error.to_string())?;
-    computers.all(session, press("v", 2).into_iter().collect()).await.map_err(|broke| broke.error.to_string())
+    computers
+        .all(session, press("v", KeySym::named("Control_L").into_iter().collect()).into_iter().collect())
+        .await
+        .map_err(|broke| broke.error.to_string())
 }

@@ -113,7 +113,7 @@ pub(super) struct Key {
     k: KeyKind,
     pub(super) key: String,
     #[serde(default)]
-    code: String,
+    pub(super) code: String,
     #[serde(default)]
     pub(super) text: String,
     #[serde(default)]
@@ -187,9 +187,19 @@ impl Key {
         self.k == KeyKind::Up
     }
 
+    /// Of two of its kind, the one on the right.
+    pub(super) fn is_right(&self) -> bool {
+        self.loc == 2
+    }
+
+    /// Whether its names are no longer than any key's.
+    pub(super) fn is_plain(&self) -> bool {
+        [&self.key, &self.code, &self.text].iter().all(|name| name.len() <= 64)
+    }
+
     /// Nothing, if the names are longer than any key's.
     pub(super) fn command(&self) -> Option<(&'static str, Value)> {
-        if self.key.len() > 64 || self.code.len() > 64 || self.text.len() > 64 {
+        if !self.is_plain() {
             return None;
         }
         let kind = match (self.k, self.text.is_empty()) {

@@ -7,6 +7,7 @@
 mod cdp;
 mod display;
 mod hands;
+mod held;
 mod input;
 mod page;
 mod screencast;

@@ -99,6 +99,7 @@ pub(crate) async fn stop_replay(inside: Inside) -> Answer {
         (status = 206, description = "The part that was asked for", body = inline(Mp4), content_type = "video/mp4"),
         (status = 404, description = "There is no such recording", body = ErrorBody),
         (status = 409, description = "It is running, it failed, or its film was damaged", body = ErrorBody),
+        (status = 416, description = "The part lies outside of the film", body = ErrorBody),
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]

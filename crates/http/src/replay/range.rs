@@ -14,7 +14,10 @@ pub(super) fn wanted(headers: &HeaderMap, tag: &str) -> Option<Part> {
     match (first.trim(), last.trim()) {
         ("", last) => number(last).map(Part::Last),
         (first, "") => number(first).map(|first| Part::From(first, None)),
-        (first, last) => Some(Part::From(number(first)?, Some(number(last)?))),
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            (first <= last).then_some(Part::From(first, Some(last)))
+        }
     }
 }
 
@@ -45,7 +48,7 @@ mod tests {
         assert_eq!(of("bytes=5-", Some("\"x\"")), Some(Part::From(5, None)));
         assert_eq!(of("bytes=-7", None), Some(Part::Last(7)));
         assert_eq!(of("bytes=99999999999999999999-", None), Some(Part::From(u64::MAX, None)));
-        for all in ["bytes=0-1,4-5", "bytes=-", "bytes=a-b", "lines=1-2", "bytes=+1-2", ""] {
+        for all in ["bytes=0-1,4-5", "bytes=5-4", "bytes=-", "bytes=a-b", "lines=1-2", "bytes=+1-2", ""] {
             assert_eq!(of(all, None), None, "{all}");
         }
         assert_eq!(of("bytes=5-", Some("\"y\"")), None);

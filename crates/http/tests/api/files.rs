@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use casement_domain::{
-    fs::{Change, ChangeKind, Entry, WatchId},
+    fs::{Change, ChangeKind, Entry, FileContent, WatchId},
     inside::InsideError,
     testing::{NOON, browser_id, session, session_id},
 };
@@ -155,7 +155,10 @@ async fn every_refusal_has_its_status_and_names_the_field() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_name_of_a_download_never_gets_out_of_its_header() {
     let mut ports = ports();
-    ports.files.expect_read().returning(|_, _| Ok(stream::iter([Ok(Bytes::from_static(b"content"))]).boxed()));
+    ports.files.expect_read().returning(|_, _| {
+        let bytes = stream::iter([Ok(Bytes::from_static(b"content"))]).boxed();
+        Ok(FileContent { length: Some(7), bytes })
+    });
     ports.files.expect_archive().returning(|_, _| Ok(stream::iter([Ok(Bytes::from_static(b"PK"))]).boxed()));
     let api = TestApi::start(ports);
     let reply = api.get(&at("read_file?path=/a%0d%0aX:%20y%22%E2%80%AE")).await;
@@ -163,6 +166,7 @@ async fn the_name_of_a_download_never_gets_out_of_its_header() {
     let disposition = "attachment; filename=\"a__X: y__\"; filename*=UTF-8''a%0D%0AX%3A%20y%22%E2%80%AE";
     assert_eq!(reply.header("content-disposition"), Some(disposition));
     assert_eq!(reply.header("content-type"), Some("application/octet-stream"));
+    assert_eq!(reply.header("content-length"), Some("7"));
     for (path, name) in [("/", "root.zip"), ("/tmp/x/", "x.zip")] {
         let reply = api.get(&at(&format!("download_dir_zip?path={path}"))).await;
         assert_eq!(reply.header("content-disposition"), Some(format!("attachment; filename=\"{name}\"").as_str()));

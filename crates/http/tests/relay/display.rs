@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use casement_domain::{
     BrowserId,
-    computer::{Action, BrokeOff, Button, Click, ClickKind, Computer, Computers, Move, Point, Press, Scroll, TypeText},
+    computer::{Action, BrokeOff, Button, Click, ClickKind, Computer, Computers, Move, Point, Press, Scroll},
     inside::InsideError,
     live_view::{Frame, LiveDisplay},
     session::Activity,
@@ -195,26 +195,32 @@ async fn who_may_drive_uses_mouse_wheel_keys_and_clipboard_of_the_display() {
     say(&mut client, json!({"t": "key", "k": "down", "key": "L", "m": 10})).await;
     say(&mut client, json!({"t": "key", "k": "down", "key": "ArrowLeft"})).await;
     say(&mut client, json!({"t": "key", "k": "down", "key": "NoSuchKey"})).await;
-    let done = inside.did(3).await;
-    assert!(matches!(&done[0], Action::Type(TypeText { text, .. }) if text == "ß"), "{done:?}");
-    let Action::Press(Press { chords, hold, .. }) = &done[1] else { panic!("{done:?}") };
-    assert_eq!((chords[0].keys()[0].value(), hold.len()), (u32::from('l'), 2), "Ctrl and Shift are held for it");
-    let Action::Press(Press { chords, .. }) = &done[2] else { panic!("{done:?}") };
-    assert_eq!(chords[0].keys()[0].value(), 0xff51);
+    let done = inside.did(6).await;
+    let held = |at: usize| match &done[at] {
+        Action::Key { key, down } => (key.value(), *down),
+        other => panic!("{other:?} of {done:?}"),
+    };
+    assert_eq!([held(0), held(1), held(2)], [(0xdf, true), (0xdf, false), (0xffe3, true)]);
+    let Action::Press(Press { chords, hold, .. }) = &done[3] else { panic!("{done:?}") };
+    assert_eq!((chords[0].keys()[0].value(), hold.len()), (u32::from('l'), 1), "Shift is held for it alone");
+    assert_eq!([held(4), held(5)], [(0xffe3, false), (0xff51, true)], "Control went up where nobody saw it");
 
     say(&mut client, json!({"t": "text", "s": "aus der\nAblage", "paste": true})).await;
-    assert!(matches!(inside.did(1).await[0], Action::Press(_)));
+    let done = inside.did(2).await;
+    assert!(matches!((&done[0], &done[1]), (Action::Key { down: false, .. }, Action::Press(_))), "{done:?}");
     assert_eq!(*inside.clipboard.lock().unwrap(), "aus der\nAblage");
 }
 
 #[actix_web::test]
-async fn a_button_that_a_viewer_holds_is_let_go_when_it_leaves() {
+async fn buttons_and_keys_that_a_viewer_holds_are_let_go_when_it_leaves() {
     let (_server, inside, mut client, _browser) = viewer("drive").await;
     say(&mut client, json!({"t": "mouse", "k": "down", "x": 0.5, "y": 0.5, "b": "left"})).await;
-    inside.did(1).await;
+    say(&mut client, json!({"t": "key", "k": "down", "key": "ArrowUp", "code": "ArrowUp"})).await;
+    inside.did(2).await;
     drop(client);
-    let done = inside.did(1).await;
-    assert!(matches!(done[0], Action::Click(Click { kind: ClickKind::Up, button: Button::Left, .. })), "{done:?}");
+    let done = inside.did(2).await;
+    assert!(matches!(done[0], Action::Key { down: false, .. }), "{done:?}");
+    assert!(matches!(done[1], Action::Click(Click { kind: ClickKind::Up, button: Button::Left, .. })), "{done:?}");
 }
 
 #[actix_web::test]

@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 use casement_agent::client::{ClientError, Download};
 use casement_agent::protocol::fs as words;
 use casement_domain::fs::{
-    AbsolutePath, Change, ChangeKind, Changes, Entries, Entry, FileMachine, FileMode, NewDirectory, NewMove,
-    NewPermissions, NewWatch, Upload, Uploads, WatchId,
+    AbsolutePath, Change, ChangeKind, Changes, Entries, Entry, FileContent, FileMachine, FileMode, NewDirectory,
+    NewMove, NewPermissions, NewWatch, Upload, Uploads, WatchId,
 };
 use casement_domain::ids::BrowserId;
 use casement_domain::inside::{ByteStream, InsideError};
@@ -20,6 +20,7 @@ use time::OffsetDateTime;
 
 use super::{Content, inside_error, stream as bytes_of};
 use crate::engine::Engine;
+use crate::fault::shorten;
 use crate::running::Running;
 
 /// What the agent answers at once, unless its machine is very busy.
@@ -43,9 +44,9 @@ impl FileMachine for Engine {
         found.map(entry).map_err(|error| inside_error(&running, &error))
     }
 
-    async fn read(&self, browser: BrowserId, path: AbsolutePath) -> Result<ByteStream, InsideError> {
+    async fn read(&self, browser: BrowserId, path: AbsolutePath) -> Result<FileContent, InsideError> {
         let (running, content) = download(self, browser, words::READ, &named(&path), QUICK).await?;
-        Ok(bytes_of(running, content))
+        Ok(FileContent { length: content.length, bytes: bytes_of(running, content) })
     }
 
     async fn archive(&self, browser: BrowserId, path: AbsolutePath) -> Result<ByteStream, InsideError> {
@@ -107,7 +108,11 @@ impl FileMachine for Engine {
 
     async fn changes(&self, browser: BrowserId, id: WatchId) -> Result<Changes, InsideError> {
         let (running, told) = download(self, browser, words::WATCH_EVENTS, &which(&id), QUICK).await?;
-        Ok(lines::<words::Change>(running, told).map_ok(change).boxed())
+        let seen = lines::<words::Seen>(running, told).and_then(async |seen| match seen {
+            words::Seen::Change(told) => Ok(change(told)),
+            words::Seen::Ended { ended } => Err(InsideError::State(shorten(ended))),
+        });
+        Ok(seen.boxed())
     }
 
     async fn unwatch(&self, browser: BrowserId, id: WatchId) -> Result<(), InsideError> {

@@ -62,7 +62,36 @@ pub(in crate::fs) fn archive(file: &File, path: &str, given_up: &AtomicBool) -> 
     }
     // What is in the way is found before anything is moved.
     unpacking.merge(false)?;
-    unpacking.merge(true)
+    unpacking.merge(true)?;
+    // Last: whatever is put into a directory changes its time.
+    for entry in directory.entries(file) {
+        let entry = entry.map_err(unusable)?;
+        if kind(&entry)? == Kind::Directory && entry.modified != 0 {
+            keep_time(&target, plain(&entry.name)?, entry.modified);
+        }
+    }
+    Ok(())
+}
+
+/// Gives a directory that was unpacked the time that the archive has of it. One that is not there any more needs none.
+fn keep_time(target: &OwnedFd, name: &[u8], modified: i64) {
+    let give = || {
+        let mut found = rustix::io::fcntl_dupfd_cloexec(target, 0)?;
+        for part in name.split(|byte| *byte == b'/') {
+            found = open_directory(found.as_fd(), &CString::new(part).map_err(|_| Errno::INVAL)?)?;
+        }
+        futimens(found, &times(modified))
+    };
+    if let Err(error) = give() {
+        tracing::debug!(%error, "a directory out of an archive has a time of its own");
+    }
+}
+
+fn times(modified: i64) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: modified, tv_nsec: 0 },
+    }
 }
 
 fn unusable(error: Unusable) -> Fault {
@@ -215,12 +244,10 @@ impl<'a> Unpacking<'a> {
             }
             io::Write::write_all(&mut made, &buffer[..read]).map_err(|error| self.fault(error))?;
         }
-        let times = Timestamps {
-            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-            last_modification: Timespec { tv_sec: entry.modified, tv_nsec: 0 },
-        };
         let mode = if permissions == 0 { 0o644 } else { permissions };
-        fchmod(&made, Mode::from_raw_mode(mode)).and_then(|()| futimens(&made, &times)).map_err(conflict)
+        fchmod(&made, Mode::from_raw_mode(mode))
+            .and_then(|()| futimens(&made, &times(entry.modified)))
+            .map_err(conflict)
     }
 
     /// The directory that an entry belongs in, made if it is not there, and the entry's name in it.

@@ -180,8 +180,19 @@ function key(kind, event) {
     m: third ? modifiers(event) & 12 : modifiers(event), loc: event.location, repeat: event.repeat,
   });
 }
-keys.addEventListener('keydown', (event) => key('down', event));
-keys.addEventListener('keyup', (event) => key('up', event));
+// What goes up while another window has the keyboard is not told here, and next to Command it never is.
+const down = new Map();
+function letGo() {
+  for (const [code, name] of down) drive({ t: 'key', k: 'up', key: name, code, m: 0 });
+  down.clear();
+}
+keys.addEventListener('keydown', (event) => { key('down', event); if (event.defaultPrevented) down.set(event.code, event.key); });
+keys.addEventListener('keyup', (event) => {
+  key('up', event);
+  down.delete(event.code);
+  if (event.key === 'Meta') letGo();
+});
+keys.addEventListener('blur', letGo);
 function flushText() {
   const text = keys.value;
   keys.value = '';
