@@ -218,7 +218,7 @@ impl<'a> Content<'a> {
 
 impl Read for Content<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "an entry is damaged");
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "is damaged");
         let read = match &mut self.reader {
             Packing::Stored(part) => part.read(buffer),
             Packing::Deflated(decoder) => decoder.read(buffer),
