@@ -50,7 +50,7 @@ use crate::extensions;
 use crate::first_start;
 use crate::loops::{
     Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_audit,
-    keep_spares,
+    keep_spares, keep_telemetry,
 };
 use crate::metered::Metered;
 use crate::profiles;
@@ -262,7 +262,7 @@ impl Running {
 
         let web_store = ChromeWebStore { egress: ways_out.egress(), url: settings.web_store_url.clone() };
         let (rows, data) = (repositories.extensions.clone(), data_dir.path());
-        let extensions = extensions::use_cases(rows, blobs, data, &engine, &sessions, logged, web_store);
+        let extensions = extensions::use_cases(rows, blobs.clone(), data, &engine, &sessions, logged, web_store);
         let dialer = proxies::Dialer { egress: ways_out.egress(), address_url: settings.proxy_check_url.clone() };
         let kept_proxies = proxies::use_cases(repositories.proxies.clone(), &master_keys, dialer);
         let use_profiles = profiles::use_cases(kept_profiles);
@@ -346,8 +346,10 @@ impl Running {
         tokio::spawn(keep_spares(spares.clone(), port, slots, stop.child_token()));
         let kept = time::Duration::days(settings.audit_days.into());
         tokio::spawn(keep_audit(repositories.audit, kept, stop.child_token()));
+        let kept = time::Duration::days(settings.telemetry_days.into());
+        tokio::spawn(keep_telemetry(repositories.telemetry, kept, stop.child_token()));
         tokio::spawn(extensions::sweep(extensions, stop.child_token()));
-        tokio::spawn(profiles::sweep(use_profiles, stop.child_token()));
+        tokio::spawn(profiles::sweep(use_profiles, blobs, stop.child_token()));
         tokio::spawn(proxies::keep_checked(kept_proxies, stop.child_token()));
         tokio::spawn(upkeep(metrics, ways_out, spares.clone()));
         Ok(Self {

@@ -147,6 +147,9 @@ pub(crate) struct ServeSettings {
     /// For how many days audit records are kept
     #[arg(long, value_name = "N", env = "CASEMENT_AUDIT_DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) audit_days: u32,
+    /// For how many days telemetry of sessions is kept, of those that have ended too
+    #[arg(long, value_name = "N", env = "CASEMENT_TELEMETRY_DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3_650))]
+    pub(crate) telemetry_days: u32,
     /// The first start makes no pool
     #[arg(long, env = "CASEMENT_NO_DEFAULT_POOL", value_parser = clap::builder::BoolishValueParser::new())]
     pub(crate) no_default_pool: bool,

@@ -110,7 +110,6 @@ mod tests {
         }
     }
 
-
     #[test]
     fn every_form_of_a_moment_is_read_as_utc() {
         let same = datetime!(2026-11-20 09:15:00.25 UTC);
@@ -130,9 +129,17 @@ mod tests {
     #[test]
     fn what_is_no_moment_is_refused() {
         let long = "2".repeat(100);
-        for text in
-            ["", "now", "2026-13-01", "-4000-01-01", "2026-11-20T25:00:00Z", "1763942400", "9999-12-31T23:59:59-01:00", "ä", &long]
-        {
+        for text in [
+            "",
+            "now",
+            "2026-13-01",
+            "-4000-01-01",
+            "2026-11-20T25:00:00Z",
+            "1763942400",
+            "9999-12-31T23:59:59-01:00",
+            "ä",
+            &long,
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -164,13 +164,8 @@ impl Modify for OptionalBodies {
 pub(crate) fn operation_names() -> HashMap<(String, String), String> {
     let mut names = HashMap::new();
     for (path, item) in Document::openapi().paths.paths {
-        let operations = [
-            ("GET", item.get),
-            ("PUT", item.put),
-            ("POST", item.post),
-            ("PATCH", item.patch),
-            ("DELETE", item.delete),
-        ];
+        let operations =
+            [("GET", item.get), ("PUT", item.put), ("POST", item.post), ("PATCH", item.patch), ("DELETE", item.delete)];
         for (method, operation) in operations {
             if let Some(name) = operation.and_then(|operation| operation.operation_id) {
                 names.insert((method.to_owned(), path.clone()), name);

@@ -12,7 +12,8 @@ use actix_web::{
 use crate::{
     api_key, audit, computer, credential, curl,
     error::{ApiError, Code},
-    extension, fs, operational, pool, process, profile, project, proxy, replay, script, session, session_log, telemetry, ui, vm,
+    extension, fs, operational, pool, process, profile, project, proxy, replay, script, session, session_log,
+    telemetry, ui, vm,
 };
 
 /// A path with its methods; other methods are answered here.

@@ -6,6 +6,7 @@ mod housekeeping;
 mod pools;
 mod spares;
 mod starts;
+mod telemetry;
 
 pub(crate) use audit::keep_audit;
 pub(crate) use figures::PoolFigures;
@@ -13,3 +14,4 @@ pub(crate) use housekeeping::{Housekeeping, follow_browsers, hear};
 pub(crate) use pools::{PoolBell, PoolLoop, run as fill_pools};
 pub(crate) use spares::{Spares, run as keep_spares};
 pub(crate) use starts::StartSlots;
+pub(crate) use telemetry::keep_telemetry;

@@ -169,8 +169,10 @@ impl Recorder for Collector {
     }
 
     fn ended(&self, session: SessionId) {
-        if let Some(captured) = self.find(session) {
-            self.0.runtime.spawn(self.clone().last_words(captured));
+        match self.find(session) {
+            Some(captured) => drop(self.0.runtime.spawn(self.clone().last_words(captured))),
+            // There may be followers of it all the same.
+            None => drop(self.0.queue.try_send(Inbound::Ended { session, lost: 0 })),
         }
     }
 }

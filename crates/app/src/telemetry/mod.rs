@@ -24,7 +24,7 @@ pub(crate) use writer::EventWriter;
 /// How many messages wait for the writer at most. What comes beyond that counts as lost, and is said.
 const WAITING: usize = 20_000;
 
-/// Starts to collect. The writer ends after `stop`, with what there was.
+/// Starts to collect. Agents are followed until `stop`; what comes otherwise is taken until the writer is told to finish.
 pub(crate) fn start(
     store: Arc<dyn TelemetryStore>,
     tap: Arc<dyn TelemetryTap>,
@@ -33,7 +33,7 @@ pub(crate) fn start(
 ) -> (Collector, Hubs, EventWriter) {
     let hubs = Hubs::new(store.clone());
     let (queue, inbound) = mpsc::channel(WAITING);
-    let writer = EventWriter::start(store.clone(), hubs.clone(), inbound, stop.clone());
+    let writer = EventWriter::start(store.clone(), hubs.clone(), inbound);
     let collector = Collector::new(store, tap, connections, queue, stop);
     (collector, hubs, writer)
 }

@@ -49,22 +49,22 @@ impl Inbound {
 }
 
 /// The task that stores events.
-pub(crate) struct EventWriter(JoinHandle<()>);
+pub(crate) struct EventWriter {
+    task: JoinHandle<()>,
+    stop: CancellationToken,
+}
 
 impl EventWriter {
-    pub(super) fn start(
-        store: Arc<dyn TelemetryStore>,
-        hubs: Hubs,
-        inbound: mpsc::Receiver<Inbound>,
-        stop: CancellationToken,
-    ) -> Self {
+    pub(super) fn start(store: Arc<dyn TelemetryStore>, hubs: Hubs, inbound: mpsc::Receiver<Inbound>) -> Self {
+        let stop = CancellationToken::new();
         let writer = Writer { store, hubs, inbound, waiting: VecDeque::new() };
-        Self(tokio::spawn(writer.run(stop)))
+        Self { task: tokio::spawn(writer.run(stop.clone())), stop }
     }
 
-    /// Waits until everything is stored; no longer than that takes with a database that answers.
+    /// Waits until everything is stored that has come until now; no longer than that takes with a database that answers.
     pub(crate) async fn finish(self, patience: Duration) {
-        if tokio::time::timeout(patience, self.0).await.is_err() {
+        self.stop.cancel();
+        if tokio::time::timeout(patience, self.task).await.is_err() {
             warn!("not all telemetry could be stored in time");
         }
     }
@@ -252,13 +252,11 @@ mod tests {
 
     async fn written(store: MockTelemetryStore, messages: Vec<Inbound>) {
         let (queue, inbound) = mpsc::channel(1_000);
-        let stop = CancellationToken::new();
         for message in messages {
             queue.try_send(message).unwrap_or_else(|_| panic!("room"));
         }
         let store: Arc<dyn TelemetryStore> = Arc::new(store);
-        let writer = EventWriter::start(store.clone(), Hubs::new(store), inbound, stop.clone());
-        stop.cancel();
+        let writer = EventWriter::start(store.clone(), Hubs::new(store), inbound);
         writer.finish(Duration::from_secs(60)).await;
     }
 

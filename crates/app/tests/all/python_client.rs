@@ -29,7 +29,6 @@ fn every_call_of_the_python_client_for_sessions_and_pools_works() -> anyhow::Res
             "key": ["AuthenticationError", "unauthorized"],
             "unknown": ["NotFoundError", "not_found"],
             "gpu": ["BadRequestError", "not_supported"],
-            "telemetry": ["BadRequestError", "not_supported"],
             "profile": ["BadRequestError", "invalid_input", "reference_not_found"],
             "viewport": ["BadRequestError", "invalid_input", "out_of_range"],
             "policy": ["BadRequestError", "invalid_input", "blocked"],

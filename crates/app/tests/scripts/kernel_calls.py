@@ -129,7 +129,6 @@ def refusals():
         "key": refused(lambda: stranger.browsers.list().items),
         "unknown": refused(lambda: strict.browsers.retrieve("01k9zk0000000000000000000a")),
         "gpu": refused(lambda: strict.browsers.create(gpu=True)),
-        "telemetry": refused(lambda: strict.browsers.create(headless=True, telemetry={"enabled": True})),
         "profile": refused(lambda: strict.browsers.create(headless=True, profile={"name": "nobody"})),
         "viewport": refused(lambda: strict.browsers.create(headless=True, viewport={"width": 0, "height": 600})),
         "policy": refused(lambda: strict.browsers.create(headless=True, extra_body={"browser_policy": {"ProxyMode": "direct"}})),
