@@ -20,6 +20,8 @@ use crate::system::System;
 
 /// How often versions and bytes are looked for that nobody needs.
 const SWEEP: Duration = Duration::from_secs(600);
+/// How long after the last byte what is not whole is nobody's.
+const UNFINISHED: Duration = Duration::from_secs(3600);
 
 /// The profiles and their bytes.
 pub(crate) fn kept(rows: Arc<dyn ProfileRepository>, blobs: Arc<LocalBlobs>, keys: &MasterKeys) -> KeptProfiles {
@@ -83,11 +85,14 @@ impl ProfileReports for Reports {
 }
 
 /// Forgets, now and then, what nobody needs any more.
-pub(crate) async fn sweep(profiles: Profiles, stop: CancellationToken) {
+pub(crate) async fn sweep(profiles: Profiles, blobs: Arc<LocalBlobs>, stop: CancellationToken) {
     let mut tick = tokio::time::interval(SWEEP);
     while stop.run_until_cancelled(tick.tick()).await.is_some() {
         if let Err(error) = profiles.clear().await {
             warn!(%error, "what nobody needs of profiles cannot be looked for");
+        }
+        if let Err(error) = blobs.clear_unfinished(UNFINISHED).await {
+            warn!(%error, "stored bytes that were never finished cannot be looked for");
         }
     }
 }

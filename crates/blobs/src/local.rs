@@ -1,7 +1,8 @@
 //! Bytes in a directory.
 
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::blob::{BlobError, BlobStore};
@@ -41,6 +42,7 @@ pub enum BlobSetupError {
 #[derive(Clone, Debug)]
 pub struct LocalBlobs {
     store: Arc<LocalFileSystem>,
+    directory: PathBuf,
 }
 
 impl LocalBlobs {
@@ -55,8 +57,41 @@ impl LocalBlobs {
         made.map_err(|source| BlobSetupError::Directory { directory: named(), source })?;
         let store = LocalFileSystem::new_with_prefix(directory);
         let store = store.map_err(|source| BlobSetupError::Store { directory: named(), source })?;
-        Ok(Self { store: Arc::new(store.with_fsync(true)) })
+        Ok(Self { store: Arc::new(store.with_fsync(true)), directory: directory.to_owned() })
     }
+
+    /// Removes what somebody who ended midway has begun to write and not touched for so long; says how much that was.
+    ///
+    /// # Errors
+    /// What the directory says.
+    pub async fn clear_unfinished(&self, untouched: Duration) -> std::io::Result<usize> {
+        let directory = self.directory.clone();
+        let cleared = tokio::task::spawn_blocking(move || clear_unfinished(&directory, untouched));
+        cleared.await.map_err(std::io::Error::other)?
+    }
+}
+
+/// The store writes under the key, `#` and a number, until it is whole.
+fn is_unfinished(name: &str) -> bool {
+    name.rsplit_once('#').is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn clear_unfinished(directory: &FilePath, untouched: Duration) -> std::io::Result<usize> {
+    let mut cleared = 0;
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            cleared += clear_unfinished(&path, untouched)?;
+            continue;
+        }
+        let since = entry.metadata().and_then(|data| data.modified()).ok().and_then(|at| at.elapsed().ok());
+        if since.is_some_and(|since| since >= untouched) && entry.file_name().to_str().is_some_and(is_unfinished) {
+            std::fs::remove_file(path)?;
+            cleared += 1;
+        }
+    }
+    Ok(cleared)
 }
 
 fn failed(error: object_store::Error) -> BlobError {

@@ -1,6 +1,8 @@
 //! Bytes on a real disk, and archives as strangers send them.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use casement_blobs::LocalBlobs;
 use casement_domain::blob::{BlobError, BlobStore as _};
@@ -42,4 +44,18 @@ async fn bytes_are_kept_whole_or_not_at_all() {
     again.delete("extensions/a").await.unwrap();
     assert_eq!(read(&again, "extensions/a").await, None);
     assert!(again.put("../out", bytes([])).await.is_err());
+}
+
+#[tokio::test]
+async fn what_was_begun_and_never_finished_goes_when_nobody_has_touched_it_for_long() {
+    let place = tempfile::tempdir().unwrap();
+    let blobs = LocalBlobs::open(place.path()).unwrap();
+    blobs.put("profiles/a/b", bytes([Ok(b"kept".to_vec())])).await.unwrap();
+    // As a server leaves it that is killed in the middle.
+    for name in ["b#1", "b#27"] {
+        std::fs::write(place.path().join("profiles/a").join(name), "half").unwrap();
+    }
+    assert_eq!(blobs.clear_unfinished(Duration::from_secs(3600)).await.unwrap(), 0, "somebody may be writing it");
+    assert_eq!(blobs.clear_unfinished(Duration::ZERO).await.unwrap(), 2);
+    assert_eq!(read(&blobs, "profiles/a/b").await, Some(b"kept".to_vec()));
 }

@@ -21,6 +21,9 @@ pub(crate) enum NotSaved {
     /// Its browser does not give it.
     #[error("the browser's state could not be taken: {0}")]
     Machine(#[from] InsideError),
+    /// Its node is gone, with its browser.
+    #[error("its node is gone")]
+    NodeGone,
     /// It could not be kept. The same may work later.
     #[error("the browser's state could not be kept: {0}")]
     Keeping(KeepError),

@@ -244,7 +244,12 @@ async fn a_server_that_starts_anew_keeps_what_is_yet_to_be_saved() {
     let ended = SessionState::Ended(EndReason::Deleted);
     for (alive, kept) in [(true, vec![browser_id(1)]), (false, vec![])] {
         let row = Session { state: ended, ended_at: Some(NOON), ..with_profile(true) };
-        let mut world = with_session(row, Ports::default());
+        let mut ports = Ports::with_profile();
+        if !alive {
+            ports.machine.expect_capture().returning(|id| Err(EngineError::NotRunning(id).into()));
+            ports.reports.expect_lost().times(1).return_const(());
+        }
+        let mut world = with_session(row, ports);
         world.sessions.expect_of_node().returning(|_| Ok(Vec::new()));
         world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));
         if !alive {
@@ -253,6 +258,30 @@ async fn a_server_that_starts_anew_keeps_what_is_yet_to_be_saved() {
         let running: &[BrowserId] = if alive { &[browser_id(1)] } else { &[] };
         assert_eq!(world.build().sessions.adopt(running).await.expect("adopted"), kept);
     }
+}
+
+#[tokio::test]
+async fn chromium_that_was_closed_to_be_saved_is_not_taken_for_one_that_crashed() {
+    let ended = SessionState::Ended(EndReason::Deleted);
+    let row = Session { state: ended, ended_at: Some(NOON), ..with_profile(true) };
+    let mut ports = Ports::with_profile().captures();
+    ports.rows.expect_save().times(1).returning(|_| Ok(VersionStored::Yes(Saved { unseen: None, pools: Vec::new() })));
+    ports.reports.expect_saved().times(1).return_const(());
+    let mut world = with_session(row, ports);
+    world.browsers.expect_find().returning(|_| Ok(Some(ending())));
+    world.browsers.expect_discard().returning(|_| Ok(false));
+    world.sessions.expect_of_browser().returning(|_| Ok(None));
+    world.buries(browser_id(1));
+    world.build().sessions.browser_lost(browser_id(1), SessionEvent::Crash).await.expect("saved first");
+}
+
+#[tokio::test]
+async fn what_is_lost_with_a_node_is_told() {
+    let mut ports = Ports::default();
+    ports.reports.expect_lost().times(1).return_const(());
+    let elsewhere = Session { node: crate::support::other_node(), ..with_profile(true) };
+    let world = with_session(elsewhere, ports);
+    world.build().sessions.end(session_id(1), SessionEvent::NodeLost).await.expect("ended");
 }
 
 fn wish(name: &str, save_changes: bool) -> ProfileWish {

@@ -61,6 +61,8 @@ impl Sessions {
                 return;
             }
             self.take_leave(ended, browser).await;
+        } else {
+            self.lost_with_its_node(ended);
         }
     }
 

@@ -20,10 +20,7 @@ impl Sessions {
     pub async fn clear_remains(&self) -> Result<(), StoreError> {
         for browser in self.deps.browsers.of_node(self.deps.node).await? {
             if browser.state == BrowserState::Ending {
-                match self.unsaved(&browser).await? {
-                    Some(ended) => self.take_leave(&ended, browser.id).await,
-                    None => self.bury(browser.id).await,
-                }
+                self.lay_to_rest(&browser).await?;
             }
         }
         Ok(())
@@ -34,7 +31,8 @@ impl Sessions {
     /// # Errors
     /// The store's failure.
     pub async fn browser_lost(&self, browser: BrowserId, event: SessionEvent) -> Result<(), StoreError> {
-        let pool = self.deps.browsers.find(browser).await?.and_then(|row| row.pool);
+        let row = self.deps.browsers.find(browser).await?;
+        let pool = row.as_ref().and_then(|row| row.pool);
         // Discarded before its session is looked for: an idle one could be leased between two questions in the other
         // order, and the row of a leased browser must stay until its session has ended.
         if !self.deps.browsers.discard(browser).await?
@@ -45,7 +43,11 @@ impl Sessions {
                 _ => Ok(()),
             };
         }
-        self.bury(browser).await;
+        match row {
+            // Chromium is closed before what its session left is saved.
+            Some(row) => self.lay_to_rest(&row).await?,
+            None => self.bury(browser).await,
+        }
         if let Some(pool) = pool {
             self.deps.pools.wake(pool);
         }
@@ -117,7 +119,7 @@ impl Sessions {
                 BrowserState::Ending if alive.contains(&browser.id) && self.unsaved(&browser).await?.is_some() => {
                     kept.push(browser.id);
                 }
-                _ => self.bury(browser.id).await,
+                _ => self.lay_to_rest(&browser).await?,
             }
         }
         Ok(kept)

@@ -2,7 +2,7 @@
 
 use time::Duration;
 
-use super::super::Session;
+use super::super::{EndReason, Session, SessionState};
 use super::{Sessions, UpdateSessionError, UseSessionError, browser_of};
 use crate::access::Scope;
 use crate::browser::Browser;
@@ -73,11 +73,28 @@ impl Sessions {
         self.bury(browser).await;
     }
 
+    /// Buries a browser whose time is over, after what its session left is saved.
+    pub(super) async fn lay_to_rest(&self, browser: &Browser) -> Result<(), StoreError> {
+        match self.unsaved(browser).await? {
+            Some(ended) => self.take_leave(&ended, browser.id).await,
+            None => self.bury(browser.id).await,
+        }
+        Ok(())
+    }
+
+    /// What a session of a node that is gone had is gone, too.
+    pub(super) fn lost_with_its_node(&self, ended: &Session) {
+        if ended.state == SessionState::Ended(EndReason::NodeLost) && ended.saves_its_profile() {
+            self.deps.profiles.lost(ended, &NotSaved::NodeGone);
+        }
+    }
+
     /// The ended session that left something to be saved in that browser.
     pub(super) async fn unsaved(&self, browser: &Browser) -> Result<Option<Session>, StoreError> {
         let (Some(session), Some(_)) = (browser.session, browser.shape.profile.filter(|one| one.save_changes)) else {
             return Ok(None);
         };
-        Ok(self.deps.sessions.find(session).await?.filter(Session::saves_its_profile))
+        let found = self.deps.sessions.find(session).await?;
+        Ok(found.filter(|found| matches!(found.state, SessionState::Ended(_)) && found.saves_its_profile()))
     }
 }
