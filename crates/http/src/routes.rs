@@ -277,6 +277,8 @@ fn web_interface(config: &mut ServiceConfig) {
         .on(Method::DELETE, session::delete_browser)
         .done(config);
     path(ui::THUMBNAIL).on(Method::GET, ui::thumbnail).done(config);
+    path("/ui/api/browsers/{id}/telemetry/events").on(Method::GET, telemetry::list_telemetry_events).done(config);
+    path("/ui/api/browsers/{id}/telemetry/stream").only_get(telemetry::stream_telemetry).done(config);
     config.service(web::resource("/ui/api/{tail:.*}").to(unknown));
     path("/ui/{tail:.*}").on(Method::GET, ui::page).done(config);
 }

@@ -23,7 +23,7 @@ function kind(schema) {
   if (!schema) return 'anything';
   if (schema.$ref) return nameOf(schema);
   const several = schema.oneOf ?? schema.anyOf;
-  if (several) return several.map(kind).filter((name) => name !== 'null').join(' or ');
+  if (several) return several.filter((one) => one.type !== 'null').map(kind).join(' or ');
   if (schema.allOf) return schema.allOf.map(kind).join(' and ');
   const types = [schema.type].flat().filter((type) => type && type !== 'null');
   if (types[0] === 'array') return `list of ${kind(schema.items)}`;
