@@ -198,6 +198,8 @@ impl Capture {
                 return Ok(());
             }
             self.settled = Some(wanted.number);
+            // Whatever was not answered by now may never be.
+            self.settling.clear();
             self.become_on(wanted.on);
             while !wish.has_changed().unwrap_or(true) {
                 self.take_in()?;
@@ -279,12 +281,20 @@ impl Capture {
     fn answered(&mut self, id: u64, result: Option<&RawValue>) {
         self.settling.remove(&id);
         match (self.asked.remove(&id), result) {
-            (Some(Asked::Begun), _) => self.begun = true,
+            (Some(Asked::Begun), Some(_)) => self.begun = true,
+            (Some(Asked::Begun), None) => self.not_begun(),
             (Some(Asked::Frames { session }), Some(result)) => self.frames_told(&session, result),
             (Some(Asked::Body { session, id, request }), result) => self.body_arrived(&session, &id, &request, result),
             (Some(Asked::CaptchaWorld { frame }), result) => self.captcha_world(&frame, result),
             (Some(Asked::CaptchaToken { frame }), result) => self.captcha_token(&frame, result),
             (Some(Asked::Frames { .. }) | None, _) => {}
+        }
+    }
+
+    /// The browser does not let itself be listened to.
+    fn not_begun(&self) {
+        if self.on.monitor() {
+            self.kept.add(&super::monitor("monitor_init_failed").with("step", "Target.setAutoAttach"));
         }
     }
 
@@ -444,6 +454,14 @@ impl Capture {
 
     fn detached(&mut self, params: &RawValue) {
         let Ok(Detached { session_id: id }) = serde_json::from_str::<Detached>(params.get()) else { return };
+        // Nobody answers any more what was asked there.
+        let of_it = |asked: &Asked| matches!(asked, Asked::Body { session, .. } if *session == id);
+        let unanswered: Vec<Asked> = self.asked.extract_if(|_, asked| of_it(asked)).map(|(_, asked)| asked).collect();
+        for asked in unanswered {
+            if let Asked::Body { session, id, request } = asked {
+                self.body_arrived(&session, &id, &request, None);
+            }
+        }
         let lost = self.requests.forget(&id);
         self.landed(&id, lost);
         self.captchas_of_session_end(&id);

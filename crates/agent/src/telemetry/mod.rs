@@ -179,11 +179,33 @@ fn begin(core: &Arc<Core>) -> std::io::Result<()> {
     Ok(())
 }
 
+/// The browser was lost.
+struct Lost {
+    since: Instant,
+    /// The same, in milliseconds since 1970.
+    at_ms: f64,
+    told: bool,
+}
+
+impl Lost {
+    fn now() -> Self {
+        Self { since: Instant::now(), at_ms: event::now() as f64 / 1000.0, told: false }
+    }
+
+    /// Says so, once. It is not said of a browser that ends with its session.
+    fn tell(&mut self, telemetry: &Telemetry) {
+        if !std::mem::replace(&mut self.told, true) {
+            let lost = || monitor("monitor_disconnected").at_ms(self.at_ms).with("reason", "chrome_restarted");
+            telemetry.tell_of_itself(lost);
+        }
+    }
+}
+
 /// Captures for as long as something is wanted, over every life of the browser.
 async fn capture(core: &Arc<Core>) {
     let telemetry = &core.telemetry;
     let mut wish = telemetry.wish.subscribe();
-    let mut lost: Option<Instant> = None;
+    let mut lost: Option<Lost> = None;
     while wish.borrow_and_update().on.any() {
         let Some(path) = browser(core, &mut wish, &mut lost).await else { continue };
         let shots = Shots::new(Arc::clone(core));
@@ -196,14 +218,14 @@ async fn capture(core: &Arc<Core>) {
                 continue;
             }
         };
-        if let Some(since) = lost.take() {
-            let took = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if let Some(mut lost) = lost.take() {
+            lost.tell(telemetry);
+            let took = u64::try_from(lost.since.elapsed().as_millis()).unwrap_or(u64::MAX);
             telemetry.tell_of_itself(|| monitor("monitor_reconnected").with("reconnect_duration_ms", took));
         }
         if let Err(error) = capture.run(&mut wish, &telemetry.applied).await {
             tracing::debug!(%error, "the browser is gone for the telemetry");
-            lost = Some(Instant::now());
-            telemetry.tell_of_itself(|| monitor("monitor_disconnected").with("reason", "chrome_restarted"));
+            lost = Some(Lost::now());
             // The browser may say a moment later that it is being started anew.
             tokio::time::sleep(AGAIN).await;
         }
@@ -211,16 +233,26 @@ async fn capture(core: &Arc<Core>) {
 }
 
 /// Waits for the browser and answers where it is; none when the wish changed meanwhile or it does not come.
-async fn browser(core: &Core, wish: &mut watch::Receiver<Wish>, lost: &mut Option<Instant>) -> Option<String> {
+async fn browser(core: &Core, wish: &mut watch::Receiver<Wish>, lost: &mut Option<Lost>) -> Option<String> {
     let mut status = core.status();
-    let patience = lost.map_or(Duration::MAX, |since| COME_BACK.saturating_sub(since.elapsed()));
-    tokio::select! {
-        ready = status.wait_for(|status| status.state == State::Ready) => Some(ready.ok()?.browser_ws_path.clone()),
-        _ = wish.changed() => None,
-        () = tokio::time::sleep(patience) => {
-            *lost = None;
-            core.telemetry.tell_of_itself(|| monitor("monitor_reconnect_failed").with("reason", "reconnect_exhausted"));
-            None
+    loop {
+        match &*status.borrow_and_update() {
+            ready if ready.state == State::Ready => return Some(ready.browser_ws_path.clone()),
+            other if other.state == State::Starting => lost.iter_mut().for_each(|lost| lost.tell(&core.telemetry)),
+            _ => {}
+        }
+        let patience = match lost {
+            Some(lost) if lost.told => COME_BACK.saturating_sub(lost.since.elapsed()),
+            _ => Duration::MAX,
+        };
+        tokio::select! {
+            changed = status.changed() => changed.ok()?,
+            _ = wish.changed() => return None,
+            () = tokio::time::sleep(patience) => {
+                *lost = None;
+                let failed = || monitor("monitor_reconnect_failed").with("reason", "reconnect_exhausted");
+                core.telemetry.tell_of_itself(failed);
+            }
         }
     }
 }

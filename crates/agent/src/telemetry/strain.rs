@@ -233,14 +233,16 @@ mod tests {
     #[test]
     fn of_a_long_string_the_beginning_is_kept_in_whole_characters() {
         for piece in ["x", "ä", "€", "😀", "\\u20ac", "\\ud83d\\ude00", "\\\\"] {
-            for shift in 0..4 {
-                let long = format!("{{\"k\":\"{}{}\",\"n\":1}}", "s".repeat(shift), piece.repeat(MAX_STRING));
-                for step in [1000, 1 << 16] {
-                    let got = strained(long.as_bytes(), step);
-                    let value: Value = serde_json::from_slice(&got.text).expect("readable");
-                    assert!(got.cut && value["n"] == 1);
-                    assert!(got.text.len() < MAX_STRING + 50 && got.text.len() > MAX_STRING - 20, "{}", got.text.len());
-                }
+            for shift in [1, 2, 4] {
+                let long = format!(
+                    "{{\"k\":\"{}{}\",\"n\":1}}",
+                    "s".repeat(shift),
+                    piece.repeat(MAX_STRING / piece.len() + 10)
+                );
+                let got = strained(long.as_bytes(), 1 << 16);
+                let value: Value = serde_json::from_slice(&got.text).expect("readable");
+                assert!(got.cut && value["n"] == 1);
+                assert!(got.text.len() < MAX_STRING + 50 && got.text.len() > MAX_STRING - 20, "{}", got.text.len());
             }
         }
     }
