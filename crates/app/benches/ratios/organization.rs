@@ -81,7 +81,7 @@ fn exporting(server: &Server, commits: &Commits, records: u64, table: &mut Table
         "export of {CHUNK} of {records} audit records, {:.1} MB packed, median of {ROUNDS}",
         sizes as f64 / 1e6
     );
-    let row = Row::new(what, ms(ours)).against(format!("COPY … | gzip -1, {}", ms(theirs)), ours / theirs);
+    let row = Row::new(what, ms(ours)).against(format!("COPY … to gzip -1, {}", ms(theirs)), ours / theirs);
     table.add(row.target("≤ ×1.5", ours / theirs, Limit::Most(1.5)));
     let row =
         Row::new("the same from the middle", ms(later)).against(format!("the newest, {}", ms(ours)), later / ours);
