@@ -110,11 +110,11 @@ diesel::table! {
         lease_fence -> Int8,
         extension_ids -> Array<Uuid>,
         proxy_id -> Nullable<Uuid>,
-        telemetry -> Nullable<Array<Text>>,
         profile_id -> Nullable<Uuid>,
         profile_version_id -> Nullable<Uuid>,
         save_profile -> Bool,
         refresh_on_profile_update -> Bool,
+        telemetry -> Nullable<Array<Text>>,
     }
 }
 
@@ -144,10 +144,10 @@ diesel::table! {
         ended_at -> Nullable<Timestamptz>,
         extension_ids -> Array<Uuid>,
         proxy_id -> Nullable<Uuid>,
-        telemetry -> Nullable<Array<Text>>,
         profile_id -> Nullable<Uuid>,
         profile_version_id -> Nullable<Uuid>,
         save_profile -> Bool,
+        telemetry -> Nullable<Array<Text>>,
     }
 }
 

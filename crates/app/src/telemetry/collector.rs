@@ -96,12 +96,12 @@ impl Collector {
         self.sessions().get(&session).cloned()
     }
 
-    /// The session's entry, and whether it is new; then its agent is followed from now on. Nothing for one without a browser.
-    fn enter(&self, session: &Session) -> Option<(Arc<Captured>, bool)> {
+    /// The session's entry. The agent of a new one is followed from now on. Nothing for a session without a browser.
+    fn enter(&self, session: &Session) -> Option<Arc<Captured>> {
         let browser = session.browser?;
         let mut sessions = self.sessions();
         if let Some(known) = sessions.get(&session.id) {
-            return Some((Arc::clone(known), false));
+            return Some(Arc::clone(known));
         }
         let captured = Arc::new(Captured {
             session: session.id,
@@ -116,7 +116,7 @@ impl Collector {
         let inner = &self.0;
         let following = agent::follow(captured.clone(), inner.store.clone(), inner.tap.clone(), inner.queue.clone());
         inner.runtime.spawn(following);
-        Some((captured, true))
+        Some(captured)
     }
 
     async fn last_words(self, captured: Arc<Captured>) {
@@ -142,7 +142,7 @@ impl Recorder for Collector {
         if session.telemetry.is_none() && self.find(session.id).is_none() {
             return Ok(());
         }
-        let Some((captured, _)) = self.enter(session) else { return Ok(()) };
+        let Some(captured) = self.enter(session) else { return Ok(()) };
         captured.capture().clone_from(&session.telemetry);
         captured.configure(self.0.tap.as_ref()).await.map_err(|error| match error {
             InsideError::Engine(error) => error,

@@ -121,7 +121,7 @@ fn said(text: &str) -> Vec<(String, String, String)> {
     let mut table = String::new();
     let mut columns = Vec::new();
     for line in text.lines().map(str::trim) {
-        if let Some(name) = line.strip_suffix(" (id) {") {
+        if let Some((name, _key)) = line.strip_suffix(") {").and_then(|line| line.split_once(" (")) {
             name.clone_into(&mut table);
         } else if let Some((column, kind)) =
             line.trim_end_matches(',').split_once(" -> ").filter(|_| line.ends_with(','))
