@@ -51,8 +51,9 @@ struct Config {
     /// The profile that its browsers are started with.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<LoadedProfile>,
-    /// Whether idle browsers follow changes of the profile.
-    refresh_on_profile_update: bool,
+    /// Whether idle browsers follow changes of the profile, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refresh_on_profile_update: Option<bool>,
     /// The proxy that the traffic of its browsers goes through.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_id: Option<String>,
@@ -93,7 +94,7 @@ impl From<(Pool, PoolCounts)> for PoolBody {
                 viewport: config.shape.viewport.into(),
                 browser_policy: config.shape.policy.map(|policy| policy.as_map().clone()),
                 profile: config.shape.profile.map(|profile| LoadedProfile { id: profile.id.to_string() }),
-                refresh_on_profile_update: config.refresh_on_profile_update,
+                refresh_on_profile_update: config.shape.profile.map(|_| config.refresh_on_profile_update),
                 proxy_id: config.shape.proxy.map(|id| id.to_string()),
                 start_url: config.start_url.map(|url| url.as_str().to_owned()),
                 telemetry: config.telemetry.map(Captured::from),
