@@ -34,4 +34,5 @@ mod all {
     mod site;
     mod strangers;
     mod support;
+    mod ui;
 }

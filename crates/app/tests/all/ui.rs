@@ -1,0 +1,69 @@
+//! A person at the web interface, in a browser of the person's own.
+
+use serde_json::json;
+
+use super::support::{Clients, Shared};
+
+/// Kept to be looked at, in the folder that cargo gives tests for such things.
+const PICTURES: [&str; 9] = [
+    "sign-in.png",
+    "pools.png",
+    "sessions.png",
+    "session.png",
+    "reference.png",
+    "phone-sessions.png",
+    "phone-session.png",
+    "phone-pools.png",
+    "phone-reference.png",
+];
+
+#[test]
+fn b9_a_person_signs_in_finds_watches_and_ends_sessions_with_a_keyboard_and_on_a_phone() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let hostile = "<img src=x onerror=window.owned=1> \u{202e}\"'`";
+    let session = |name: &str| {
+        let tags = json!({ "seen": "<b>here</b>" });
+        let captured: serde_json::Map<_, _> = ["console", "network", "page", "interaction"]
+            .map(|name| (name.to_owned(), json!({ "enabled": true })))
+            .into_iter()
+            .collect();
+        let telemetry = json!({ "enabled": true, "browser": captured });
+        server.create(&json!({
+            "headless": true, "timeout_seconds": 600, "name": name, "tags": tags, "telemetry": telemetry,
+        }))
+    };
+    let (first, second) = (session(hostile)?, session("plain one")?);
+
+    let arguments = ["seen=<b>here</b>", first.text("cdp_ws_url"), &pages.url("")];
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/ui.mjs", &arguments)?;
+
+    for name in PICTURES {
+        std::fs::write(format!("{}/ui-{name}", env!("CARGO_TARGET_TMPDIR")), run.file(name)?)?;
+    }
+    assert_eq!(
+        run.json()?,
+        json!({
+            "refused": "That key opens nothing. It may have been revoked, or not all of it was copied.",
+            "pool": "default",
+            // Neither the key nor the cookie is there for a script to read.
+            "storage": "||",
+            "names": [hostile.replace('\u{202e}', "\u{fffd}"), "plain one"],
+            "green": true,
+            "owned": [null, 0],
+            "careful": "Cancel",
+            "ended": "plain one",
+            "title": format!("{} · Casement", hostile.replace('\u{202e}', "\u{fffd}")),
+            "console": "\u{241b}[31m<img src=x onerror=window.owned=1>\u{fffd}",
+            "untouched": [null, 0],
+            "operation": "/browser_pools/{id_or_name}/acquire",
+            "wider": { "sessions": 0, "session": 0, "pools": 0, "reference": 0 },
+            "signedOut": true,
+            "faults": [],
+        })
+    );
+    assert_eq!(server.get(&format!("/browsers/{}", second.id()))?.status, 404, "it was ended");
+    server.delete(&format!("/browsers/{}", first.id()))?.expect(204)?;
+    let log = server.log();
+    assert!(!log.contains(server.key()), "the key is in no line");
+    Ok(())
+}

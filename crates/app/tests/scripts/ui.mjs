@@ -1,0 +1,164 @@
+// node ui.mjs TAG CDP_WS_URL PAGES_URL: a person at the web interface, with a keyboard and then with a phone, in a browser of the
+// person's own. Two sessions bear the tag; the endpoint is the first one's. It leaves pictures of what the person saw.
+import assert from 'node:assert/strict';
+import { chromium } from 'playwright-core';
+
+const [tag, endpoint, pages] = process.argv.slice(2);
+const { CASEMENT_URL: base, CASEMENT_KEY: key } = process.env;
+const plain = 'plain one';
+const patience = { timeout: 40000 };
+const saw = {};
+const faults = [];
+const program = await chromium.connectOverCDP(endpoint);
+const page = program.contexts()[0].pages()[0];
+// The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
+const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+
+async function person(options) {
+  const context = await own.newContext(options);
+  const opened = await context.newPage();
+  // A policy that is broken, a fault of a script, an answer that is none: all are said here.
+  // A picture of a session that ends just then is none of them.
+  opened.on('console', (message) => {
+    const isPicture = message.location().url.endsWith('/thumbnail');
+    if (['error', 'warning'].includes(message.type()) && !isPicture) faults.push(`${message.text()} ${message.location().url}`);
+  });
+  opened.on('pageerror', (error) => faults.push(error.message));
+  return opened;
+}
+const wide = (at) => at.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+const names = (at) => at.locator('.session h2').allTextContents();
+
+/** Presses Tab until something of that kind has the focus, as a person without a mouse does. */
+async function tabTo(at, selector) {
+  for (let presses = 0; presses < 60; presses += 1) {
+    await at.keyboard.press('Tab');
+    if (await at.evaluate((wanted) => document.activeElement.matches(wanted), selector)) {
+      const ring = await at.evaluate(() => getComputedStyle(document.activeElement.matches('[type=radio]') ? document.activeElement.nextElementSibling : document.activeElement).outlineStyle);
+      assert.notEqual(ring, 'none', `the focus shows on ${selector}`);
+      return;
+    }
+  }
+  assert.fail(`Tab does not come to ${selector}`);
+}
+
+try {
+  await page.goto(`${pages}/green`);
+  const desk = await person({ viewport: { width: 1280, height: 860 } });
+
+  // Nobody is signed in: every page asks for a key, and then goes on to where the person wanted.
+  await desk.goto(`${base}/`);
+  await desk.waitForSelector('#key', patience);
+  assert.equal(await desk.evaluate(() => document.activeElement.id), 'key');
+  await desk.screenshot({ path: 'sign-in.png' });
+  await desk.keyboard.type('csk_wrong');
+  await desk.keyboard.press('Enter');
+  await desk.waitForFunction(() => document.getElementById('wrong').textContent.length > 0, null, patience);
+  saw.refused = await desk.textContent('#wrong');
+  faults.length = 0; // The browser itself notes a 401.
+  await desk.goto(`${base}/ui/pools`);
+  await desk.waitForSelector('#key', patience);
+  await desk.keyboard.type(key);
+  await desk.keyboard.press('Enter');
+  await desk.waitForSelector('.pool', patience);
+  saw.pool = await desk.textContent('.pool h2');
+  await desk.screenshot({ path: 'pools.png' });
+  saw.storage = await desk.evaluate(() => `${document.cookie}|${Object.keys(localStorage)}|${Object.keys(sessionStorage)}`);
+
+  // With the keyboard alone: to the sessions, only those with the tag, one of them ended.
+  await tabTo(desk, 'nav a[href="/ui"]');
+  await desk.keyboard.press('Enter');
+  await desk.waitForSelector('.session', patience);
+  await tabTo(desk, '#tag');
+  await desk.keyboard.type(tag);
+  await desk.keyboard.press('Enter');
+  await desk.waitForFunction(() => document.querySelectorAll('.session').length === 2, null, patience);
+  saw.names = (await names(desk)).sort();
+  await desk.waitForFunction(() => document.querySelectorAll('.session .picture img').length === 2, null, patience);
+  const colours = await desk.evaluate(() => [...document.querySelectorAll('.session .picture img')].map((image) => {
+    const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
+    const context = canvas.getContext('2d');
+    context.drawImage(image, 0, 0);
+    return [...context.getImageData(image.naturalWidth / 2, image.naturalHeight / 2, 1, 1).data];
+  }));
+  saw.green = colours.some((found) => [0, 160, 80].every((value, index) => Math.abs(value - found[index]) <= 8));
+  await desk.screenshot({ path: 'sessions.png' });
+  saw.owned = await desk.evaluate(() => [window.owned ?? null, document.querySelectorAll('img[onerror]').length]);
+
+  await desk.locator('.session', { hasText: plain }).locator('button.danger').focus();
+  await desk.keyboard.press('Enter');
+  await desk.waitForSelector('dialog[open]', patience);
+  saw.careful = await desk.evaluate(() => document.activeElement.textContent);
+  await desk.keyboard.press('Escape');
+  await desk.waitForSelector('dialog[open]', { state: 'detached', ...patience });
+  assert.equal((await names(desk)).length, 2, 'a question that is not answered ends nothing');
+  await desk.keyboard.press('Enter');
+  await desk.waitForSelector('dialog[open]', patience);
+  await desk.keyboard.press('Tab');
+  await desk.keyboard.press('Enter');
+  await desk.waitForFunction(() => document.querySelectorAll('.session').length === 1, null, patience);
+  await desk.getByRole('radio', { name: 'All' }).check();
+  await desk.waitForSelector('.session.over', patience);
+  saw.ended = await desk.textContent('.session.over h2');
+
+  // One session, and the way to its live view.
+  await desk.locator('.session:not(.over) h2 a').click();
+  await desk.waitForSelector('.picture.large img', patience);
+  saw.title = await desk.title();
+
+  // What happens in it is there while it happens, and is text.
+  await desk.waitForSelector('.live.on', patience);
+  await page.goto(`${pages}/form`);
+  await page.evaluate(() => console.error('\u001b[31m<img src=x onerror=window.owned=1>\u202e'));
+  await page.mouse.click(200, 180);
+  const event = (kind, text) => desk.locator(`.event.${kind}`, { hasText: text }).first();
+  await event('page', '/form').waitFor(patience);
+  await event('network', '/form').waitFor(patience);
+  await event('console', 'onerror').waitFor(patience);
+  await event('interaction', 'Click').waitFor(patience);
+  saw.console = await event('console', 'onerror').locator('.text').textContent();
+  await event('console', 'onerror').locator('summary').click();
+  await event('console', 'onerror').locator('pre').waitFor(patience);
+  saw.untouched = await desk.evaluate(() => [window.owned ?? null, document.querySelectorAll('img[onerror]').length]);
+  await desk.getByRole('checkbox', { name: 'Console' }).uncheck();
+  await event('console', 'onerror').waitFor({ state: 'hidden', ...patience });
+  await desk.getByRole('checkbox', { name: 'Console' }).check();
+
+  const watching = desk.context().waitForEvent('page', patience);
+  await desk.locator('a', { hasText: 'Live view' }).click();
+  const live = await watching;
+  await live.waitForFunction(() => document.getElementById('status').textContent === 'Live', null, patience);
+  await live.close();
+  await desk.screenshot({ path: 'session.png', fullPage: true });
+  const address = desk.url();
+
+  // The API for people.
+  await desk.locator('nav a', { hasText: 'API' }).click();
+  await desk.waitForSelector('.operation', patience);
+  await desk.fill('#find', 'acquire post');
+  await desk.locator('.operation:visible summary').first().click();
+  await desk.waitForSelector('.operation[open] table', patience);
+  saw.operation = await desk.locator('.operation:visible .path').first().textContent();
+  await desk.screenshot({ path: 'reference.png' });
+
+  // The same on a phone: nothing is wider than it.
+  const phone = await person({ viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, colorScheme: 'dark', storageState: await desk.context().storageState() });
+  saw.wider = {};
+  for (const [name, path] of [['sessions', '/ui'], ['session', new URL(address).pathname], ['pools', '/ui/pools'], ['reference', '/ui/reference']]) {
+    await phone.goto(base + path);
+    await phone.waitForSelector('.session, .picture.large img, .pool, .operation', patience);
+    saw.wider[name] = await wide(phone);
+    await phone.screenshot({ path: `phone-${name}.png` });
+  }
+
+  await desk.getByRole('button', { name: 'Sign out' }).click();
+  await desk.waitForSelector('#key', patience);
+  await phone.goto(`${base}/ui`);
+  await phone.waitForSelector('#key', patience);
+  saw.signedOut = true;
+  saw.faults = faults;
+  console.log(JSON.stringify(saw));
+} finally {
+  await own.close();
+  await program.close();
+}
