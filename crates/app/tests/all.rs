@@ -34,5 +34,8 @@ mod all {
     mod site;
     mod strangers;
     mod support;
+    mod telemetry;
+    #[path = "../../../agent/tests/all/telemetry_site.rs"]
+    mod telemetry_site;
     mod ui;
 }

@@ -24,6 +24,7 @@ mod spares;
 )]
 mod support;
 mod table;
+mod telemetry;
 mod waiters;
 
 use std::io::Write as _;
@@ -46,6 +47,7 @@ const PARTS: &[Part] = &[
     ("scripts", scripts::measure),
     ("files", files::measure),
     ("organization", organization::measure),
+    ("telemetry", telemetry::measure),
 ];
 
 fn main() -> anyhow::Result<()> {

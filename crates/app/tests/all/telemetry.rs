@@ -1,0 +1,59 @@
+//! What happened in a session, told through the API to the public client.
+
+use serde_json::json;
+
+use super::support::{Clients, Options, Pages, Server};
+use super::telemetry_site;
+
+/// The pages of the site that the agent's own tests use.
+const SITE: [&str; 7] = ["", "frame", "popup", "guarded", "data.json", "worker.js", "empty"];
+
+fn site() -> anyhow::Result<Pages> {
+    let pages = Pages::start()?;
+    for name in SITE {
+        let path = format!("/telemetry/{name}");
+        let (_, kind, content) = telemetry_site::answer(&path).unwrap_or_else(|| panic!("no {path}"));
+        pages.put_as(&path, &format!("Content-Type: {kind}"), &content);
+    }
+    Ok(pages)
+}
+
+#[test]
+fn everything_that_has_a_name_is_told_and_the_python_client_reads_it() -> anyhow::Result<()> {
+    let pages = site()?;
+    let server = Server::start(Options::reaching(&pages))?;
+
+    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/telemetry.py", &[&pages.url("")])?;
+
+    let saw = json!({
+        "console_log": ["log", ["hello", "42", "{a: 'x', b: (...)}", "[1, 2]"], "page", true, true],
+        "console_error": ["error", 2, "Runtime.exceptionThrown"],
+        "network_request": ["asked=1", "script", "Fetch", false],
+        "network_response": [200, "application/json", 8192],
+        "network_loading_failed": "blocked: csp",
+        "interaction_click": "#button",
+        "interaction_key": ["a", "#plain", "INPUT"],
+        "interaction_scroll_settled": ["html", true],
+        "page_tab_opened": "page",
+        "captcha_solve_result": ["geetest", "success", "/telemetry/guarded"],
+        "api_call": [200, true, true],
+        "live_view_disconnect": true,
+        "service_crashed": ["chromium-renderer", "running"],
+        "monitor_disconnected": "chrome_restarted",
+        "monitor_reconnected": true,
+        "cdp_disconnect": ["upstream_changed", true, true],
+        "kinds": [
+            "api_call", "captcha_solve_result", "cdp_connect", "cdp_disconnect", "console_error", "console_log",
+            "interaction_click", "interaction_key", "interaction_scroll_settled", "live_view_connect",
+            "live_view_disconnect", "monitor_disconnected", "monitor_reconnected", "monitor_screenshot",
+            "network_idle", "network_loading_failed", "network_request", "network_response",
+            "page_dom_content_loaded", "page_layout_settled", "page_layout_shift", "page_lcp", "page_load",
+            "page_navigation", "page_navigation_settled", "page_tab_opened", "service_crashed",
+        ],
+        "of one category": ["captcha"],
+        "console is off": true,
+        "the stream ends with its session": true,
+    });
+    assert_eq!(run.json()?, saw);
+    Ok(())
+}
