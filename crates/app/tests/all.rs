@@ -23,6 +23,7 @@ mod all {
     mod playwright;
     mod pools;
     mod processes;
+    mod profiles;
     mod proxies;
     mod puppeteer;
     mod python_client;

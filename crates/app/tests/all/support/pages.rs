@@ -30,7 +30,8 @@ pub(crate) struct Pages {
 
 #[derive(Default)]
 struct Shelf {
-    pages: Mutex<HashMap<String, String>>,
+    /// By path: the lines of the head that are the page's own, and the body.
+    pages: Mutex<HashMap<String, (String, String)>>,
     asked: Mutex<Vec<String>>,
 }
 
@@ -64,7 +65,12 @@ impl Pages {
 
     /// Serves `html` at `path` from now on.
     pub(crate) fn put(&self, path: &str, html: &str) {
-        self.shelf.pages.lock().unwrap().insert(path.to_owned(), html.to_owned());
+        self.put_as(path, "Content-Type: text/html; charset=utf-8", html);
+    }
+
+    /// Serves `body` at `path` from now on, with these lines in the head.
+    pub(crate) fn put_as(&self, path: &str, head: &str, body: &str) {
+        self.shelf.pages.lock().unwrap().insert(path.to_owned(), (head.to_owned(), body.to_owned()));
     }
 
     /// Everything that was asked for so far, as `GET /path?query`, in order.
@@ -88,12 +94,11 @@ impl Shelf {
             skip_rest(&mut reader)?;
             let path = target.split('?').next().unwrap_or_default();
             let found = self.pages.lock().unwrap().get(path).cloned();
-            let (status, body) = found.map_or(("404 Not Found", "nothing here".to_owned()), |page| ("200 OK", page));
+            let nothing = || ("Content-Type: text/plain".to_owned(), "nothing here".to_owned());
+            let status = if found.is_some() { "200 OK" } else { "404 Not Found" };
+            let (head, body) = found.unwrap_or_else(nothing);
             let length = body.len();
-            write!(
-                reader.get_mut(),
-                "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {length}\r\n\r\n{body}"
-            )?;
+            write!(reader.get_mut(), "HTTP/1.1 {status}\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}")?;
         }
     }
 }
