@@ -11,6 +11,7 @@ mod files;
 mod machine;
 mod memory;
 mod organization;
+mod profiles;
 mod relay;
 mod samples;
 mod scripts;
@@ -47,6 +48,7 @@ const PARTS: &[Part] = &[
     ("scripts", scripts::measure),
     ("files", files::measure),
     ("organization", organization::measure),
+    ("profiles", profiles::measure),
     ("telemetry", telemetry::measure),
 ];
 
