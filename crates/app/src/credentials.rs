@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use casement_domain::credential::{CredentialDeps, Credentials};
-use casement_postgres::{Database, PgCredentials};
+use casement_domain::credential::{CredentialDeps, CredentialRepository, Credentials};
 
 use crate::sealing::MasterKeys;
 use crate::system::System;
 
 /// The use cases.
-pub(crate) fn use_cases(database: Database, keys: &MasterKeys) -> Credentials {
+pub(crate) fn use_cases(rows: Arc<dyn CredentialRepository>, keys: &MasterKeys) -> Credentials {
     Credentials::new(CredentialDeps {
-        credentials: Arc::new(PgCredentials::new(database)),
+        credentials: rows,
         sealer: Arc::new(keys.clone()),
         clock: Arc::new(System),
         ids: Arc::new(System),

@@ -4,18 +4,19 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use casement_domain::Clock as _;
+use casement_domain::credential::{CredentialRepository as _, Credentials};
 use casement_domain::profile::{ProfileRepository as _, Profiles};
 use casement_domain::proxy::{Proxies, ProxyRepository as _};
 use casement_domain::sealing::{KeyId, Sealer as _};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
-use casement_postgres::{PgProfiles, PgProxies};
+use casement_postgres::{PgCredentials, PgProfiles, PgProxies};
 
 use crate::proxies::{self, Dialer};
 use crate::sealing::MasterKeys;
 use crate::settings::SecretsCommand;
 use crate::store::Store;
 use crate::system::System;
-use crate::{extensions, profiles};
+use crate::{credentials, extensions, profiles};
 
 /// Runs the command. A server may run meanwhile: it learns of the new key by itself.
 pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
@@ -30,21 +31,31 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
         let secrets = proxies::use_cases(rows.clone(), &keys, Dialer { egress, address_url: None });
         let versions = Arc::new(PgProfiles::new(beside.store.database.clone()));
         let states = profiles::use_cases(profiles::kept(versions.clone(), extensions::blobs(&data_dir)?, &keys));
-        rotate(&keys, &secrets, &states, async || Ok([rows.keys().await?, versions.keys().await?].concat())).await
+        let login_rows = Arc::new(PgCredentials::new(beside.store.database.clone()));
+        let logins = credentials::use_cases(login_rows.clone(), &keys);
+        let used = async || Ok([rows.keys().await?, versions.keys().await?, login_rows.keys().await?].concat());
+        rotate(&keys, &Sealed { proxies: secrets, profiles: states, credentials: logins }, used).await
     };
     let done = done.await;
     beside.close().await?;
     done
 }
 
+/// Whatever has something sealed.
+struct Sealed {
+    proxies: Proxies,
+    profiles: Profiles,
+    credentials: Credentials,
+}
+
 async fn rotate(
     keys: &MasterKeys,
-    proxies: &Proxies,
-    profiles: &Profiles,
+    sealed: &Sealed,
     used: impl AsyncFn() -> anyhow::Result<Vec<KeyId>>,
 ) -> anyhow::Result<()> {
     let added = keys.add(System.now())?;
-    let resealed = proxies.reseal().await? + profiles.reseal(keys).await?;
+    let resealed =
+        sealed.proxies.reseal().await? + sealed.profiles.reseal(keys).await? + sealed.credentials.reseal().await?;
     let kept = keys.forget(&used().await?, System.now())?;
     let mut out = std::io::stdout().lock();
     let current = keys.current()?;

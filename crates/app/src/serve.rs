@@ -11,6 +11,7 @@ use casement_domain::api_key::{ApiKeys, KeyAdministration};
 use casement_domain::audit::{AuditLogs, AuditRepository};
 use casement_domain::browser::{BrowserEngine, BrowserRepository};
 use casement_domain::computer::Computers;
+use casement_domain::credential::CredentialRepository;
 use casement_domain::curl::Curl;
 use casement_domain::extension::ExtensionRepository;
 use casement_domain::fs::Files;
@@ -29,8 +30,8 @@ use casement_domain::{Clock, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_postgres::{
-    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgExtensions, PgNodes, PgOrganizations, PgPools, PgProfiles,
-    PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
+    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgCredentials, PgExtensions, PgNodes, PgOrganizations, PgPools,
+    PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -88,6 +89,7 @@ struct Repositories {
     telemetry: Arc<dyn TelemetryStore>,
     extensions: Arc<dyn ExtensionRepository>,
     profiles: Arc<dyn ProfileRepository>,
+    credentials: Arc<dyn CredentialRepository>,
     proxies: Arc<dyn ProxyRepository>,
     keys: ApiKeys,
     key_rows: Arc<PgApiKeys>,
@@ -111,6 +113,7 @@ impl Repositories {
             telemetry: Arc::new(PgTelemetry::new(database())),
             extensions: Arc::new(PgExtensions::new(database())),
             profiles: Arc::new(PgProfiles::new(database())),
+            credentials: Arc::new(PgCredentials::new(database())),
             proxies: Arc::new(PgProxies::new(database())),
             keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
             key_rows,
@@ -285,7 +288,7 @@ impl Running {
             computers: Computers::new(Arc::new(engine.clone()), sessions.activity().clone()),
             displays: Arc::new(engine.clone()),
             extensions: extensions.clone(),
-            credentials: credentials::use_cases(store.database.clone(), &master_keys),
+            credentials: credentials::use_cases(repositories.credentials.clone(), &master_keys),
             profiles: use_profiles.clone(),
             proxies: kept_proxies.clone(),
             processes: Processes::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),

@@ -8,6 +8,8 @@ mod all {
     mod configuration;
     mod conformance;
     mod crashes;
+    mod credentials;
+    mod events;
     mod examples;
     mod extensions;
     mod files;
