@@ -152,14 +152,15 @@ closed = heard("cdp_disconnect").data
 saw["cdp_disconnect"] = [closed.reason, closed.message_count > 10, closed.duration_ms > 0]
 
 # The same again, page by page: everything that was told until then, once, in its order.
-last = streamed[-1].seq
+until_now = list(streamed)
+last = until_now[-1].seq
 read = list(strict.browsers.telemetry.events(id, limit=100, since="2020-01-01T00:00:00Z"))
 numbers = [told.seq for told in read]
 assert numbers == list(range(1, len(numbers) + 1)), numbers
 assert numbers[-1] >= last
-told = {one.seq: one.event.to_json() for one in streamed}
+told = {one.seq: one.event.to_json() for one in until_now}
 assert all(told[one.seq] == one.event.to_json() for one in read if one.seq in told), "the stream tells what the pages tell"
-assert [one.seq for one in streamed] == numbers[:len(streamed)], "the stream leaves nothing out"
+assert [one.seq for one in until_now] == numbers[:len(until_now)], "the stream leaves nothing out"
 saw["kinds"] = sorted({one.event.type for one in read})
 assert all(started - 60 < one.event.ts / 1e6 < time.time() + 60 for one in read)
 only = client.browsers.telemetry.events(id, category=["captcha"], since="2020-01-01T00:00:00Z")
