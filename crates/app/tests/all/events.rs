@@ -172,7 +172,7 @@ impl Follower {
         let (id, key) = (session.id(), server.key());
         write!(
             connection,
-            "GET /browsers/{id}/telemetry/stream{query} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {key}\r\n{resume}\r\n",
+            "GET /browsers/{id}/telemetry/stream{query} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n{resume}\r\n",
             server.address()
         )?;
         let mut reader = BufReader::new(connection);
@@ -236,7 +236,7 @@ fn a_server_killed_in_the_middle_of_a_burst_goes_on_without_a_gap() -> anyhow::R
     let session = capturing(&server, &["console"])?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     let tab = client.page()?;
-    let burst = "let n = 0; const timer = setInterval(() => { for (let i = 0; i < 50; i++) console.log('line', n++);
+    let burst = "let n = 0; const timer = setInterval(() => { for (let i = 0; i < 50; i++) console.log('line ' + n++);
         if (n >= 5000) { clearInterval(timer); console.log('done'); } }, 10); 0";
     client.evaluate(&tab, burst)?;
     until("some lines are stored", SOON, || (events(&server, &session).ok()?.len() > 50).then_some(()))?;
