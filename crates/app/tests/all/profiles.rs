@@ -15,7 +15,7 @@ use super::host::{browser_of, sandbox, sql};
 use super::support::http::Request;
 use super::support::{Cdp, Options, Pages, Server, Session, Shared, processes_of, until};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 
 /// Makes everything that a page can keep, and tells what of it is there.
 const SITE: &str = r"<!doctype html><title>A site</title><script>
@@ -273,7 +273,7 @@ fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> any
     // Large enough that saving it takes its time.
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
-    cdp.evaluate(&page, "fill(24)")?;
+    cdp.evaluate(&page, "fill(8)")?;
     end(&server, &session)?;
     let mut before = "ann".to_owned();
 
