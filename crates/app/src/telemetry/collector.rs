@@ -194,8 +194,10 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// What is stored.
+    type Rows = (HashMap<SessionId, Counted>, Vec<Numbered>);
+
     #[derive(Clone, Default)]
-    struct Memory(Arc<Mutex<(HashMap<SessionId, Counted>, Vec<Numbered>)>>);
+    struct Memory(Arc<Mutex<Rows>>);
 
     impl Memory {
         fn store(&self) -> MockTelemetryStore {
