@@ -115,10 +115,16 @@ const HOLDERS: &[Holder] = &[
         instead: "a crate boundary has a typed error: write an enum with thiserror",
     },
     Holder {
-        packages: &["cargo_metadata", "toml"],
+        packages: &["cargo_metadata"],
         held_by: &["xtask"],
         in_tests: false,
         instead: "questions about the workspace are asked in xtask",
+    },
+    Holder {
+        packages: &["toml"],
+        held_by: &["casement", "xtask"],
+        in_tests: false,
+        instead: "the configuration file is the program's: let it pass a value",
     },
 ];
 

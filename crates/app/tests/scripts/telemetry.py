@@ -63,14 +63,9 @@ streamed = []
 
 
 def listen():
-    """Until the session is gone; a stream that breaks off before is taken up where it was."""
-    while True:
-        after = {"Last-Event-ID": str(streamed[-1].seq)} if streamed else {}
-        try:
-            with strict.browsers.telemetry.stream(id, replay="all", extra_headers=after) as stream:
-                streamed.extend(stream)
-        except kernel.NotFoundError:
-            return
+    """Until the session is gone: another browser in it does not end the stream."""
+    with strict.browsers.telemetry.stream(id, replay="all") as stream:
+        streamed.extend(stream)
 
 
 listener = threading.Thread(target=listen, daemon=True)

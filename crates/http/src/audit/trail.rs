@@ -13,7 +13,7 @@ use actix_web::{
     body::BoxBody,
     dev::{ServiceRequest, ServiceResponse},
     http::{
-        Method,
+        Method, StatusCode,
         header::{self, HeaderMap},
     },
 };
@@ -134,6 +134,8 @@ impl Audited {
         }
         match self.trail.keep(entry).await {
             Ok(()) => response,
+            // Nothing was done, for the same reason: to be asked again.
+            Err(_) if response.status() == StatusCode::SERVICE_UNAVAILABLE => response,
             Err(error) => {
                 let refusal = ApiError::new(Code::Internal, "it may have been done, but could not be recorded");
                 let refusal = refusal.caused_by(error);

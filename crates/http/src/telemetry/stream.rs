@@ -55,12 +55,18 @@ enum Next {
 }
 
 fn frames(inside: Inside, events: FollowedEvents) -> impl Stream<Item = Bytes> {
-    let (end, open) = inside.into_open();
+    let (registry, session) = (inside.services().connections.clone(), inside.session.id);
+    let (mut end, mut open) = inside.into_open();
     let ended: Ended = Box::pin(async move {
-        let reason = end.ended().await;
+        let mut reason = end.ended().await;
+        // Another browser is still the same session.
+        while reason == CloseReason::BrowserRestarted {
+            (end, open) = registry.register(session);
+            reason = end.ended().await;
+        }
         // The session waits for its connections before it says its last word, and that word is for us.
         drop(open);
-        if reason != CloseReason::Drain && reason != CloseReason::BrowserRestarted {
+        if reason != CloseReason::Drain {
             tokio::time::sleep(LAST_EVENTS).await;
         }
     });
