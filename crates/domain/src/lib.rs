@@ -19,11 +19,13 @@ pub mod clock;
 pub mod computer;
 pub mod credential;
 pub mod curl;
+pub mod deployment;
 pub mod extension;
 pub mod field;
 pub mod fs;
 pub mod ids;
 pub mod inside;
+pub mod invocation;
 pub mod live_view;
 pub mod name;
 pub mod node;
@@ -46,7 +48,8 @@ pub mod testing;
 
 pub use clock::{Clock, Entropy, IdSource};
 pub use ids::{
-    ApiKeyId, AuditRecordId, BadId, BrowserId, CredentialId, ExtensionId, NodeId, OrganizationId, PoolId, ProcessId,
-    ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TicketId, UserId,
+    ApiKeyId, AppVersionId, AuditRecordId, BadId, BrowserId, CredentialId, DeploymentId, ExtensionId, InvocationId,
+    NodeId, OrganizationId, PoolId, ProcessId, ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId,
+    TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};
