@@ -27,6 +27,7 @@ pub mod ids;
 pub mod inside;
 pub mod invocation;
 pub mod live_view;
+pub mod login_page;
 pub mod name;
 pub mod node;
 pub mod organization;

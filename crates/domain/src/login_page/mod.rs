@@ -1,0 +1,23 @@
+//! Login pages: how one is read, understood and filled in. No page, product or site is known here; only words, and the marks that
+//! pages put on their forms for browsers and screen readers.
+//!
+//! [`LoginPages`] reads what a browser shows as a [`Reading`] and does [`Act`]s; [`understand`] is the pure function between them.
+
+mod hosts;
+mod model;
+mod ports;
+mod rules;
+mod understanding;
+
+pub use hosts::{AllowedHosts, BadPattern, HostPattern, WITHOUT_LISTING};
+pub use model::{
+    Act, Button, ButtonKind, Captcha, Frame, Handle, Input, Key, Known, MOST_BUTTONS, MOST_FRAMES, MOST_INPUTS,
+    MOST_LABEL, MOST_OPTIONS, MOST_TEXT, MOST_TEXTS, MOST_URL, Mark, Reading, Text, TextKind, clean,
+};
+#[cfg(feature = "mocks")]
+pub use ports::MockLoginPages;
+pub use ports::{Await, LoginPageError, LoginPages};
+pub use understanding::{
+    Asked, Choice, ChoiceKind, External, Field, FieldKind, InputKind, MfaKind, Missing, Progress, Refusal, RefusalKind,
+    Step, StepKind, Understanding, understand,
+};
