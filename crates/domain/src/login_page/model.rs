@@ -8,6 +8,8 @@ pub const MOST_FRAMES: usize = 30;
 pub const MOST_INPUTS: usize = 80;
 /// Buttons and links of one page.
 pub const MOST_BUTTONS: usize = 200;
+/// Dialogs and bars of one page.
+pub const MOST_LAYERS: usize = 20;
 /// Texts of one page.
 pub const MOST_TEXTS: usize = 120;
 /// Options of one list.
@@ -46,6 +48,8 @@ pub struct Reading {
     pub buttons: Vec<Button>,
     /// Texts, in the order in which they stand.
     pub texts: Vec<Text>,
+    /// Dialogs and bars that lie over the page.
+    pub layers: Vec<Layer>,
     /// Captchas that are seen.
     pub captchas: Vec<Captcha>,
     /// Whether the page had come to rest. One that never does is read all the same.
@@ -63,6 +67,15 @@ pub struct Frame {
     pub origin: String,
     /// Its address.
     pub url: String,
+}
+
+/// A dialog or a bar that lies over the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layer {
+    /// What its label, `id` and `class` say, in short.
+    pub marks: String,
+    /// Whether it says that it takes all attention (`<dialog>`, `role=dialog`, `aria-modal`).
+    pub dialog: bool,
 }
 
 /// Something that takes a value.
@@ -102,8 +115,8 @@ pub struct Input {
     pub disabled: bool,
     /// Whether a person sees it.
     pub visible: bool,
-    /// Whether it stands in a dialog that lies over the page.
-    pub dialog: bool,
+    /// In which of [`Reading::layers`], if it does not stand in the page itself.
+    pub layer: Option<usize>,
     /// Whether it can be reached, or something lies over it.
     pub covered: bool,
     /// What a list offers.
@@ -133,8 +146,8 @@ pub struct Button {
     pub href: String,
     /// Whether it cannot be pressed now.
     pub disabled: bool,
-    /// Whether it stands in a dialog that lies over the page.
-    pub dialog: bool,
+    /// In which of [`Reading::layers`], if it does not stand in the page itself.
+    pub layer: Option<usize>,
     /// Whether something lies over it.
     pub covered: bool,
     /// How to find it by hand: CSS.
@@ -168,8 +181,8 @@ pub struct Text {
     pub kind: TextKind,
     /// What it says.
     pub text: String,
-    /// Whether it stands in a dialog that lies over the page.
-    pub dialog: bool,
+    /// In which of [`Reading::layers`], if it does not stand in the page itself.
+    pub layer: Option<usize>,
 }
 
 /// What kind of text it is.
@@ -236,6 +249,8 @@ pub enum Act {
     Click {
         /// What.
         what: Handle,
+        /// Whether a window that it opens is a part of the login. Any other is closed.
+        window: bool,
     },
     /// Presses a key.
     Press {

@@ -336,7 +336,7 @@ impl Asked {
         }
         acts.extend(self.ticks.iter().map(|what| Act::Check { what: what.clone(), on: true }));
         acts.push(match &self.submit {
-            Some(what) => Act::Click { what: what.clone() },
+            Some(what) => Act::Click { what: what.clone(), window: false },
             None => Act::Press { on: last, key: Key::Enter },
         });
         Ok(acts)
@@ -369,7 +369,8 @@ impl Choice {
     /// What to do to choose it.
     #[must_use]
     pub fn choose(&self) -> Vec<Act> {
-        let click = |what: &Handle| Act::Click { what: what.clone() };
+        let window = self.kind == ChoiceKind::SsoProvider;
+        let click = |what: &Handle| Act::Click { what: what.clone(), window };
         std::iter::once(&self.handle).chain(&self.confirm).map(click).collect()
     }
 }
