@@ -13,6 +13,7 @@
 pub mod access;
 pub mod api_key;
 pub mod audit;
+pub mod auth_connection;
 pub mod blob;
 pub mod browser;
 pub mod clock;
@@ -49,8 +50,8 @@ pub mod testing;
 
 pub use clock::{Clock, Entropy, IdSource};
 pub use ids::{
-    ApiKeyId, AppVersionId, AuditRecordId, BadId, BrowserId, CredentialId, DeploymentId, ExtensionId, InvocationId,
-    NodeId, OrganizationId, PoolId, ProcessId, ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId,
-    TicketId, UserId,
+    ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BadId, BrowserId, CredentialId, DeploymentId,
+    ExtensionId, InvocationId, NodeId, OrganizationId, PoolId, ProcessId, ProfileId, ProfileVersionId, ProjectId,
+    ProxyId, ReplayId, SessionId, TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};

@@ -108,7 +108,7 @@ impl UpdateCredential {
 }
 
 /// The host name of a site. An address is none: nobody logs in to one by what is kept for a name.
-fn domain(text: &str) -> Result<String, Bad> {
+pub(crate) fn domain(text: &str) -> Result<String, Bad> {
     let text = text.trim();
     if text.chars().nth(253).is_some() {
         return Err(Bad::new(FieldCode::TooLong, "must have at most 253 characters"));

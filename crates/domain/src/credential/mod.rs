@@ -6,6 +6,7 @@ mod ports;
 mod service;
 mod totp;
 
+pub(crate) use input::domain;
 pub use input::{CreateCredential, UpdateCredential};
 pub use model::{Credential, CredentialChange, CredentialSecret, MOST_VALUES, SealedSecrets};
 #[cfg(feature = "mocks")]

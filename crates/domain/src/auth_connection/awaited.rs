@@ -1,0 +1,159 @@
+//! What a flow waits for: values and choices, as a page asked for them.
+
+use crate::login_page::{Choice, ChoiceKind, Field, FieldKind, InputKind, MfaKind};
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $word:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// As it is stored and said.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+    };
+}
+pub(super) use words;
+
+macro_rules! words_of {
+    ($name:ident { $($variant:ident => $word:literal,)+ }) => {
+        impl $name {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// As it is stored and said.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+    };
+}
+
+words_of!(FieldKind {
+    Identifier => "identifier",
+    Password => "password",
+    Code => "code",
+    TotpCode => "totp_code",
+    TotpSecret => "totp_secret",
+    Text => "text",
+});
+
+words_of!(InputKind {
+    Text => "text",
+    Email => "email",
+    Password => "password",
+    Tel => "tel",
+    Number => "number",
+    Url => "url",
+    Code => "code",
+    Totp => "totp",
+});
+
+words_of!(ChoiceKind {
+    MfaMethod => "mfa_method",
+    SsoProvider => "sso_provider",
+    SignInMethod => "sign_in_method",
+    AuthMethod => "auth_method",
+    IdentifierMethod => "identifier_method",
+    Account => "account",
+    Other => "other",
+});
+
+words_of!(MfaKind {
+    Sms => "sms",
+    Call => "call",
+    Email => "email",
+    Totp => "totp",
+    Push => "push",
+    Password => "password",
+    Switch => "switch",
+});
+
+/// A value that is waited for. All texts are the page's: cleaned and bounded, not to be believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwaitedField {
+    /// Names it for the life of its flow.
+    pub id: String,
+    /// The name that its value is kept under.
+    pub name: String,
+    /// What it is for.
+    pub kind: FieldKind,
+    /// What is typed into it.
+    pub input: InputKind,
+    /// What the page calls it.
+    pub label: String,
+    /// What the page says of it.
+    pub hint: Option<String>,
+    /// What stands in it while it is empty.
+    pub placeholder: Option<String>,
+    /// How to find it by hand: CSS.
+    pub selector: String,
+    /// Whether it must have a value.
+    pub required: bool,
+    /// Which second factor it is of.
+    pub mfa: Option<MfaKind>,
+}
+
+/// A choice that is waited for. All texts are the page's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwaitedChoice {
+    /// Names it for the life of its flow.
+    pub id: String,
+    /// What it is about.
+    pub kind: ChoiceKind,
+    /// What the page calls it.
+    pub label: String,
+    /// What stands beside it.
+    pub description: Option<String>,
+    /// How to find it by hand: CSS.
+    pub selector: String,
+    /// How to find it by hand: XPath.
+    pub xpath: String,
+    /// Which second factor it is.
+    pub mfa: Option<MfaKind>,
+    /// Where a code goes, masked.
+    pub target: Option<String>,
+    /// Whose button it is: `google`.
+    pub provider: Option<String>,
+}
+
+impl From<&Field> for AwaitedField {
+    fn from(field: &Field) -> Self {
+        Self {
+            id: field.key.clone(),
+            name: field.reference.clone(),
+            kind: field.kind,
+            input: field.input,
+            label: field.label.clone(),
+            hint: field.hint.clone(),
+            placeholder: field.placeholder.clone(),
+            selector: field.selector.clone(),
+            required: field.required,
+            mfa: field.mfa,
+        }
+    }
+}
+
+impl From<&Choice> for AwaitedChoice {
+    fn from(choice: &Choice) -> Self {
+        Self {
+            id: choice.key.clone(),
+            kind: choice.kind,
+            label: choice.label.clone(),
+            description: choice.description.clone(),
+            selector: choice.selector.clone(),
+            xpath: choice.xpath.clone(),
+            mfa: choice.mfa,
+            target: choice.target.clone(),
+            provider: choice.provider.clone(),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What callers ask for, before and after it was checked.
+
+use super::{ConnectionChange, CredentialRef};
+use crate::credential::domain;
+use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::login_page::{AllowedHosts, HostPattern};
+use crate::name::SlugName;
+
+/// Hosts that a connection may list.
+const MOST_DOMAINS: usize = 50;
+/// Characters of a provider's name, and of the path of an item.
+const LONGEST_TEXT: usize = 1024;
+/// Characters of a login's address.
+const LONGEST_URL: usize = 2048;
+
+/// A credential as it came in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CredentialInput {
+    /// Of the project.
+    pub name: Option<String>,
+    /// A credential provider.
+    pub provider: Option<String>,
+    /// An item of it.
+    pub path: Option<String>,
+    /// Whether the item is found by the domain.
+    pub auto: Option<bool>,
+}
+
+/// A proxy as it came in: by exactly one of both; neither clears.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxyInput {
+    /// Its id.
+    pub id: Option<String>,
+    /// Its name.
+    pub name: Option<String>,
+}
+
+/// A connection, or what is to change of it, as it came in. What is absent takes its default, or stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionInput {
+    /// Required of a new one, fixed ever after.
+    pub domain: Option<String>,
+    /// Required of a new one, fixed ever after.
+    pub profile_name: Option<String>,
+    /// See [`Settings`](super::Settings).
+    pub allowed_domains: Option<Vec<String>>,
+    /// See [`Settings`](super::Settings).
+    pub auto_reauth: Option<bool>,
+    /// See [`Settings`](super::Settings).
+    pub health_checks: Option<bool>,
+    /// In seconds.
+    pub health_check_interval: Option<i64>,
+    /// See [`Settings`](super::Settings).
+    pub record_session: Option<bool>,
+    /// See [`Settings`](super::Settings).
+    pub save_credentials: Option<bool>,
+    /// `{}` clears.
+    pub credential: Option<CredentialInput>,
+    /// Empty clears.
+    pub login_url: Option<String>,
+    /// `{}` clears.
+    pub proxy: Option<ProxyInput>,
+}
+
+/// A login as it came in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoginInput {
+    /// Instead of the connection's.
+    pub proxy: Option<ProxyInput>,
+    /// Instead of the connection's.
+    pub record_session: Option<bool>,
+}
+
+/// Checked as far as it can be without looking anything up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wish {
+    /// Everything but the proxy.
+    pub(super) change: ConnectionChange,
+    /// By id or name; it is looked up.
+    pub(super) proxy: Option<Option<String>>,
+}
+
+/// A new connection, checked so far.
+pub(super) struct NewConnection {
+    pub(super) domain: String,
+    pub(super) profile: SlugName,
+    pub(super) wish: Wish,
+}
+
+impl ConnectionInput {
+    pub(super) fn new_connection(self) -> Result<NewConnection, InvalidInput> {
+        let mut fields = Fields::new();
+        let domain = fields.take_required("domain", self.domain.as_deref(), domain);
+        let profile = fields.take_required("profile_name", self.profile_name.as_deref(), SlugName::parse);
+        let wish = self.wish(&mut fields, domain.as_deref(), &[]);
+        fields.finish()?;
+        let (Some(domain), Some(profile)) = (domain, profile) else { unreachable!("a refused field is an error") };
+        Ok(NewConnection { domain, profile, wish })
+    }
+
+    /// Changes of a connection at `domain` that lists `listed` now.
+    pub(super) fn change(self, domain: &str, listed: &[HostPattern]) -> Result<Wish, InvalidInput> {
+        let mut fields = Fields::new();
+        let wish = self.wish(&mut fields, Some(domain), listed);
+        fields.finish()?;
+        Ok(wish)
+    }
+
+    fn wish(self, fields: &mut Fields, domain: Option<&str>, listed: &[HostPattern]) -> Wish {
+        let allowed = fields.take_optional("allowed_domains", self.allowed_domains, patterns);
+        let interval = |seconds| within(seconds, 300, 86_400);
+        let interval = fields.take_optional("health_check_interval", self.health_check_interval, interval);
+        let credential = fields.take_optional("credential", self.credential, CredentialInput::parse);
+        let hosts = domain.map(|domain| AllowedHosts::new(domain, allowed.clone().unwrap_or_else(|| listed.to_vec())));
+        let login_url = fields.take_optional("login_url", self.login_url, |text| login_url(&text, hosts.as_ref()));
+        let proxy = fields.take_optional("proxy", self.proxy, ProxyInput::parse);
+        let change = ConnectionChange {
+            allowed_domains: allowed,
+            auto_reauth: self.auto_reauth,
+            health_checks: self.health_checks,
+            health_check_interval_seconds: interval,
+            record_session: self.record_session,
+            save_credentials: self.save_credentials,
+            credential,
+            login_url,
+            proxy: None,
+        };
+        Wish { change, proxy }
+    }
+}
+
+impl ProxyInput {
+    /// By id or name; `None` for none.
+    pub(super) fn parse(self) -> Result<Option<String>, Bad> {
+        match (self.id, self.name) {
+            (Some(_), Some(_)) => Err(Bad::new(FieldCode::MutuallyExclusive, "takes an id or a name, not both")),
+            (one, other) => Ok(one.or(other).filter(|text| !text.is_empty())),
+        }
+    }
+}
+
+impl CredentialInput {
+    fn parse(self) -> Result<Option<CredentialRef>, Bad> {
+        let text = |text: Option<String>, name: &str| match text {
+            Some(text) if text.trim().is_empty() => {
+                Err(Bad::new(FieldCode::TooShort, "must have at least 1 character").of(name))
+            }
+            Some(text) if text.chars().nth(LONGEST_TEXT).is_some() => {
+                Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_TEXT} characters")).of(name))
+            }
+            Some(text) if text.chars().any(char::is_control) => {
+                Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters").of(name))
+            }
+            other => Ok(other.map(|text| text.trim().to_owned())),
+        };
+        let (name, provider, path) =
+            (text(self.name, "name")?, text(self.provider, "provider")?, text(self.path, "path")?);
+        match (name, provider, path, self.auto.unwrap_or(false)) {
+            (None, None, None, false) => Ok(None),
+            (Some(name), None, None, false) => Ok(Some(CredentialRef::Named(name))),
+            (None, Some(provider), Some(path), false) => Ok(Some(CredentialRef::Item { provider, path })),
+            (None, Some(provider), None, true) => Ok(Some(CredentialRef::Auto { provider })),
+            (None, Some(_), None, false) => Err(Bad::new(FieldCode::Required, "needs a path, or auto: true")),
+            (None, None, ..) => Err(Bad::new(FieldCode::Required, "needs a provider").of("provider")),
+            _ => Err(Bad::new(
+                FieldCode::MutuallyExclusive,
+                "takes a name, or a provider with a path, or a provider with auto: true",
+            )),
+        }
+    }
+}
+
+fn patterns(texts: Vec<String>) -> Result<Vec<HostPattern>, Bad> {
+    if texts.len() > MOST_DOMAINS {
+        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MOST_DOMAINS}")));
+    }
+    let parsed = texts.iter().enumerate().map(|(at, text)| {
+        HostPattern::parse(text.trim()).map_err(|bad| Bad::new(FieldCode::InvalidFormat, bad.to_string()).of(at))
+    });
+    let (good, bad): (Vec<_>, Vec<_>) = parsed.partition(Result::is_ok);
+    Bad::any(bad.into_iter().filter_map(Result::err))?;
+    Ok(good.into_iter().filter_map(Result::ok).collect())
+}
+
+fn login_url(text: &str, hosts: Option<&AllowedHosts>) -> Result<Option<String>, Bad> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if text.chars().nth(LONGEST_URL).is_some() {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_URL} characters")));
+    }
+    let format = || Bad::new(FieldCode::InvalidFormat, "must be an http or https address without user and password");
+    let url = url::Url::parse(text).map_err(|_| format())?;
+    if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
+        return Err(format());
+    }
+    if hosts.is_some_and(|hosts| hosts.check(url.as_str()).is_err()) {
+        return Err(Bad::new(FieldCode::NotAllowed, "must be at the domain or a host of allowed_domains"));
+    }
+    Ok(Some(url.into()))
+}

@@ -1,0 +1,33 @@
+//! Auth connections: how a profile is kept logged in to a site, and the flows that log it in.
+//!
+//! A connection is what is wished; a [`Flow`] is one login, one login by itself, or one look whether the login still holds. Each step of a
+//! flow is stored, so that whoever carries it may be killed at any line.
+
+mod awaited;
+mod flow;
+mod hosted;
+mod input;
+mod model;
+mod ports;
+mod reauth;
+mod service;
+mod settings;
+mod submit;
+mod transitions;
+
+pub use awaited::{AwaitedChoice, AwaitedField};
+pub use flow::{Flow, FlowError, FlowFailure, FlowKind, FlowStatus, FlowStep, Need, TimelineEvent};
+pub use hosted::{HandoffError, HostedFlow, PageKey};
+pub use input::{ConnectionInput, CredentialInput, LoginInput, ProxyInput};
+pub use model::{AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef};
+pub use ports::{
+    AuthConnectionRepository, CarriedFlow, ConnectionDeleted, ConnectionFilter, ConnectionStored, ConnectionUpdated,
+    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowEnd, FlowNews,
+};
+#[cfg(feature = "mocks")]
+pub use ports::{MockAuthConnectionRepository, MockExternalCredentials, MockFlowNews};
+pub use reauth::{Reauth, ReauthReason};
+pub use service::{AuthConnectionDeps, AuthConnectionError, AuthConnections, StartedLogin};
+pub use settings::Settings;
+pub use submit::{Submission, SubmitInput};
+pub use transitions::{FlowEvent, FlowRefused};

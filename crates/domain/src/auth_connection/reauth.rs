@@ -1,0 +1,90 @@
+//! Whether a connection could log in by itself, as far as can be known without trying.
+
+use super::awaited::words;
+use super::{AuthConnection, CredentialRef, Need};
+use crate::credential::Credential;
+
+words! {
+    /// Why a connection can log in by itself, or why not.
+    ReauthReason {
+        /// A credential provider is asked.
+        ExternalCredential => "external_credential",
+        /// There is a credential, and the last login asked for nothing.
+        NoRequirementsRecorded => "no_requirements_recorded",
+        /// The credential holds what the last login asked for.
+        RequirementsSatisfiable => "requirements_satisfiable",
+        /// It was never logged in.
+        NoPriorSuccessfulLogin => "no_prior_successful_login",
+        /// It names no credential, or one that is not there.
+        NoCredential => "no_credential",
+        /// The credential does not hold what the last login asked for.
+        NoViablePlans => "no_viable_plans",
+        /// The last login needed somebody.
+        RequiresExternalAction => "requires_external_action",
+        /// The last login needed a code of an app, and there is no secret for it.
+        RequiresTotpWithoutSecret => "requires_totp_without_secret",
+        /// The last login needed a code by text message.
+        RequiresSmsCode => "requires_sms_code",
+        /// The last login needed a code by e-mail.
+        RequiresEmailCode => "requires_email_code",
+    }
+}
+
+/// Whether a connection could log in by itself, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reauth {
+    /// Whether.
+    pub can: bool,
+    /// Why.
+    pub reason: ReauthReason,
+}
+
+impl Reauth {
+    const fn yes(reason: ReauthReason) -> Self {
+        Self { can: true, reason }
+    }
+
+    const fn no(reason: ReauthReason) -> Self {
+        Self { can: false, reason }
+    }
+}
+
+impl AuthConnection {
+    /// Whether it could log in by itself. `external_known`: whether the credential provider that it names is there and in use.
+    #[must_use]
+    pub fn reauth(&self, external_known: bool) -> Reauth {
+        use ReauthReason as R;
+        let Some(needs) = &self.needs else { return Reauth::no(R::NoPriorSuccessfulLogin) };
+        let known = match (&self.settings.credential, &self.credential) {
+            (Some(CredentialRef::Named(_)), Some(credential)) => Some(credential),
+            (Some(CredentialRef::Item { .. } | CredentialRef::Auto { .. }), _) if external_known => None,
+            _ => return Reauth::no(R::NoCredential),
+        };
+        if let Some(reason) = needs.iter().find_map(|need| obstacle(need, known)) {
+            return Reauth::no(reason);
+        }
+        match known {
+            None => Reauth::yes(R::ExternalCredential),
+            Some(_) if needs.is_empty() => Reauth::yes(R::NoRequirementsRecorded),
+            Some(_) => Reauth::yes(R::RequirementsSatisfiable),
+        }
+    }
+}
+
+/// What `need` asks for that nobody but a person has. What a provider holds is seen only when it is asked.
+fn obstacle(need: &Need, known: Option<&Credential>) -> Option<ReauthReason> {
+    match need {
+        Need::External => Some(ReauthReason::RequiresExternalAction),
+        Need::SmsCode => Some(ReauthReason::RequiresSmsCode),
+        Need::EmailCode => Some(ReauthReason::RequiresEmailCode),
+        Need::Totp | Need::OtherCode if known.is_some_and(|credential| !credential.has_totp_secret) => {
+            Some(ReauthReason::RequiresTotpWithoutSecret)
+        }
+        Need::Value(name)
+            if known.is_some_and(|credential| super::submit::value_key(&credential.value_keys, name).is_none()) =>
+        {
+            Some(ReauthReason::NoViablePlans)
+        }
+        Need::Totp | Need::OtherCode | Need::Value(_) | Need::Choice(_) => None,
+    }
+}

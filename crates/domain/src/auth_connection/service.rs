@@ -1,0 +1,458 @@
+//! What callers can do with auth connections.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_core::stream::BoxStream;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::hosted::mint;
+use super::input::{NewConnection, ProxyInput, Wish};
+use super::{
+    AuthConnection, AuthConnectionRepository, ConnectionFilter, ConnectionInput, ConnectionStatus, ConnectionStored,
+    ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowEvent, FlowKind, FlowNews, FlowRefused,
+    FlowStatus, FlowStep, LoginInput, Reauth, Settings, Submission, SubmitInput, TimelineEvent,
+};
+use crate::access::{ProjectArchived, Scope};
+use crate::clock::{Clock, Entropy, IdSource};
+use crate::credential::CredentialRepository;
+use crate::field::{Bad, FieldCode, InvalidInput};
+use crate::ids::{AuthConnectionId, AuthFlowId, ProxyId, SessionId};
+use crate::login_page::Progress;
+use crate::name::SlugName;
+use crate::organization::LimitExceeded;
+use crate::page::{Listed, Page};
+use crate::profile::{Profile, ProfileError, Profiles};
+use crate::proxy::ProxyRouting;
+use crate::sealing::{SealError, Sealer};
+use crate::session::{IdOrName, SessionEvent, Sessions};
+use crate::store_error::StoreError;
+
+/// Something was not done with an auth connection.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthConnectionError {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// The project takes nothing new.
+    #[error(transparent)]
+    Archived(#[from] ProjectArchived),
+    /// The project is gone.
+    #[error("the project was deleted")]
+    ProjectGone,
+    /// The project has as many as it may have.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// The profile has a connection to that domain.
+    #[error("profile {profile} has an auth connection to {domain} already")]
+    Exists {
+        /// The profile's name.
+        profile: String,
+        /// The domain.
+        domain: String,
+    },
+    /// The project has no such connection.
+    #[error("auth connection {0} not found")]
+    NotFound(String),
+    /// No login is running.
+    #[error("no login is in progress")]
+    NoFlow,
+    /// The login waits for nothing.
+    #[error(transparent)]
+    Refused(#[from] FlowRefused),
+    /// The profile could not be made.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// What was stored cannot be opened, or what is to be stored cannot be sealed.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What the use cases stand on.
+#[derive(Clone)]
+pub struct AuthConnectionDeps {
+    /// Where they are kept, with their flows.
+    pub connections: Arc<dyn AuthConnectionRepository>,
+    /// Where credentials are kept.
+    pub credentials: Arc<dyn CredentialRepository>,
+    /// Providers of others.
+    pub external: Arc<dyn ExternalCredentials>,
+    /// What is kept logged in.
+    pub profiles: Profiles,
+    /// What logins are sent through.
+    pub proxies: ProxyRouting,
+    /// What logins run in.
+    pub sessions: Sessions,
+    /// Who tells of changes.
+    pub news: Arc<dyn FlowNews>,
+    /// What seals what a login is given.
+    pub sealer: Arc<dyn Sealer>,
+    /// Chance.
+    pub entropy: Arc<dyn Entropy>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identifiers.
+    pub ids: Arc<dyn IdSource>,
+    /// How many a project may have.
+    pub most: u32,
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct AuthConnections {
+    deps: AuthConnectionDeps,
+}
+
+/// A login that goes on.
+#[derive(Clone, Debug)]
+pub struct StartedLogin {
+    /// The flow.
+    pub flow: Flow,
+    /// What opens its hosted page once.
+    pub code: SecretString,
+}
+
+impl AuthConnections {
+    /// How many connections a project may have, unless configured.
+    pub const DEFAULT_MOST: u32 = 500;
+
+    /// The use cases on these ports.
+    #[must_use]
+    pub fn new(deps: AuthConnectionDeps) -> Self {
+        Self { deps }
+    }
+
+    pub(super) fn deps(&self) -> &AuthConnectionDeps {
+        &self.deps
+    }
+
+    /// Makes a connection, and its profile if there is none of that name.
+    ///
+    /// # Errors
+    /// See [`AuthConnectionError`]; then no connection is kept.
+    pub async fn create(&self, scope: &Scope, input: ConnectionInput) -> Result<AuthConnection, AuthConnectionError> {
+        scope.writable()?;
+        let NewConnection { domain, profile, mut wish } = input.new_connection()?;
+        self.look_up(scope, &mut wish).await?;
+        let profile = self.profile(scope, &profile).await?;
+        let now = self.deps.clock.now();
+        let connection = AuthConnection {
+            id: AuthConnectionId::mint(&*self.deps.ids),
+            project: scope.project_id(),
+            organization: scope.organization(),
+            domain,
+            profile: profile.id,
+            profile_name: profile.name.as_ref().map(|name| name.as_str().to_owned()).unwrap_or_default(),
+            status: ConnectionStatus::NeedsAuth,
+            settings: wish.change.apply(&Settings::default()),
+            needs: None,
+            last_check_at: None,
+            created_at: now,
+            updated_at: now,
+            credential: None,
+            flow: None,
+        };
+        match self.deps.connections.create(&connection, self.deps.most).await? {
+            ConnectionStored::Yes => Ok(connection),
+            ConnectionStored::Exists => {
+                let AuthConnection { profile_name: profile, domain, .. } = connection;
+                Err(AuthConnectionError::Exists { profile, domain })
+            }
+            ConnectionStored::LimitExceeded(limit) => Err(limit.into()),
+            ConnectionStored::ProjectGone => Err(AuthConnectionError::ProjectGone),
+            ConnectionStored::ReferenceGone(field) => Err(gone(field).into()),
+        }
+    }
+
+    /// The project's connection, with its latest login.
+    ///
+    /// # Errors
+    /// [`AuthConnectionError::NotFound`]; the store's failure.
+    pub async fn get(&self, scope: &Scope, which: &str) -> Result<AuthConnection, AuthConnectionError> {
+        let missing = || AuthConnectionError::NotFound(which.to_owned());
+        let id = which.parse().map_err(|_| missing())?;
+        let found = self.deps.connections.find(scope.project_id(), id).await?.ok_or_else(missing)?;
+        Ok(self.as_of_now(found))
+    }
+
+    /// The project's connections, newest first.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn list(
+        &self,
+        scope: &Scope,
+        filter: &ConnectionFilter,
+        page: Page,
+    ) -> Result<Listed<AuthConnection>, StoreError> {
+        let found = self.deps.connections.list(scope.project_id(), filter, page).await?;
+        Ok(found.map(|connection| self.as_of_now(connection)))
+    }
+
+    /// Changes what is given; a login that goes on does so with what was before.
+    ///
+    /// # Errors
+    /// See [`AuthConnectionError`]; then nothing is changed.
+    pub async fn update(
+        &self,
+        scope: &Scope,
+        which: &str,
+        input: ConnectionInput,
+    ) -> Result<AuthConnection, AuthConnectionError> {
+        scope.writable()?;
+        let before = self.get(scope, which).await?;
+        let mut wish = input.change(&before.domain, &before.settings.allowed_domains)?;
+        self.look_up(scope, &mut wish).await?;
+        match self.deps.connections.update(before.id, &wish.change, self.deps.clock.now()).await? {
+            ConnectionUpdated::Yes(connection) => Ok(self.as_of_now(*connection)),
+            ConnectionUpdated::ReferenceGone(field) => Err(gone(field).into()),
+            ConnectionUpdated::NotFound => Err(AuthConnectionError::NotFound(which.to_owned())),
+        }
+    }
+
+    /// Deletes a connection. Its login is cancelled, its browser ends, and nothing of it is written any more.
+    ///
+    /// # Errors
+    /// [`AuthConnectionError::NotFound`]; the store's failure.
+    pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), AuthConnectionError> {
+        let connection = self.get(scope, which).await?;
+        let deleted = self.deps.connections.delete(connection.id).await?;
+        let deleted = deleted.ok_or_else(|| AuthConnectionError::NotFound(which.to_owned()))?;
+        for session in deleted.sessions {
+            // One that is still being made is ended by whoever makes it.
+            let _ = self.deps.sessions.end(session, SessionEvent::Delete).await;
+        }
+        Ok(())
+    }
+
+    /// Begins a login, or finds the one that goes on. Answers at once: what comes of it is seen in the record.
+    ///
+    /// # Errors
+    /// See [`AuthConnectionError`].
+    pub async fn login(
+        &self,
+        scope: &Scope,
+        which: &str,
+        input: LoginInput,
+    ) -> Result<StartedLogin, AuthConnectionError> {
+        scope.writable()?;
+        let connection = self.get(scope, which).await?;
+        let proxy = input.proxy.map(ProxyInput::parse).transpose();
+        let proxy = proxy.map_err(|bad| InvalidInput::of("proxy", bad))?.flatten();
+        let proxy = match proxy {
+            Some(asked) => Some(self.proxy(scope, &asked).await?),
+            None => connection.settings.proxy,
+        };
+        let can = self.reauth(&connection).await?.can;
+        let kind = if can { FlowKind::Reauth } else { FlowKind::Login };
+        let mut flow = self.draft(&connection, kind)?;
+        flow.proxy = proxy;
+        flow.record_session = input.record_session.unwrap_or(connection.settings.record_session);
+        let flow = match self.deps.connections.begin(&flow).await? {
+            FlowBegun::Yes => flow,
+            FlowBegun::Running(running) => *running,
+            FlowBegun::Gone => return Err(AuthConnectionError::NotFound(which.to_owned())),
+        };
+        let code = self.handoff_code(&flow)?.unwrap_or_default();
+        Ok(StartedLogin { flow, code })
+    }
+
+    /// Takes what a login waits for. Whether it was right shows in the record.
+    ///
+    /// # Errors
+    /// See [`AuthConnectionError`]; then nothing is taken.
+    pub async fn submit(&self, scope: &Scope, which: &str, input: SubmitInput) -> Result<(), AuthConnectionError> {
+        let connection = self.get(scope, which).await?;
+        self.submit_to(connection, input).await
+    }
+
+    pub(super) async fn submit_to(
+        &self,
+        connection: AuthConnection,
+        input: SubmitInput,
+    ) -> Result<(), AuthConnectionError> {
+        let flow = connection.flow.ok_or(AuthConnectionError::NoFlow)?.as_of(self.deps.clock.now());
+        if flow.status != FlowStatus::InProgress || !flow.is_awaiting() {
+            flow.on(FlowEvent::Submitted(Vec::new()), self.deps.clock.now())?;
+        }
+        let submission = input.parse(&flow)?;
+        let sealed = self.seal_submission(flow.id, &submission)?;
+        let next = flow.on(FlowEvent::Submitted(sealed), self.deps.clock.now())?;
+        if self.deps.connections.put(&next).await? {
+            return Ok(());
+        }
+        // The page, another submission or the end was faster.
+        let id = connection.id;
+        let now = self.deps.connections.any(id).await?.and_then(|connection| connection.flow);
+        let now = now.ok_or_else(|| AuthConnectionError::NotFound(id.to_string()))?;
+        Err(FlowRefused { id: now.id, status: now.status, step: now.step, event: "submitted" }.into())
+    }
+
+    /// What happened, newest first.
+    ///
+    /// # Errors
+    /// [`AuthConnectionError::NotFound`]; the store's failure.
+    pub async fn timeline(
+        &self,
+        scope: &Scope,
+        which: &str,
+        kind: Option<FlowKind>,
+        page: Page,
+    ) -> Result<Listed<TimelineEvent>, AuthConnectionError> {
+        let connection = self.get(scope, which).await?;
+        let now = self.deps.clock.now();
+        let found = self.deps.connections.timeline(connection.id, kind, page).await?;
+        Ok(found.map(|event| TimelineEvent { flow: event.flow.as_of(now) }))
+    }
+
+    /// The connection as it is now, whoever's it is; for who follows one that was found before.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn look(&self, id: AuthConnectionId) -> Result<Option<AuthConnection>, StoreError> {
+        Ok(self.deps.connections.any(id).await?.map(|connection| self.as_of_now(connection)))
+    }
+
+    /// An item each time to [`look`](Self::look) again.
+    #[must_use]
+    pub fn follow(&self, id: AuthConnectionId) -> BoxStream<'static, ()> {
+        self.deps.news.follow(id)
+    }
+
+    /// Whether a connection could log in by itself.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn reauth(&self, connection: &AuthConnection) -> Result<Reauth, StoreError> {
+        let known = match &connection.settings.credential {
+            Some(CredentialRef::Item { provider, .. } | CredentialRef::Auto { provider }) => {
+                self.deps.external.known(connection.organization, provider).await?
+            }
+            Some(CredentialRef::Named(_)) | None => false,
+        };
+        Ok(connection.reauth(known))
+    }
+
+    /// The code of a flow's hosted page, as it was made.
+    ///
+    /// # Errors
+    /// See [`SealError`].
+    pub fn handoff_code(&self, flow: &Flow) -> Result<Option<SecretString>, SealError> {
+        let Some(sealed) = &flow.handoff else { return Ok(None) };
+        let clear = self.deps.sealer.open(&Flow::handoff_place(flow.id), sealed)?;
+        let text = std::str::from_utf8(clear.expose_secret()).map_err(|_| SealError::Damaged)?;
+        Ok(Some(text.into()))
+    }
+
+    /// A flow that is to begin.
+    pub(super) fn draft(&self, connection: &AuthConnection, kind: FlowKind) -> Result<Flow, SealError> {
+        let now = self.deps.clock.now();
+        let id = AuthFlowId::mint(&*self.deps.ids);
+        let code = mint(&*self.deps.entropy);
+        let sealed = self.deps.sealer.seal(&Flow::handoff_place(id), code.expose_secret().as_bytes())?;
+        Ok(Flow {
+            id,
+            connection: connection.id,
+            kind,
+            unattended: kind == FlowKind::HealthCheck,
+            status: FlowStatus::InProgress,
+            step: FlowStep::Discovering,
+            revision: 0,
+            node: None,
+            session: SessionId::mint(&*self.deps.ids),
+            session_made: false,
+            proxy: connection.settings.proxy,
+            record_session: false,
+            replay: None,
+            fields: Vec::new(),
+            choices: Vec::new(),
+            external_action: None,
+            website_error: None,
+            failure: None,
+            post_login_url: None,
+            submission: None,
+            entered: None,
+            needs: Vec::new(),
+            progress: Progress::default(),
+            acts: 0,
+            refusals: 0,
+            handoff: Some(sealed),
+            handoff_used_at: None,
+            page_key: None,
+            found: None,
+            expires_at: now + Flow::LIFE,
+            created_at: now,
+            updated_at: now,
+        })
+    }
+
+    fn as_of_now(&self, mut connection: AuthConnection) -> AuthConnection {
+        let now = self.deps.clock.now();
+        connection.flow = connection.flow.map(|flow| Box::new(flow.as_of(now)));
+        connection
+    }
+
+    fn seal_submission(&self, id: AuthFlowId, submission: &Submission) -> Result<Vec<u8>, SealError> {
+        let values: BTreeMap<&str, &str> =
+            submission.values.iter().map(|(key, value)| (key.as_str(), value.expose_secret())).collect();
+        let text = serde_json::json!({ "values": values, "choice": submission.choice }).to_string();
+        self.deps.sealer.seal(&Flow::submission_place(id), text.as_bytes())
+    }
+
+    /// Finds what a wish names.
+    async fn look_up(&self, scope: &Scope, wish: &mut Wish) -> Result<(), AuthConnectionError> {
+        if let Some(proxy) = wish.proxy.take() {
+            wish.change.proxy = Some(match proxy {
+                Some(asked) => Some(self.proxy(scope, &asked).await?),
+                None => None,
+            });
+        }
+        let known = match &wish.change.credential {
+            Some(Some(CredentialRef::Named(name))) => {
+                let which = IdOrName::Name(name.clone());
+                self.deps.credentials.find(scope.project_id(), &which).await?.is_some()
+            }
+            Some(Some(CredentialRef::Item { provider, .. } | CredentialRef::Auto { provider })) => {
+                self.deps.external.known(scope.organization(), provider).await?
+            }
+            Some(None) | None => true,
+        };
+        if known { Ok(()) } else { Err(gone("credential").into()) }
+    }
+
+    async fn proxy(&self, scope: &Scope, asked: &str) -> Result<ProxyId, AuthConnectionError> {
+        self.deps.proxies.resolve::<AuthConnectionError>(scope.project_id(), asked).await.map_err(|error| match error {
+            // Sessions call the field otherwise.
+            AuthConnectionError::Invalid(invalid) => match invalid.fields() {
+                [only] => InvalidInput::of("proxy", Bad::new(only.code, only.message.clone())).into(),
+                _ => invalid.into(),
+            },
+            other => other,
+        })
+    }
+
+    /// The profile of that name; made if there is none.
+    async fn profile(&self, scope: &Scope, name: &SlugName) -> Result<Profile, AuthConnectionError> {
+        match self.deps.profiles.get(scope, name.as_str()).await {
+            Err(ProfileError::NotFound(_)) => {}
+            found => return Ok(found?),
+        }
+        match self.deps.profiles.create(scope, Some(name.as_str())).await {
+            // Made by another call just now.
+            Err(ProfileError::NameTaken(_)) => Ok(self.deps.profiles.get(scope, name.as_str()).await?),
+            made => Ok(made?),
+        }
+    }
+}
+
+fn gone(field: &str) -> InvalidInput {
+    let what = match field {
+        "credential" => "there is no such credential, or no such provider",
+        "proxy" => "there is no such proxy",
+        _ => "it was deleted meanwhile",
+    };
+    InvalidInput::of(field, Bad::new(FieldCode::ReferenceNotFound, what))
+}

@@ -1,0 +1,169 @@
+//! What somebody submits to a flow that waits, before and after it was checked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{AwaitedChoice, Flow};
+use crate::field::{Bad, FieldCode, Fields, InvalidInput};
+use crate::login_page::ChoiceKind;
+
+/// Values in one submission.
+const MOST_VALUES: usize = 50;
+/// Bytes of one value.
+const LONGEST_VALUE: usize = 8 * 1024;
+/// Characters of a name or choice that are repeated in a refusal.
+const SHOWN: usize = 128;
+
+/// Values and a choice as they came in.
+#[derive(Default)]
+pub struct SubmitInput {
+    /// By the id of the field.
+    pub field_values: Option<BTreeMap<String, SecretString>>,
+    /// By the name of the field.
+    pub fields: Option<BTreeMap<String, SecretString>>,
+    /// The id of a choice.
+    pub selected_choice_id: Option<String>,
+    /// The kind of second factor of a choice.
+    pub mfa_option_id: Option<String>,
+    /// The id of a choice.
+    pub sign_in_option_id: Option<String>,
+    /// The provider of a choice.
+    pub sso_provider: Option<String>,
+    /// The XPath of a choice.
+    pub sso_button_selector: Option<String>,
+}
+
+impl fmt::Debug for SubmitInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmitInput").field("choice", &self.selected_choice_id).finish_non_exhaustive()
+    }
+}
+
+/// Values and a choice, checked against what is waited for.
+pub struct Submission {
+    /// By the id of the field.
+    pub values: BTreeMap<String, SecretString>,
+    /// The id of the choice.
+    pub choice: Option<String>,
+}
+
+impl fmt::Debug for Submission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submission").field("choice", &self.choice).finish_non_exhaustive()
+    }
+}
+
+impl SubmitInput {
+    /// # Errors
+    /// What is not waited for, is missing, or excludes another.
+    pub(super) fn parse(self, flow: &Flow) -> Result<Submission, InvalidInput> {
+        let mut refused = Fields::new();
+        if self.field_values.is_some() && self.fields.is_some() {
+            refused.refuse("fields", Bad::new(FieldCode::MutuallyExclusive, "takes no place beside field_values"));
+        }
+        let (at, by_id) = if self.fields.is_some() { ("fields", false) } else { ("field_values", true) };
+        let chooses = self.selections().next().is_some();
+        let choice = self.choice(flow, &mut refused);
+        let given = self.field_values.or(self.fields);
+        if given.is_none() && !chooses {
+            refused.refuse("body", Bad::new(FieldCode::Required, "needs values or a choice"));
+        }
+        let values = match given {
+            Some(given) => refused.take(at, values(given, flow, by_id, chooses)).unwrap_or_default(),
+            None => BTreeMap::new(),
+        };
+        refused.finish()?;
+        Ok(Submission { values, choice })
+    }
+
+    /// The choices that are given, each with what it is found by.
+    fn selections(&self) -> impl Iterator<Item = (&'static str, &str, Meant)> {
+        let given: [(_, &Option<String>, Meant); 5] = [
+            ("selected_choice_id", &self.selected_choice_id, |choice, text| choice.id == text),
+            ("mfa_option_id", &self.mfa_option_id, |choice, text| choice.mfa.is_some_and(|mfa| mfa.as_str() == text)),
+            ("sign_in_option_id", &self.sign_in_option_id, |choice, text| choice.id == text),
+            ("sso_provider", &self.sso_provider, |choice, text| {
+                choice.kind == ChoiceKind::SsoProvider
+                    && choice.provider.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(text))
+            }),
+            ("sso_button_selector", &self.sso_button_selector, |choice, text| {
+                choice.kind == ChoiceKind::SsoProvider && choice.xpath == text
+            }),
+        ];
+        given.into_iter().filter_map(|(name, text, meant)| Some((name, text.as_deref()?, meant)))
+    }
+
+    /// The one choice that is meant.
+    fn choice(&self, flow: &Flow, refused: &mut Fields) -> Option<String> {
+        let mut found = None;
+        for (at, (name, text, meant)) in self.selections().enumerate() {
+            if at > 0 {
+                refused
+                    .refuse(name, Bad::new(FieldCode::MutuallyExclusive, "is a second selection; only one is taken"));
+                continue;
+            }
+            found = flow.choices.iter().find(|choice| meant(choice, text)).map(|choice| choice.id.clone());
+            if found.is_none() {
+                refused.refuse(name, Bad::new(FieldCode::NotAllowed, "is not among what is waited for"));
+            }
+        }
+        found
+    }
+}
+
+/// Whether a choice is the one that a text means.
+type Meant = fn(&AwaitedChoice, &str) -> bool;
+
+fn values(
+    given: BTreeMap<String, SecretString>,
+    flow: &Flow,
+    by_id: bool,
+    with_choice: bool,
+) -> Result<BTreeMap<String, SecretString>, Bad> {
+    if given.len() > MOST_VALUES {
+        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MOST_VALUES}")));
+    }
+    let mut bad = Vec::new();
+    let mut values = BTreeMap::new();
+    for (key, value) in given {
+        let field = flow.fields.iter().find(|field| if by_id { field.id == key } else { field.name == key });
+        let shown: String = key.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
+        let Some(field) = field else {
+            bad.push(Bad::new(FieldCode::NotAllowed, "is not waited for").of(shown));
+            continue;
+        };
+        if value.expose_secret().len() > LONGEST_VALUE {
+            bad.push(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_VALUE} bytes")).of(shown));
+        } else if !value.expose_secret().is_empty() {
+            values.insert(field.id.clone(), value);
+        }
+    }
+    if !with_choice && bad.is_empty() {
+        let missing = flow.fields.iter().filter(|field| field.required && !values.contains_key(&field.id));
+        bad.extend(
+            missing.map(|field| {
+                Bad::new(FieldCode::Required, "is required").of(if by_id { &field.id } else { &field.name })
+            }),
+        );
+        if bad.is_empty() && values.is_empty() {
+            bad.push(Bad::new(FieldCode::Required, "needs at least one value"));
+        }
+    }
+    Bad::any(bad)?;
+    Ok(values)
+}
+
+/// Under which of `keys` the value for a field of that name is kept: its own, else one that people use for the same.
+pub(super) fn value_key<'k>(keys: &'k [String], name: &str) -> Option<&'k String> {
+    const SAME: [&[&str]; 2] = [
+        &["username", "email", "identifier", "user", "login", "user_name", "user_id", "phone"],
+        &["password", "passwd", "pass", "pwd"],
+    ];
+    let of = |wanted: &str| keys.iter().find(|key| key.eq_ignore_ascii_case(wanted));
+    of(name).or_else(|| {
+        let group = SAME.iter().find(|group| group.iter().any(|one| one.eq_ignore_ascii_case(name)))?;
+        group.iter().find_map(|one| of(one))
+    })
+}

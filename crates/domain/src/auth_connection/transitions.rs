@@ -1,0 +1,127 @@
+//! How a flow moves from its beginning to its end.
+
+use time::OffsetDateTime;
+
+use super::{AwaitedChoice, AwaitedField, Flow, FlowFailure, FlowStatus, FlowStep};
+use crate::ids::AuthFlowId;
+
+/// What can happen to a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlowEvent {
+    /// The page asks for values or a choice that are not known.
+    Asked {
+        /// Values.
+        fields: Vec<AwaitedField>,
+        /// Choices.
+        choices: Vec<AwaitedChoice>,
+    },
+    /// What is known fits, and is being typed.
+    Filling,
+    /// Something is to be done elsewhere.
+    Elsewhere {
+        /// What, for people.
+        message: String,
+        /// What can be chosen instead.
+        choices: Vec<AwaitedChoice>,
+    },
+    /// The page went on without us: somebody acted elsewhere, or in the live view.
+    MovedOn,
+    /// Values or a choice were submitted, sealed.
+    Submitted(Vec<u8>),
+    /// The browser is logged in, at that address; its profile is yet to be saved.
+    LoggedIn(String),
+    /// The profile is saved, or a look is over.
+    Completed,
+    /// It cannot go on.
+    Failed(FlowFailure),
+    /// Its time is over.
+    Expired,
+    /// Its connection is deleted.
+    Canceled,
+}
+
+impl FlowEvent {
+    /// The event's name in tables and errors.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Asked { .. } => "asked",
+            Self::Filling => "filling",
+            Self::Elsewhere { .. } => "elsewhere",
+            Self::MovedOn => "moved on",
+            Self::Submitted(_) => "submitted",
+            Self::LoggedIn(_) => "logged in",
+            Self::Completed => "completed",
+            Self::Failed(_) => "failed",
+            Self::Expired => "expired",
+            Self::Canceled => "canceled",
+        }
+    }
+}
+
+/// The event is not possible in this state; nothing changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the login flow is {} at {}, so '{event}' is not possible", status.as_str(), step.as_str())]
+pub struct FlowRefused {
+    /// Which flow.
+    pub id: AuthFlowId,
+    /// Whether it goes on.
+    pub status: FlowStatus,
+    /// Where it stands.
+    pub step: FlowStep,
+    /// Which event.
+    pub event: &'static str,
+}
+
+impl Flow {
+    /// The flow after `event`, at `now`; `self` is unchanged.
+    ///
+    /// # Errors
+    /// [`FlowRefused`] if the event is not possible in its state.
+    pub fn on(&self, event: FlowEvent, now: OffsetDateTime) -> Result<Self, FlowRefused> {
+        use FlowEvent as E;
+        use FlowStep::{AwaitingExternalAction, AwaitingInput, Discovering, Submitting};
+
+        let refused = || FlowRefused { id: self.id, status: self.status, step: self.step, event: event.name() };
+        if self.status != FlowStatus::InProgress {
+            return Err(refused());
+        }
+        let logged_in = self.post_login_url.is_some();
+        // What was asked is over with every move.
+        let moved =
+            Self { fields: Vec::new(), choices: Vec::new(), external_action: None, updated_at: now, ..self.clone() };
+        let ended = |status| Self { status, submission: None, entered: None, ..moved.clone() };
+        Ok(match (self.step, event) {
+            // Once logged in, only the saving is left.
+            (_, E::Completed) if logged_in => {
+                Self { step: FlowStep::Completed, website_error: None, ..ended(FlowStatus::Success) }
+            }
+            (_, E::Failed(failure)) => Self { failure: Some(failure), ..ended(FlowStatus::Failed) },
+            (_, E::Expired) => ended(FlowStatus::Expired),
+            (_, E::Canceled) => ended(FlowStatus::Canceled),
+            (_, event) if logged_in => {
+                return Err(FlowRefused { id: self.id, status: self.status, step: self.step, event: event.name() });
+            }
+            (_, E::LoggedIn(url)) => Self { post_login_url: Some(url), step: Submitting, submission: None, ..moved },
+            (Discovering | Submitting | AwaitingExternalAction | AwaitingInput, E::Asked { fields, choices }) => {
+                Self { step: AwaitingInput, fields, choices, submission: None, ..moved }
+            }
+            (Discovering | Submitting, E::Filling) => Self { step: Submitting, ..moved },
+            (Discovering | Submitting | AwaitingExternalAction, E::Elsewhere { message, choices }) => {
+                let external_action = Some(message);
+                Self { step: AwaitingExternalAction, external_action, choices, submission: None, ..moved }
+            }
+            (AwaitingInput | AwaitingExternalAction, E::MovedOn) => {
+                Self { step: Discovering, website_error: None, ..moved }
+            }
+            (AwaitingInput | AwaitingExternalAction, E::Submitted(sealed)) => {
+                // What is being filled in is still needed: the page is found again by it.
+                let (fields, choices) = (self.fields.clone(), self.choices.clone());
+                Self { step: Submitting, submission: Some(sealed), website_error: None, fields, choices, ..moved }
+            }
+            (step, event) => {
+                return Err(FlowRefused { id: self.id, status: self.status, step, event: event.name() });
+            }
+        })
+    }
+}
