@@ -21,6 +21,7 @@ const ARROWS: &[Arrow] = &[
         instead: "say what the domain wants as a port trait; an adapter implements it",
     },
     Arrow { from: "casement-postgres", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
+    Arrow { from: "casement-otlp", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
     Arrow { from: "casement-http", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
     Arrow { from: "casement-egress", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
     Arrow {
@@ -56,6 +57,7 @@ const ARROWS: &[Arrow] = &[
             "casement-domain",
             "casement-egress",
             "casement-http",
+            "casement-otlp",
             "casement-postgres",
             "casement-sandbox",
             "casement-webdriver",
@@ -101,6 +103,12 @@ const HOLDERS: &[Holder] = &[
         held_by: &["casement-blobs"],
         in_tests: false,
         instead: "stored bytes lie behind the BlobStore port",
+    },
+    Holder {
+        packages: &["opentelemetry"],
+        held_by: &["casement-otlp"],
+        in_tests: true,
+        instead: "what is exported goes through the Outlet port",
     },
     Holder {
         packages: &["clap", "metrics-exporter-", "tracing-subscriber"],

@@ -25,10 +25,11 @@ use casement_domain::replay::Replays;
 use casement_domain::script::Scripts;
 use casement_domain::session::{Activity, EndSessionError, SessionDeps, SessionEvent, SessionRepository, Sessions};
 use casement_domain::session_log::SessionLogs;
-use casement_domain::telemetry::{TelemetryEvents, TelemetryStore};
+use casement_domain::telemetry::{Outlet, TelemetryEvents, TelemetryStore};
 use casement_domain::{Clock, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
+use casement_otlp::{Export, Exporter};
 use casement_postgres::{
     Notifications, PgApiKeys, PgAudit, PgBrowsers, PgCredentials, PgExtensions, PgNodes, PgOrganizations, PgPools,
     PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
@@ -73,6 +74,8 @@ const SECONDS: [f64; 12] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long the last audit records may take.
 const WRITE_AUDIT: Duration = Duration::from_secs(10);
+/// How long the last telemetry may take to leave.
+const EXPORT_TELEMETRY: Duration = Duration::from_secs(5);
 /// How long ending all sessions may take before the process ends all the same.
 const END_SESSIONS: Duration = Duration::from_secs(60);
 
@@ -172,6 +175,7 @@ struct Running {
     stop: CancellationToken,
     trail: TrailWriter,
     telemetry: EventWriter,
+    export: Option<Export>,
     node: NodeId,
     public_url: Url,
     has_default_pool: bool,
@@ -217,7 +221,9 @@ impl Running {
         let stop = CancellationToken::new();
         let (events, tap) = (repositories.telemetry.clone(), Arc::new(engine.clone()));
         let stopping = stop.child_token();
-        let (recorder, feed, event_writer) = telemetry::start(events, tap, connections.clone(), stopping);
+        let (outlet, export) = exporter(settings, node)?.unzip();
+        let outlet = outlet.map(|outlet| Arc::new(outlet) as Arc<dyn Outlet>);
+        let (recorder, feed, event_writer) = telemetry::start(events, tap, connections.clone(), outlet, stopping);
         let recorder = Arc::new(recorder);
         let wake = Arc::new(bell.clone());
         let profiles = profiles::of_sessions(kept_profiles.clone(), &engine, trail.clone(), wake);
@@ -365,6 +371,7 @@ impl Running {
             stop,
             trail: trail_writer,
             telemetry: event_writer,
+            export,
             node,
             public_url,
             has_default_pool,
@@ -402,9 +409,6 @@ impl Running {
         if let Err(error) = self.server.drain().await {
             warn!(%error, "the server did not stop as it should");
         }
-        // The server held the other end.
-        self.trail.finish(WRITE_AUDIT).await;
-        self.telemetry.finish(WRITE_AUDIT).await;
         let ending = end_sessions(&self.sessions, &*self.session_rows, self.node);
         if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, ending).await.is_err() {
             warn!("not all sessions could be ended in time; the next start ends what is left");
@@ -422,6 +426,12 @@ impl Running {
                     warn!(%error, "not all browsers could be ended; the next start ends what is left");
                 }
             }
+        }
+        // What ends leaves its records, too.
+        self.trail.finish(WRITE_AUDIT).await;
+        self.telemetry.finish(WRITE_AUDIT).await;
+        if let Some(export) = self.export {
+            export.finish(EXPORT_TELEMETRY).await;
         }
     }
 }
@@ -461,6 +471,19 @@ async fn engine(settings: &ServeSettings, data_dir: &DataDir, ways_out: Arc<Ways
         warn!("no script runner: sessions run no scripts; casement doctor says what to do");
     }
     Engine::new(config, ways_out).await.context("browsers cannot be run here; see casement doctor")
+}
+
+/// Where telemetry is exported to, if it is.
+fn exporter(settings: &ServeSettings, node: NodeId) -> anyhow::Result<Option<(Exporter, Export)>> {
+    let Some(endpoint) = &settings.otlp_endpoint else {
+        anyhow::ensure!(settings.otlp_headers.is_empty(), "--otlp-header: there is no --otlp-endpoint");
+        return Ok(None);
+    };
+    let (headers, version) = (&settings.otlp_headers, env!("CARGO_PKG_VERSION"));
+    let destination = casement_otlp::Settings::new(endpoint, headers, &node.to_string(), version)
+        .and_then(|destination| Exporter::start(&destination))
+        .context("--otlp-endpoint and --otlp-header")?;
+    Ok(Some(destination))
 }
 
 /// Takes up what an earlier life of this node left, and ends what is nobody's.

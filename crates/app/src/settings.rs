@@ -150,6 +150,19 @@ pub(crate) struct ServeSettings {
     /// For how many days telemetry of sessions is kept, of those that have ended too
     #[arg(long, value_name = "N", env = "CASEMENT_TELEMETRY_DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     pub(crate) telemetry_days: u32,
+    /// An OpenTelemetry collector that gets sessions' telemetry over OTLP/HTTP, its address before /v1/logs [default: none]
+    #[arg(long, value_name = "URL", env = "CASEMENT_OTLP_ENDPOINT", value_parser = plain_url)]
+    pub(crate) otlp_endpoint: Option<Url>,
+    /// A header for the collector, as NAME=VALUE; may be given several times
+    #[arg(
+        long = "otlp-header",
+        value_name = "HEADER",
+        env = "CASEMENT_OTLP_HEADER",
+        hide_env_values = true,
+        value_delimiter = ',',
+        action = clap::ArgAction::Append
+    )]
+    pub(crate) otlp_headers: Vec<SecretString>,
     /// The first start makes no pool
     #[arg(long, env = "CASEMENT_NO_DEFAULT_POOL", value_parser = clap::builder::BoolishValueParser::new())]
     pub(crate) no_default_pool: bool,

@@ -9,6 +9,7 @@ use casement_domain::audit::{AuditEntry, AuditRepository, AuditTrail};
 use metrics::counter;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 /// The most records in one group.
@@ -29,20 +30,26 @@ pub(crate) struct GroupedTrail {
     sender: mpsc::Sender<Kept>,
 }
 
-/// Writes what is left there, until the last [`GroupedTrail`] is gone and everything is written.
-pub(crate) struct TrailWriter(JoinHandle<()>);
+/// Writes what is left there, until it is told to finish or the last [`GroupedTrail`] is gone, and everything is written.
+pub(crate) struct TrailWriter {
+    task: JoinHandle<()>,
+    stop: CancellationToken,
+}
 
 impl GroupedTrail {
     pub(crate) fn start(repository: Arc<dyn AuditRepository>) -> (Self, TrailWriter) {
         let (sender, receiver) = mpsc::channel(WAITING);
-        (Self { sender }, TrailWriter(tokio::spawn(write(repository, receiver))))
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(write(repository, receiver, stop.clone()));
+        (Self { sender }, TrailWriter { task, stop })
     }
 }
 
 impl TrailWriter {
-    /// Waits until everything is written; no longer than that takes with a database that answers.
+    /// Waits until everything is written that has come until now; no longer than that takes with a database that answers.
     pub(crate) async fn finish(self, patience: Duration) {
-        if tokio::time::timeout(patience, self.0).await.is_err() {
+        self.stop.cancel();
+        if tokio::time::timeout(patience, self.task).await.is_err() {
             warn!("not all audit records could be written in time");
         }
     }
@@ -65,11 +72,20 @@ impl AuditTrail for GroupedTrail {
 }
 
 /// One group after the other: while one is being written, the next one gathers.
-async fn write(repository: Arc<dyn AuditRepository>, mut receiver: mpsc::Receiver<Kept>) {
+async fn write(repository: Arc<dyn AuditRepository>, mut receiver: mpsc::Receiver<Kept>, stop: CancellationToken) {
     let mut group = Vec::with_capacity(GROUP);
     // What could not be written yet, oldest first.
     let mut late: Vec<AuditEntry> = Vec::new();
-    while next_group(&mut receiver, &mut group, !late.is_empty()).await {
+    loop {
+        tokio::select! {
+            biased;
+            more = next_group(&mut receiver, &mut group, !late.is_empty()) => if !more { break },
+            // What has come is still taken out.
+            () = stop.cancelled(), if !receiver.is_closed() => {
+                receiver.close();
+                continue;
+            }
+        }
         let (entries, waiting): (Vec<_>, Vec<_>) = group.drain(..).map(|kept| (kept.entry, kept.done)).unzip();
         late.extend(entries);
         let written = append(&*repository, &mut late).await;
@@ -223,9 +239,15 @@ mod tests {
         let (trail, writer) = GroupedTrail::start(Arc::new(repository));
         let _ = futures_util::future::join_all((1..=3).map(|n| trail.keep(entry(n)))).await;
         trail.keep(entry(4)).await.expect("it goes on");
-        drop(trail);
-        writer.finish(Duration::from_secs(5)).await;
-        assert_eq!(*written.lock().expect("records"), [1, 3, 4].map(|n| entry(n).id));
+        for n in 5..=9 {
+            trail.note(entry(n));
+        }
+        // Somebody may hold the other end for longer.
+        let began = std::time::Instant::now();
+        writer.finish(Duration::from_secs(60)).await;
+        assert!(began.elapsed() < Duration::from_secs(30));
+        assert!(matches!(trail.keep(entry(10)).await, Err(StoreError::Unavailable { .. })));
+        assert_eq!(*written.lock().expect("records"), [1, 3, 4, 5, 6, 7, 8, 9].map(|n| entry(n).id));
     }
 
     #[tokio::test]

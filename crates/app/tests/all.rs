@@ -38,6 +38,7 @@ mod all {
     mod strangers;
     mod support;
     mod telemetry;
+    mod telemetry_export;
     #[path = "../../../agent/tests/all/telemetry_site.rs"]
     mod telemetry_site;
     mod ui;

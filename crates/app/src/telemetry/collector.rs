@@ -263,7 +263,7 @@ mod tests {
         tap.expect_follow().returning(|_, _| Ok(stream::pending().boxed()));
         let stop = CancellationToken::new();
         let (collector, _, writer) =
-            start(Arc::new(memory.store()), Arc::new(tap), ConnectionRegistry::new(), stop.clone());
+            start(Arc::new(memory.store()), Arc::new(tap), ConnectionRegistry::new(), None, stop.clone());
         let id = session(1).id;
         collector.note(id, event(Category::Control, "before"));
         collector.capture(&with(&[Category::Control])).await.expect("captured");
@@ -304,7 +304,7 @@ mod tests {
         tap.expect_confirm().returning(|_, _| Ok(()));
         let stop = CancellationToken::new();
         let (collector, _, writer) =
-            start(Arc::new(memory.store()), Arc::new(tap), ConnectionRegistry::new(), stop.clone());
+            start(Arc::new(memory.store()), Arc::new(tap), ConnectionRegistry::new(), None, stop.clone());
         collector.capture(&with(&[Category::Console])).await.expect("captured");
         memory.until(5).await;
         assert_eq!(memory.kinds(), ["console_log", "console_log", "console_log", "telemetry_dropped", "console_log"]);

@@ -12,7 +12,7 @@ mod writer;
 
 use std::sync::Arc;
 
-use casement_domain::telemetry::{TelemetryStore, TelemetryTap};
+use casement_domain::telemetry::{Outlet, TelemetryStore, TelemetryTap};
 use casement_http::ConnectionRegistry;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -24,16 +24,18 @@ pub(crate) use writer::EventWriter;
 /// How many messages wait for the writer at most. What comes beyond that counts as lost, and is said.
 const WAITING: usize = 20_000;
 
-/// Starts to collect. Agents are followed until `stop`; what comes otherwise is taken until the writer is told to finish.
+/// Starts to collect. Agents are followed until `stop`; what comes otherwise is taken until the writer is told to finish. What is
+/// stored goes on to the `outlet`.
 pub(crate) fn start(
     store: Arc<dyn TelemetryStore>,
     tap: Arc<dyn TelemetryTap>,
     connections: ConnectionRegistry,
+    outlet: Option<Arc<dyn Outlet>>,
     stop: CancellationToken,
 ) -> (Collector, Hubs, EventWriter) {
     let hubs = Hubs::new(store.clone());
     let (queue, inbound) = mpsc::channel(WAITING);
-    let writer = EventWriter::start(store.clone(), hubs.clone(), inbound);
+    let writer = EventWriter::start(store.clone(), hubs.clone(), outlet, inbound);
     let collector = Collector::new(store, tap, connections, queue, stop);
     (collector, hubs, writer)
 }

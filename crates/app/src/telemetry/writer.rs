@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use casement_domain::telemetry::{Batch, Event, Item, Stored, TelemetryStore, What};
+use casement_domain::telemetry::{Batch, Event, Item, Outlet, Stored, TelemetryStore, What};
 use casement_domain::{Clock as _, IdSource as _, SessionId, StoreError};
 use metrics::counter;
 use tokio::sync::{mpsc, oneshot};
@@ -55,9 +55,14 @@ pub(crate) struct EventWriter {
 }
 
 impl EventWriter {
-    pub(super) fn start(store: Arc<dyn TelemetryStore>, hubs: Hubs, inbound: mpsc::Receiver<Inbound>) -> Self {
+    pub(super) fn start(
+        store: Arc<dyn TelemetryStore>,
+        hubs: Hubs,
+        outlet: Option<Arc<dyn Outlet>>,
+        inbound: mpsc::Receiver<Inbound>,
+    ) -> Self {
         let stop = CancellationToken::new();
-        let writer = Writer { store, hubs, inbound, waiting: VecDeque::new() };
+        let writer = Writer { store, hubs, outlet, inbound, waiting: VecDeque::new() };
         Self { task: tokio::spawn(writer.run(stop.clone())), stop }
     }
 
@@ -73,6 +78,7 @@ impl EventWriter {
 struct Writer {
     store: Arc<dyn TelemetryStore>,
     hubs: Hubs,
+    outlet: Option<Arc<dyn Outlet>>,
     inbound: mpsc::Receiver<Inbound>,
     waiting: VecDeque<Inbound>,
 }
@@ -152,6 +158,9 @@ impl Writer {
         let mut stored: HashMap<SessionId, u64> = HashMap::new();
         for one in self.append(batches).await {
             stored.insert(one.session, one.counted.agent_seq);
+            if let Some(outlet) = &self.outlet {
+                outlet.take(&one);
+            }
             self.hubs.push(one);
         }
         for (session, done) in told {
@@ -256,7 +265,7 @@ mod tests {
             queue.try_send(message).unwrap_or_else(|_| panic!("room"));
         }
         let store: Arc<dyn TelemetryStore> = Arc::new(store);
-        let writer = EventWriter::start(store.clone(), Hubs::new(store), inbound);
+        let writer = EventWriter::start(store.clone(), Hubs::new(store), None, inbound);
         writer.finish(Duration::from_secs(60)).await;
     }
 

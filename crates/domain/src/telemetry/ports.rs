@@ -31,6 +31,13 @@ pub trait TelemetryStore: Send + Sync {
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError>;
 }
 
+/// Where stored events go on to, outside of this service.
+#[cfg_attr(feature = "mocks", mockall::automock)]
+pub trait Outlet: Send + Sync {
+    /// Takes over what has just been stored. Never waits: what finds no room is lost there, and counted.
+    fn take(&self, stored: &Stored);
+}
+
 /// What an agent tells: its events in its order, each with its number. See [`TelemetryTap::follow`].
 pub type ToldEvents = BoxStream<'static, Result<Item, InsideError>>;
 

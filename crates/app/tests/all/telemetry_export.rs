@@ -1,0 +1,161 @@
+//! What happened in a session, told to an OpenTelemetry collector.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use prost::Message as _;
+use serde_json::json;
+
+use super::support::{Cdp, Options, Server, until};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A collector: it takes a request only if it bears the right header, and not the first one.
+#[derive(Default)]
+struct Collector {
+    asked: Mutex<u32>,
+    refused: Mutex<u32>,
+    records: Mutex<Vec<LogRecord>>,
+}
+
+impl Collector {
+    fn start() -> anyhow::Result<(SocketAddr, Arc<Self>)> {
+        let (listener, collector) = (TcpListener::bind("127.0.0.1:0")?, Arc::new(Self::default()));
+        let (address, serving) = (listener.local_addr()?, collector.clone());
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let serving = serving.clone();
+                // One that breaks off tries again.
+                thread::spawn(move || drop(serving.serve(stream)));
+            }
+        });
+        Ok((address, collector))
+    }
+
+    fn serve(&self, stream: TcpStream) -> anyhow::Result<()> {
+        let mut reader = BufReader::new(stream);
+        loop {
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                if reader.read_line(&mut head)? == 0 {
+                    return Ok(());
+                }
+            }
+            let head = head.to_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap_or("0").parse()?;
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body)?;
+            let status = self.answer(&head, &body)?;
+            write!(reader.get_mut(), "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")?;
+        }
+    }
+
+    fn answer(&self, head: &str, body: &[u8]) -> anyhow::Result<&'static str> {
+        if !head.starts_with("post /base/v1/logs ") || !head.contains("\r\nauthorization: bearer swordfish\r\n") {
+            *self.refused.lock().unwrap() += 1;
+            return Ok("401 Unauthorized");
+        }
+        let mut asked = self.asked.lock().unwrap();
+        *asked += 1;
+        if *asked == 1 {
+            return Ok("503 Service Unavailable");
+        }
+        let request = ExportLogsServiceRequest::decode(body)?;
+        let scopes = request.resource_logs.into_iter().flat_map(|one| one.scope_logs);
+        self.records.lock().unwrap().extend(scopes.flat_map(|one| one.log_records));
+        Ok("200 OK")
+    }
+
+    fn records(&self) -> Vec<LogRecord> {
+        self.records.lock().unwrap().clone()
+    }
+}
+
+fn attribute(record: &LogRecord, name: &str) -> Option<Any> {
+    record.attributes.iter().find(|one| one.key == name)?.value.clone()?.value
+}
+
+fn seq(record: &LogRecord) -> i64 {
+    match attribute(record, "casement.seq") {
+        Some(Any::IntValue(seq)) => seq,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_happens_in_a_session_goes_to_a_collector_once_and_in_order() -> anyhow::Result<()> {
+    let (address, collector) = Collector::start()?;
+    let endpoint = format!("http://{address}/base/");
+    let flags = vec!["--otlp-endpoint".to_owned(), endpoint];
+    let secret = ("CASEMENT_OTLP_HEADER".to_owned(), "Authorization=Bearer swordfish,X-Other=1".to_owned());
+    let mut server = Server::start(Options { flags, variables: vec![secret], ..Options::default() })?;
+    let telemetry = json!({ "enabled": true, "browser": { "console": { "enabled": true } } });
+    let session = server.create(&json!({ "headless": true, "telemetry": telemetry }))?;
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    cdp.evaluate(&page, "console.log('exported', 42)")?;
+    let path = format!("/browsers/{}", session.id());
+    for _ in 0..5 {
+        server.get(&path)?.expect(200)?;
+    }
+    drop(cdp);
+
+    let events = format!("{path}/telemetry/events?since=1h&limit=100");
+    let told = until("the connection's end is told", SOON, || {
+        let events = server.get(&events).ok()?.json().ok()?.as_array()?.clone();
+        events.iter().any(|one| one["event"]["type"] == "cdp_disconnect").then_some(events)
+    })?;
+    let records = until("everything has arrived", SOON, || {
+        Some(collector.records()).filter(|records| records.len() >= told.len())
+    })?;
+    // Reading is told, too, so that there may be more by now.
+    assert_eq!(records.iter().map(seq).collect::<Vec<_>>(), (1..=records.len() as i64).collect::<Vec<_>>());
+    for (record, told) in records.iter().zip(&told) {
+        assert_eq!(record.event_name, told["event"]["type"].as_str().unwrap());
+        assert_eq!(attribute(record, "session.id"), Some(Any::StringValue(session.id().to_owned())));
+        assert_eq!(record.time_unix_nano / 1000, told["event"]["ts"].as_u64().unwrap());
+    }
+    let line = records.iter().find(|record| record.event_name == "console_log").expect("the line");
+    let Some(Any::KvlistValue(body)) = line.body.clone().and_then(|body| body.value) else { panic!("{line:?}") };
+    let text = body.values.iter().find(|one| one.key == "text").and_then(|one| one.value.clone()?.value);
+    assert_eq!(text, Some(Any::StringValue("exported".to_owned())));
+
+    let metrics = until("it is counted", SOON, || {
+        let text = server.get("/metrics").ok()?.text();
+        let count = text.lines().find_map(|line| line.strip_prefix("casement_otlp_events_exported_total "))?;
+        (count.parse::<usize>().ok()? >= told.len()).then_some(text)
+    })?;
+    assert!(
+        metrics.contains("casement_otlp_failures_total 1\n") && !metrics.contains("casement_otlp_events_lost_total")
+    );
+    assert_eq!(*collector.refused.lock().unwrap(), 0);
+    assert!(server.stop()?.success());
+    assert!(server.log().contains("telemetry is exported again") && !server.log().contains("swordfish"));
+    Ok(())
+}
+
+#[test]
+fn a_header_that_cannot_be_sent_ends_the_start_without_being_shown() -> anyhow::Result<()> {
+    let serve = |words: &[&str]| {
+        let folder = tempfile::tempdir()?;
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_casement"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config", "/dev/null", "--data-dir"]);
+        let output = command.arg(folder.path()).args(words).output()?;
+        anyhow::ensure!(!output.status.success());
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (header, said) in [
+        (vec!["--otlp-header", "x=swordfish"], "there is no --otlp-endpoint"),
+        (vec!["--otlp-endpoint", "http://127.0.0.1:1", "--otlp-header", "swordfish"], "header 1 must be NAME=VALUE"),
+    ] {
+        let refused = serve(&header)?;
+        assert!(refused.contains(said) && !refused.contains("swordfish"), "{refused}");
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Where to export to.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use http::{HeaderName, HeaderValue};
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+/// What comes behind the address of a collector.
+const LOGS: &str = "v1/logs";
+
+/// These settings cannot be used. No message holds a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum BadSettings {
+    /// The address.
+    #[error(
+        "the address must be an http or https URL with a host, and without a name, a password, a query or a fragment"
+    )]
+    Endpoint,
+    /// One of the headers, counted from 1.
+    #[error("header {0} must be NAME=VALUE, both as HTTP takes them")]
+    Header(usize),
+    /// TLS does not work here.
+    #[error("TLS cannot be used here")]
+    Tls(#[source] tokio_rustls::rustls::Error),
+    /// The exporter does not take them.
+    #[error("the exporter cannot be built")]
+    Exporter(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Where to export to, and who is speaking.
+#[derive(Clone)]
+pub struct Settings {
+    endpoint: Url,
+    headers: HashMap<String, String>,
+    pub(crate) instance: String,
+    pub(crate) version: String,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.headers.keys().collect();
+        f.debug_struct("Settings").field("endpoint", &self.endpoint.as_str()).field("headers", &names).finish()
+    }
+}
+
+impl Settings {
+    /// `endpoint`: the collector's address, before `/v1/logs`. `headers`: each `NAME=VALUE`. `instance` and `version`: who exports.
+    ///
+    /// # Errors
+    /// [`BadSettings::Endpoint`], [`BadSettings::Header`].
+    pub fn new(endpoint: &Url, headers: &[SecretString], instance: &str, version: &str) -> Result<Self, BadSettings> {
+        let headers = headers.iter().enumerate().map(|(at, text)| header(text).ok_or(BadSettings::Header(at + 1)));
+        Ok(Self {
+            endpoint: logs(endpoint).ok_or(BadSettings::Endpoint)?,
+            headers: headers.collect::<Result<_, _>>()?,
+            instance: instance.to_owned(),
+            version: version.to_owned(),
+        })
+    }
+
+    /// Where log records go.
+    pub(crate) fn endpoint(&self) -> &Url {
+        &self.endpoint
+    }
+
+    pub(crate) fn headers(&self) -> HashMap<String, String> {
+        self.headers.clone()
+    }
+}
+
+fn logs(endpoint: &Url) -> Option<Url> {
+    let spoken = matches!(endpoint.scheme(), "http" | "https") && endpoint.host().is_some();
+    let anonymous = endpoint.username().is_empty() && endpoint.password().is_none();
+    if !(spoken && anonymous && endpoint.query().is_none() && endpoint.fragment().is_none()) {
+        return None;
+    }
+    let mut logs = endpoint.clone();
+    logs.set_path(&format!("{}/{LOGS}", endpoint.path().trim_end_matches('/')));
+    Some(logs)
+}
+
+fn header(text: &SecretString) -> Option<(String, String)> {
+    let (name, value) = text.expose_secret().split_once('=')?;
+    let (name, value) = (name.trim(), value.trim());
+    HeaderName::from_bytes(name.as_bytes()).ok()?;
+    HeaderValue::from_str(value).ok()?;
+    Some((name.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(endpoint: &str, headers: &[&str]) -> Result<Settings, BadSettings> {
+        let headers: Vec<SecretString> = headers.iter().map(|text| SecretString::from(*text)).collect();
+        Settings::new(&Url::parse(endpoint).expect("an address"), &headers, "one", "1")
+    }
+
+    #[test]
+    fn log_records_have_their_place_behind_the_address() {
+        for (endpoint, place) in [
+            ("http://c:4318", "http://c:4318/v1/logs"),
+            ("https://c/otlp/", "https://c/otlp/v1/logs"),
+            ("https://c/otlp", "https://c/otlp/v1/logs"),
+        ] {
+            assert_eq!(settings(endpoint, &[]).expect("good").endpoint().as_str(), place);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_and_no_secret_is_shown() {
+        for endpoint in ["ftp://c", "http://u:swordfish@c", "http://u@c", "http://c/?key=swordfish", "http://c/#x"] {
+            let refused = settings(endpoint, &[]).expect_err(endpoint);
+            assert!(matches!(refused, BadSettings::Endpoint) && !format!("{refused:?}").contains("swordfish"));
+        }
+        for header in ["swordfish", "=swordfish", "a b=swordfish", "a=sword\nfish", ""] {
+            let refused = settings("http://c", &["x=1", header]).expect_err(header);
+            assert!(
+                matches!(refused, BadSettings::Header(2)) && !refused.to_string().contains("swordfish"),
+                "{refused}"
+            );
+        }
+        let good = settings("http://c", &["authorization = Bearer sword=fish"]).expect("good");
+        assert_eq!(good.headers()["authorization"], "Bearer sword=fish");
+        assert!(!format!("{good:?}").contains("fish"));
+    }
+}
