@@ -12,6 +12,7 @@ use crate::computer::Computer;
 use crate::display::Display;
 use crate::extension::Extensions;
 use crate::fs::Watches;
+use crate::login_page::LoginPage;
 use crate::process::Processes;
 use crate::profile::Profiles;
 use crate::protocol::{AgentConfig, PROTOCOL_VERSION, Stage, State, Status, Viewport};
@@ -41,6 +42,7 @@ pub(crate) struct Core {
     pub(crate) stop: Notify,
     /// Pictures taken at once: each needs several times the memory of the display.
     pub(crate) pictures: Semaphore,
+    pub(crate) login_page: LoginPage,
     pub(crate) processes: Processes,
     pub(crate) replays: Replays,
     pub(crate) scripts: Scripts,
@@ -81,6 +83,7 @@ impl Core {
             live: Mutex::default(),
             stop: Notify::new(),
             pictures: Semaphore::new(2),
+            login_page: LoginPage::default(),
             processes: Processes::default(),
             replays: Replays::default(),
             scripts: Scripts::default(),

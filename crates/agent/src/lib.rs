@@ -19,6 +19,7 @@ mod flags;
 mod forward;
 mod fs;
 mod keeper;
+mod login_page;
 mod memory;
 mod picture;
 mod process;

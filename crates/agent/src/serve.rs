@@ -27,7 +27,7 @@ use crate::protocol::{
     READY_WAIT_SECONDS, Region, ScreenshotRequest, State, Status, VERSION_HEADER, Viewport,
 };
 use crate::reply::{self, Answer, Body, Refusal, empty, json, read};
-use crate::{curl, extension, fs, process, profile, replay, restart, script, session_log, telemetry, view};
+use crate::{curl, extension, fs, login_page, process, profile, replay, restart, script, session_log, telemetry, view};
 
 /// Connections open at once.
 const MAX_CONNECTIONS: usize = 256;
@@ -103,6 +103,7 @@ async fn in_area(core: &Arc<Core>, head: Parts, body: Incoming) -> Answer {
     match area {
         "computer" => computer::serve(core, &head, body).await,
         "curl" => curl::serve(core, &head, body).await,
+        "login_page" => login_page::serve(core, &head, body).await,
         "process" => process::serve(core, &head, body).await,
         "fs" => fs::serve(core, &head, body).await,
         "profile" => profile::serve(core, &head, body).await,

@@ -8,6 +8,7 @@ pub mod computer;
 pub mod curl;
 pub mod extension;
 pub mod fs;
+pub mod login_page;
 pub mod process;
 pub mod profile;
 pub mod replay;

@@ -242,7 +242,7 @@ struct Around {
 }
 
 /// Which captcha an address shows.
-fn kind_of(url: &str) -> Option<&'static str> {
+pub(crate) fn kind_of(url: &str) -> Option<&'static str> {
     let (host, path) = place(url);
     let of_host = |name: &str| host.strip_suffix(name).is_some_and(|before| before.is_empty() || before.ends_with('.'));
     let (.., kind) = MAKERS.iter().find(|(name, start, _)| of_host(name) && path.starts_with(start))?;

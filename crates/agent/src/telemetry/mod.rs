@@ -26,6 +26,7 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use tokio::sync::watch;
 
+pub(crate) use self::captcha::kind_of as captcha_kind;
 use self::capture::Capture;
 use self::event::Event;
 use self::kept::Kept;

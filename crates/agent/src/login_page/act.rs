@@ -1,0 +1,253 @@
+//! What is done to a page: as a person does it, with the mouse and the keyboard.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::frames::Document;
+use super::tab::{Attached, Tab};
+use crate::cdp::CdpError;
+use crate::protocol::login_page::{Act, Fault, Key};
+
+/// How long a document may take to do something.
+const DO: Duration = Duration::from_secs(5);
+/// How far down a frame may stand in frames with processes of their own.
+const DEEPEST: usize = 8;
+
+/// Why something was not done.
+#[derive(Debug)]
+pub(super) enum Undone {
+    /// The page's doing.
+    Page(Fault),
+    /// The browser's.
+    Browser(CdpError),
+}
+
+impl From<CdpError> for Undone {
+    fn from(error: CdpError) -> Self {
+        Self::Browser(error)
+    }
+}
+
+fn not_usable<T>(reason: impl Into<String>) -> Result<T, Undone> {
+    Err(Undone::Page(Fault::NotUsable { reason: reason.into() }))
+}
+
+/// An element, found again.
+struct Found {
+    document: usize,
+    number: u64,
+}
+
+/// The page and its documents, as long as nothing navigates.
+struct Hands<'a> {
+    tab: &'a Tab,
+    page: &'a Attached,
+    documents: Vec<Document>,
+}
+
+impl Tab {
+    /// Does these things, in order.
+    pub(super) async fn act(&self, acts: Vec<Act>) -> Result<(), Undone> {
+        let page = self.page()?;
+        self.cdp.tell(Some(&page.session), "Page.bringToFront", json!({})).await?;
+        for act in acts {
+            // Each act may have changed everything.
+            let documents = self.documents(&page, DO).await?;
+            Hands { tab: self, page: &page, documents }.act(act).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Hands<'_> {
+    async fn act(&self, act: Act) -> Result<(), Undone> {
+        match act {
+            Act::Fill { into, text, origin } => {
+                self.fill(&into, &text.0, &origin).await?;
+                self.stir().await
+            }
+            Act::FillCode { into, code, origin } => self.fill_code(&into, &code.0, &origin).await,
+            Act::Check { what, on } => self.check(&what, on).await,
+            Act::Choose { from, option } => {
+                self.ask(&from, "choose", &[json!(option)]).await?;
+                Ok(())
+            }
+            Act::Click { what, window } => {
+                self.tab.will_click(window);
+                self.click(&what).await
+            }
+            Act::Press { on, key } => {
+                if let Some(on) = on {
+                    self.ask(&on, "focus", &[]).await?;
+                }
+                self.tab.will_click(false);
+                self.press(key).await
+            }
+        }
+    }
+
+    fn find(&self, handle: &str) -> Result<Found, Undone> {
+        let stale = || Undone::Page(Fault::Stale { handle: handle.to_owned() });
+        let mut parts = handle.splitn(3, ':');
+        let (frame, loader) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let number = parts.next().and_then(|number| number.parse().ok()).ok_or_else(stale)?;
+        let same = |document: &Document| document.frame == frame && document.loader == loader;
+        let document = self.documents.iter().position(same).ok_or_else(stale)?;
+        Ok(Found { document, number })
+    }
+
+    /// Calls a function of ours with the element's number, and heeds what it complains of.
+    async fn ask(&self, handle: &str, name: &str, rest: &[Value]) -> Result<Value, Undone> {
+        let found = self.find(handle)?;
+        let document = self.documents.get(found.document).ok_or(CdpError::Closed)?;
+        let arguments: Vec<Value> = std::iter::once(json!(found.number)).chain(rest.iter().cloned()).collect();
+        let answer = match self.tab.ask(document, name, &arguments, DO).await {
+            // The document was replaced in the middle of it.
+            Err(CdpError::Refused { .. }) => return Err(Undone::Page(Fault::Stale { handle: handle.to_owned() })),
+            other => other?,
+        };
+        if let Some(found) = answer["found"].as_str() {
+            let wanted = rest.get(1).and_then(Value::as_str).unwrap_or_default().to_owned();
+            return Err(Undone::Page(Fault::WrongOrigin { wanted, found: found.chars().take(300).collect() }));
+        }
+        if answer["stale"] == true {
+            return Err(Undone::Page(Fault::Stale { handle: handle.to_owned() }));
+        }
+        match answer["reason"].as_str() {
+            Some(reason) => not_usable(reason.chars().take(200).collect::<String>()),
+            None => Ok(answer),
+        }
+    }
+
+    /// Types into one element. The page's document itself looks whose it is, in the same breath in which the text goes in.
+    async fn fill(&self, handle: &str, text: &str, origin: &str) -> Result<(), Undone> {
+        self.ask(handle, "fill", &[json!(text), json!(origin)]).await.map(drop)
+    }
+
+    async fn fill_code(&self, handles: &[String], code: &str, origin: &str) -> Result<(), Undone> {
+        let [_, _, ..] = handles else {
+            let [one] = handles else { return not_usable("no box was named") };
+            self.fill(one, code, origin).await?;
+            return self.stir().await;
+        };
+        let characters: Vec<String> =
+            code.chars().filter(|c| !c.is_whitespace() && *c != '-').map(String::from).collect();
+        if characters.len() != handles.len() {
+            return not_usable(format!("there are {} boxes for {} characters", handles.len(), characters.len()));
+        }
+        for (at, (handle, character)) in handles.iter().zip(&characters).enumerate() {
+            let typed = self.fill(handle, character, origin).await;
+            match typed {
+                Ok(()) => self.stir().await?,
+                // The last one sends itself.
+                Err(Undone::Page(Fault::Stale { .. })) if at + 1 == handles.len() => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    async fn check(&self, handle: &str, on: bool) -> Result<(), Undone> {
+        if self.ask(handle, "isTicked", &[]).await?["on"] == on {
+            return Ok(());
+        }
+        let clicked = self.click(handle).await;
+        if clicked.is_ok() && self.ask(handle, "isTicked", &[]).await?["on"] == on {
+            return Ok(());
+        }
+        self.ask(handle, "tick", &[json!(on)]).await.map(drop)
+    }
+
+    /// Presses and lets go of a key that types nothing, for pages that look at a field only then. Nothing that was typed is in it: the
+    /// focus may be anywhere by now.
+    async fn stir(&self) -> Result<(), Undone> {
+        self.key("End", "End", 35, None).await
+    }
+
+    async fn press(&self, key: Key) -> Result<(), Undone> {
+        match key {
+            Key::Enter => self.key("Enter", "Enter", 13, Some("\r")).await,
+            Key::Escape => self.key("Escape", "Escape", 27, None).await,
+        }
+    }
+
+    async fn key(&self, key: &str, code: &str, number: u32, text: Option<&str>) -> Result<(), Undone> {
+        let session = Some(self.page.session.as_str());
+        let mut down = json!({
+            "type": if text.is_some() { "keyDown" } else { "rawKeyDown" }, "key": key, "code": code, "windowsVirtualKeyCode": number,
+        });
+        if let Some(text) = text {
+            down["text"] = text.into();
+        }
+        let up = json!({ "type": "keyUp", "key": key, "code": code, "windowsVirtualKeyCode": number });
+        self.tab.cdp.call(session, "Input.dispatchKeyEvent", down, DO).await?;
+        self.tab.cdp.call(session, "Input.dispatchKeyEvent", up, DO).await?;
+        Ok(())
+    }
+
+    async fn click(&self, handle: &str) -> Result<(), Undone> {
+        let target = self.ask(handle, "aim", &[]).await?["target"].as_u64().unwrap_or_default();
+        let found = self.find(handle)?;
+        let document = self.documents.get(found.document).ok_or(CdpError::Closed)?;
+        let object = self.tab.object(document, "at", &[json!(target)], DO).await?;
+        let object = object.ok_or_else(|| Undone::Page(Fault::Stale { handle: handle.to_owned() }))?;
+        let (x, y) = self.middle(document, &object).await?;
+        let (dx, dy) = self.offset(found.document).await?;
+        let (x, y) = (x + dx, y + dy);
+        let session = Some(self.page.session.as_str());
+        let mouse = |kind: &str, buttons: u32| {
+            json!({ "type": kind, "x": x, "y": y, "button": if kind == "mouseMoved" { "none" } else { "left" },
+                "buttons": buttons, "clickCount": 1 })
+        };
+        for (kind, buttons) in [("mouseMoved", 0), ("mousePressed", 1), ("mouseReleased", 0)] {
+            self.tab.cdp.call(session, "Input.dispatchMouseEvent", mouse(kind, buttons), DO).await?;
+        }
+        Ok(())
+    }
+
+    /// The middle of an element, as its process counts.
+    async fn middle(&self, document: &Document, object: &str) -> Result<(f64, f64), Undone> {
+        let session = Some(document.session.as_str());
+        let asked = json!({ "objectId": object });
+        drop(self.tab.cdp.call(session, "DOM.scrollIntoViewIfNeeded", asked.clone(), DO).await);
+        let quads = match self.tab.cdp.call(session, "DOM.getContentQuads", asked, DO).await {
+            Err(CdpError::Refused { .. }) => return not_usable("it is not seen"),
+            other => other?,
+        };
+        let corner = |at: usize| quads["quads"][0][at].as_f64();
+        let (Some(left), Some(top), Some(right), Some(bottom)) = (corner(0), corner(1), corner(4), corner(5)) else {
+            return not_usable("it is not seen");
+        };
+        Ok((f64::midpoint(left, right), f64::midpoint(top, bottom)))
+    }
+
+    /// Where the process of a frame begins to count, as the page counts.
+    async fn offset(&self, of: usize) -> Result<(f64, f64), Undone> {
+        let (mut x, mut y) = (0.0, 0.0);
+        let mut at = of;
+        for _ in 0..DEEPEST {
+            let Some(document) = self.documents.get(at) else { break };
+            if document.session == self.page.session {
+                break;
+            }
+            // The outermost document of this process stands in an element of another one.
+            let outermost =
+                |one: &Document| one.session == document.session && one.around.as_ref() != Some(&document.session);
+            let Some(outer) = self.documents.iter().position(outermost) else { break };
+            let Some(owner) = self.tab.owner(&self.documents, outer, DO).await else {
+                return not_usable("its frame is not seen");
+            };
+            let around = self.documents.get(owner.document).map(|document| document.session.clone());
+            let asked = json!({ "backendNodeId": owner.node });
+            let place = match self.tab.cdp.call(around.as_deref(), "DOM.getBoxModel", asked, DO).await {
+                Err(CdpError::Refused { .. }) => return not_usable("its frame is not seen"),
+                other => other?,
+            };
+            x += place["model"]["content"][0].as_f64().unwrap_or_default();
+            y += place["model"]["content"][1].as_f64().unwrap_or_default();
+            at = owner.document;
+        }
+        Ok((x, y))
+    }
+}

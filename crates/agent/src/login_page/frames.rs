@@ -1,0 +1,187 @@
+//! The documents of a tab, and calls into the world that we have in each.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::tab::{Attached, CALL, Tab};
+use crate::cdp::CdpError;
+
+/// What is called in a document.
+const SCRIPT: &str = include_str!("page.js");
+/// The world in which it is called.
+const WORLD: &str = "casement-login";
+/// Frames that are read at most.
+pub(super) const MOST_FRAMES: usize = 30;
+/// How deep they are looked for.
+const DEEPEST: usize = 8;
+
+/// A document of the tab.
+#[derive(Debug, Clone)]
+pub(super) struct Document {
+    /// In whose session it is.
+    pub(super) session: String,
+    pub(super) frame: String,
+    /// Which document of the frame.
+    pub(super) loader: String,
+    pub(super) url: String,
+    /// In whose session the element is that it stands in; `None` for the page itself.
+    pub(super) around: Option<String>,
+    /// Our world in it.
+    pub(super) context: i64,
+}
+
+impl Tab {
+    /// The documents of the page, each after the one it stands in, with our world in each. The page's own comes first; a frame that
+    /// does not answer is left out.
+    pub(super) async fn documents(&self, page: &Attached, within: Duration) -> Result<Vec<Document>, CdpError> {
+        let mut found: Vec<Document> = Vec::new();
+        for attached in self.attached(page) {
+            let tree = self.cdp.call(Some(&attached.session), "Page.getFrameTree", json!({}), within.min(CALL)).await;
+            match tree {
+                Ok(tree) => collect(&tree["frameTree"], &attached, attached.parent.clone(), 0, &mut found),
+                Err(error) if found.is_empty() => return Err(error),
+                Err(_) => {}
+            }
+            if found.len() >= MOST_FRAMES {
+                break;
+            }
+        }
+        let contexts = join_all(found.iter().map(|document| self.world(document, within))).await;
+        let mut answering = Vec::new();
+        for (at, (mut document, context)) in found.into_iter().zip(contexts).enumerate() {
+            match context {
+                Ok(context) => {
+                    document.context = context;
+                    answering.push(document);
+                }
+                Err(error) if at == 0 => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(answering)
+    }
+
+    async fn world(&self, document: &Document, within: Duration) -> Result<i64, CdpError> {
+        let asked = json!({ "frameId": document.frame, "worldName": WORLD });
+        let at = Some(document.session.as_str());
+        let made = self.cdp.call(at, "Page.createIsolatedWorld", asked, within).await?;
+        let context = made["executionContextId"].as_i64().unwrap_or_default();
+        let script = json!({ "expression": SCRIPT, "contextId": context, "returnByValue": false });
+        self.cdp.call(at, "Runtime.evaluate", script, within).await?;
+        Ok(context)
+    }
+
+    /// Calls a function of ours in a document, and waits for what it promises.
+    pub(super) async fn ask(
+        &self,
+        document: &Document,
+        name: &str,
+        arguments: &[Value],
+        within: Duration,
+    ) -> Result<Value, CdpError> {
+        let mut answer = self.asked(document, name, arguments, true, within).await?;
+        Ok(answer["result"]["value"].take())
+    }
+
+    /// As [`Tab::ask`], for a function that gives an element: how the browser calls it; `None` where there is none.
+    pub(super) async fn object(
+        &self,
+        document: &Document,
+        name: &str,
+        arguments: &[Value],
+        within: Duration,
+    ) -> Result<Option<String>, CdpError> {
+        let answer = self.asked(document, name, arguments, false, within).await?;
+        Ok(answer["result"]["objectId"].as_str().map(str::to_owned))
+    }
+
+    async fn asked(
+        &self,
+        document: &Document,
+        name: &str,
+        arguments: &[Value],
+        by_value: bool,
+        within: Duration,
+    ) -> Result<Value, CdpError> {
+        const METHOD: &str = "Runtime.callFunctionOn";
+        let given: Vec<Value> = arguments
+            .iter()
+            .map(|argument| match argument.get("objectId") {
+                Some(_) => argument.clone(),
+                None => json!({ "value": argument }),
+            })
+            .collect();
+        let call = json!({
+            "functionDeclaration": format!("function(...given) {{ return casement.{name}(...given) }}"),
+            "executionContextId": document.context, "arguments": given, "returnByValue": by_value, "awaitPromise": true,
+        });
+        let answer = self.cdp.call(Some(&document.session), METHOD, call, within).await?;
+        if let Some(thrown) = answer.get("exceptionDetails") {
+            let said = thrown["exception"]["description"].as_str().or(thrown["text"].as_str()).unwrap_or_default();
+            return Err(CdpError::Refused { method: METHOD, message: said.chars().take(300).collect() });
+        }
+        Ok(answer)
+    }
+}
+
+/// The element in which a frame stands.
+#[derive(Debug)]
+pub(super) struct Owner {
+    /// In which of the documents.
+    pub(super) document: usize,
+    /// How it is called there.
+    pub(super) object: String,
+    /// How the browser calls it.
+    pub(super) node: i64,
+}
+
+impl Tab {
+    /// The element in which the frame of a document stands; `None` for the page itself, and where it cannot be found.
+    pub(super) async fn owner(&self, documents: &[Document], at: usize, within: Duration) -> Option<Owner> {
+        let document = documents.get(at)?;
+        let around = document.around.as_deref()?;
+        let asked = json!({ "frameId": document.frame });
+        let owner = self.cdp.call(Some(around), "DOM.getFrameOwner", asked, within).await.ok()?;
+        let node = owner["backendNodeId"].as_i64()?;
+        // Several documents may share the session: the element belongs to one of them.
+        for (index, outer) in
+            documents.iter().enumerate().filter(|(index, outer)| *index != at && outer.session == around)
+        {
+            if let Some(object) = self.resolve(outer, node, within).await {
+                let mine = self.ask(outer, "mine", &[json!({ "objectId": object })], within).await;
+                if mine.is_ok_and(|mine| mine == true) {
+                    return Some(Owner { document: index, object, node });
+                }
+            }
+        }
+        None
+    }
+
+    /// A node as our world in that document calls it.
+    pub(super) async fn resolve(&self, document: &Document, node: i64, within: Duration) -> Option<String> {
+        let asked = json!({ "backendNodeId": node, "executionContextId": document.context });
+        let resolved = self.cdp.call(Some(&document.session), "DOM.resolveNode", asked, within).await.ok()?;
+        resolved["object"]["objectId"].as_str().map(str::to_owned)
+    }
+}
+
+fn collect(tree: &Value, attached: &Attached, around: Option<String>, depth: usize, found: &mut Vec<Document>) {
+    if found.len() >= MOST_FRAMES || depth > DEEPEST {
+        return;
+    }
+    let text = |key: &str| tree["frame"][key].as_str().unwrap_or_default().to_owned();
+    let url = text("url") + tree["frame"]["urlFragment"].as_str().unwrap_or_default();
+    found.push(Document {
+        session: attached.session.clone(),
+        frame: text("id"),
+        loader: text("loaderId"),
+        url,
+        around,
+        context: 0,
+    });
+    for child in tree["childFrames"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        collect(child, attached, Some(attached.session.clone()), depth + 1, found);
+    }
+}

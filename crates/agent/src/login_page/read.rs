@@ -1,0 +1,285 @@
+//! What a page shows, put together of what its documents show.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::frames::{Document, Owner};
+use super::tab::{Attached, Tab};
+use crate::cdp::CdpError;
+use crate::protocol::login_page::{Button, Captcha, Frame, Input, Layer, Reading, Text};
+use crate::telemetry::captcha_kind;
+
+/// How long a document may take to be read.
+const DOCUMENT: Duration = Duration::from_secs(8);
+/// How long the browser may take to say where a frame stands.
+const PLACE: Duration = Duration::from_secs(2);
+/// How often a document is read anew because more of it came to light, one shadow in another.
+const DEPTH: usize = 3;
+/// The most that is read of a page.
+const MOST_INPUTS: usize = 80;
+const MOST_BUTTONS: usize = 200;
+const MOST_TEXTS: usize = 120;
+const MOST_LAYERS: usize = 20;
+const MOST_SIZE: usize = 120_000;
+/// A frame in which a person is asked to solve something takes at least this part of what is seen.
+const LARGE: f64 = 0.12;
+
+/// A document as it tells of itself.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Told {
+    url: String,
+    origin: String,
+    title: String,
+    language: String,
+    status: Option<u16>,
+    inputs: Vec<ToldInput>,
+    buttons: Vec<ToldButton>,
+    texts: Vec<Text>,
+    layers: Vec<Layer>,
+    captchas: Vec<Captcha>,
+    cut: bool,
+    suspects: usize,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ToldInput {
+    #[serde(rename = "handle")]
+    number: u64,
+    #[serde(flatten)]
+    input: InputRest,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ToldButton {
+    #[serde(rename = "handle")]
+    number: u64,
+    #[serde(flatten)]
+    button: ButtonRest,
+}
+
+type InputRest = serde_json::Map<String, Value>;
+type ButtonRest = serde_json::Map<String, Value>;
+
+/// How a frame stands in what is around it.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+struct Place {
+    visible: bool,
+    covered: bool,
+    layer: Option<usize>,
+    solved: bool,
+    width: f64,
+    height: f64,
+    of: f64,
+    #[serde(skip)]
+    document: usize,
+}
+
+impl Tab {
+    /// What the page shows now.
+    pub(super) async fn look(&self, page: &Attached, settled: bool) -> Result<Reading, CdpError> {
+        let documents = self.documents(page, DOCUMENT).await?;
+        let told = join_all(documents.iter().map(|document| self.tell(document))).await;
+        // Where frames stand is asked after what is around them has been read: layers are counted then.
+        let places = join_all((0..documents.len()).map(|at| self.place(&documents, at))).await;
+        let mut merged = Merged { reading: Reading { settled, ..Reading::default() }, ..Merged::default() };
+        for ((document, told), at) in documents.iter().zip(told).zip(0..) {
+            match told {
+                Ok(told) => merged.add(document, told, at, &places),
+                Err(error) if at == 0 => return Err(error),
+                Err(_) => merged.reading.cut = true,
+            }
+        }
+        let mut reading = merged.reading;
+        for dialog in self.dialogs() {
+            reading.texts.push(Text { frame: 0, kind: "alert".to_owned(), text: dialog, layer: None });
+        }
+        if documents.first().is_some_and(|document| document.url.starts_with("chrome-error:")) {
+            reading.failed = Some(self.failed(page).unwrap_or_else(|| "net::ERR_FAILED".to_owned()));
+        }
+        reading.mark = mark(&page.target, &documents, &reading);
+        Ok(reading)
+    }
+
+    async fn tell(&self, document: &Document) -> Result<Told, CdpError> {
+        let limits = json!({
+            "nodes": 12_000, "size": MOST_SIZE, "inputs": MOST_INPUTS, "buttons": MOST_BUTTONS, "texts": MOST_TEXTS,
+            "layers": MOST_LAYERS, "label": 160, "text": 400, "options": 60, "suspects": 40,
+        });
+        let mut looked = 0;
+        loop {
+            let value = self.ask(document, "read", std::slice::from_ref(&limits), DOCUMENT).await?;
+            let told: Told = serde_json::from_value(value)
+                .map_err(|error| CdpError::Refused { method: "read", message: error.to_string() })?;
+            looked += 1;
+            if told.suspects == 0 || looked > DEPTH || !self.open_shadows(document, told.suspects).await {
+                return Ok(told);
+            }
+        }
+    }
+
+    /// Looks into elements that may have a shadow which the page keeps to itself; whether one was found that was not known.
+    async fn open_shadows(&self, document: &Document, suspects: usize) -> bool {
+        let found = join_all((0..suspects.min(40)).map(|at| self.open_shadow(document, at))).await;
+        found.into_iter().flatten().any(|()| true)
+    }
+
+    async fn open_shadow(&self, document: &Document, at: usize) -> Option<()> {
+        let session = Some(document.session.as_str());
+        let host = self.object(document, "suspect", &[json!(at)], PLACE).await.ok()??;
+        let asked = json!({ "objectId": host, "depth": 0 });
+        let described = self.cdp.call(session, "DOM.describeNode", asked, PLACE).await.ok()?;
+        let roots = described["node"]["shadowRoots"].as_array()?;
+        let root = roots.iter().find(|root| root["shadowRootType"] == "closed")?["backendNodeId"].as_i64()?;
+        let root = self.resolve(document, root, PLACE).await?;
+        let kept = [json!({ "objectId": host }), json!({ "objectId": root })];
+        self.ask(document, "keep", &kept, PLACE).await.ok().map(drop)
+    }
+
+    async fn place(&self, documents: &[Document], at: usize) -> Option<Place> {
+        let Owner { document, object, .. } = self.owner(documents, at, PLACE).await?;
+        let told = self.ask(documents.get(document)?, "owner", &[json!({ "objectId": object })], PLACE).await.ok()?;
+        serde_json::from_value(told).ok().map(|place| Place { document, ..place })
+    }
+}
+
+#[derive(Default)]
+struct Merged {
+    reading: Reading,
+    /// Forms so far.
+    forms: usize,
+    /// For each document that is shown: where its layers begin, and in which it stands itself.
+    shown: Vec<Option<Shown>>,
+}
+
+#[derive(Clone, Copy)]
+struct Shown {
+    layers: usize,
+    within: Option<usize>,
+    covered: bool,
+}
+
+impl Merged {
+    fn add(&mut self, document: &Document, told: Told, at: usize, places: &[Option<Place>]) {
+        self.shown.resize(at, None);
+        let Some(shown) = self.placed(document, &told, at, places) else { return };
+        self.shown.push(Some(shown));
+        let reading = &mut self.reading;
+        let frame = reading.frames.len();
+        if frame == 0 {
+            reading.url.clone_from(&told.url);
+            reading.title = told.title;
+            reading.language = told.language;
+            reading.status = told.status;
+        }
+        reading.frames.push(Frame { origin: told.origin, url: told.url });
+        let layer = |own: Option<usize>| own.map(|own| own + shown.layers).or(shown.within);
+        let name = |number: u64| format!("{}:{}:{number}", document.frame, document.loader);
+        let mut forms = self.forms;
+        let mut form = |own: Option<usize>| {
+            own.map(|own| {
+                forms = forms.max(self.forms + own + 1);
+                self.forms + own
+            })
+        };
+        for ToldInput { number, input } in told.inputs {
+            let Ok(read) = serde_json::from_value::<Input>(Value::Object(input)) else { continue };
+            let covered = read.covered || shown.covered;
+            let (form, layer) = (form(read.form), layer(read.layer));
+            reading.inputs.push(Input { handle: name(number), frame, form, layer, covered, ..read });
+        }
+        for ToldButton { number, button } in told.buttons {
+            let Ok(read) = serde_json::from_value::<Button>(Value::Object(button)) else { continue };
+            let covered = read.covered || shown.covered;
+            let (form, layer) = (form(read.form), layer(read.layer));
+            reading.buttons.push(Button { handle: name(number), frame, form, layer, covered, ..read });
+        }
+        reading.texts.extend(told.texts.into_iter().map(|text| Text { frame, layer: layer(text.layer), ..text }));
+        reading.layers.extend(told.layers);
+        reading.captchas.extend(told.captchas);
+        reading.cut |= told.cut;
+        self.forms = forms;
+        bound(&mut self.reading);
+    }
+
+    /// How a document stands in the page; `None` for one that is not seen. Captchas are noted on the way: they are frames.
+    fn placed(&mut self, document: &Document, told: &Told, at: usize, places: &[Option<Place>]) -> Option<Shown> {
+        let layers = self.reading.layers.len();
+        let Some(place) = places.get(at).and_then(Option::as_ref) else {
+            return (at == 0).then_some(Shown { layers, within: None, covered: false });
+        };
+        let around = self.shown.get(place.document).copied().flatten()?;
+        if !place.visible {
+            return None;
+        }
+        if let Some(kind) = captcha_kind(&document.url) {
+            let challenge = document.url.contains("/bframe") || document.url.contains("frame=challenge");
+            let blocking = challenge || place.width * place.height > place.of * LARGE;
+            if kind != "recaptcha_v3" || challenge {
+                let kind = kind.trim_end_matches("_v2").trim_end_matches("_v3").to_owned();
+                self.reading.captchas.push(Captcha { kind, blocking, solved: place.solved });
+            }
+        }
+        let within = place.layer.map(|own| own + around.layers).or(around.within);
+        let nothing = told.inputs.is_empty() && told.buttons.is_empty() && told.texts.is_empty();
+        (!nothing).then_some(Shown { layers, within, covered: around.covered || place.covered })
+    }
+}
+
+/// Several documents together are bounded as one is.
+fn bound(reading: &mut Reading) {
+    fn cut<T>(list: &mut Vec<T>, most: usize) -> bool {
+        let more = list.len() > most;
+        list.truncate(most);
+        more
+    }
+    let more = [
+        cut(&mut reading.inputs, MOST_INPUTS),
+        cut(&mut reading.buttons, MOST_BUTTONS),
+        cut(&mut reading.texts, MOST_TEXTS),
+        cut(&mut reading.layers, MOST_LAYERS),
+        cut(&mut reading.captchas, 10),
+    ];
+    reading.cut |= more.contains(&true);
+    let layers = reading.layers.len();
+    let known = |layer: &mut Option<usize>| *layer = layer.filter(|layer| *layer < layers);
+    reading.inputs.iter_mut().for_each(|input| known(&mut input.layer));
+    reading.buttons.iter_mut().for_each(|button| known(&mut button.layer));
+    reading.texts.iter_mut().for_each(|text| known(&mut text.layer));
+}
+
+/// The same for two readings that show the same, whatever stands in fields and however far something has counted.
+fn mark(target: &str, documents: &[Document], reading: &Reading) -> String {
+    let counts = |text: &str| {
+        if text.chars().count() > 6 { text.replace(|c: char| c.is_ascii_digit(), "0") } else { text.to_owned() }
+    };
+    let mut hasher = DefaultHasher::new();
+    (target, &reading.url, &reading.title).hash(&mut hasher);
+    if let Some(page) = documents.first() {
+        (&page.frame, &page.loader).hash(&mut hasher);
+    }
+    for frame in &reading.frames {
+        (&frame.origin, &frame.url).hash(&mut hasher);
+    }
+    for input in &reading.inputs {
+        (&input.handle, &input.kind, &input.label, input.visible, input.disabled, input.covered).hash(&mut hasher);
+    }
+    for button in &reading.buttons {
+        (&button.handle, counts(&button.label), button.disabled, button.covered).hash(&mut hasher);
+    }
+    for text in &reading.texts {
+        (&text.kind, counts(&text.text)).hash(&mut hasher);
+    }
+    for captcha in &reading.captchas {
+        (&captcha.kind, captcha.blocking, captcha.solved).hash(&mut hasher);
+    }
+    format!("{:016x}", hasher.finish())
+}

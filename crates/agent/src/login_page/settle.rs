@@ -1,0 +1,96 @@
+//! When a page has come to rest.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
+
+use super::frames::Document;
+use super::tab::{Attached, Tab};
+use crate::cdp::CdpError;
+
+/// For so long nothing has come and nothing has changed in a page that is at rest.
+const QUIET: Duration = Duration::from_millis(200);
+/// Beyond the time that a call itself waits.
+const AROUND: Duration = Duration::from_secs(3);
+/// How long a page that is navigating may have no document to ask.
+const AGAIN: Duration = Duration::from_millis(20);
+
+impl Tab {
+    /// Waits until the page has come to rest, or until `until`. Whether it has.
+    pub(super) async fn settle(&self, page: &Attached, until: Instant) -> Result<bool, CdpError> {
+        loop {
+            if !self.quiet(until).await {
+                return Ok(false);
+            }
+            let before = self.quiet_since();
+            let rested = match self.documents(page, AROUND).await {
+                Ok(documents) => self.rest(&documents, until).await,
+                // It was replaced while it was asked.
+                Err(CdpError::Refused { .. }) => {
+                    tokio::time::sleep(AGAIN).await;
+                    false
+                }
+                Err(error) => return Err(error),
+            };
+            if rested && self.quiet_since().is_some() && self.quiet_since() == before {
+                return Ok(true);
+            }
+            if Instant::now() >= until || self.gone() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Waits until nothing has been on its way for a moment.
+    async fn quiet(&self, until: Instant) -> bool {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            let now = Instant::now();
+            let wake = match self.quiet_since() {
+                Some(since) if now >= since + QUIET => return true,
+                Some(since) => since + QUIET,
+                None => self.next_given_up().unwrap_or(until),
+            };
+            if now >= until || self.gone() {
+                return false;
+            }
+            // Either something is heard, or the time has come.
+            drop(timeout_at(wake.min(until), changes.changed()).await);
+        }
+    }
+
+    /// Waits until nothing has changed in the documents for a moment.
+    async fn rest(&self, documents: &[Document], until: Instant) -> bool {
+        let left = until.saturating_duration_since(Instant::now());
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let asked = [json!(ms(QUIET)), json!(ms(left))];
+        let rests = documents.iter().map(|document| self.ask(document, "rest", &asked, left + AROUND));
+        let mut rested = join_all(rests).await.into_iter();
+        // A frame that does not answer does not hold up the page.
+        let page = rested.next().is_some_and(|answer| answer.is_ok_and(|calm| calm == true));
+        page && rested.all(|answer| answer.map_or(true, |calm| calm == true))
+    }
+
+    /// Waits until something happens to the page, or until `until`.
+    pub(super) async fn happens(&self, page: &Attached, until: Instant) {
+        let mut changes = self.changes();
+        changes.borrow_and_update();
+        let left = until.saturating_duration_since(Instant::now());
+        let asked = [json!(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))];
+        let in_documents = async {
+            if let Ok(documents) = self.documents(page, AROUND).await {
+                let all =
+                    documents.iter().map(|document| Box::pin(self.ask(document, "change", &asked, left + AROUND)));
+                drop(futures_util::future::select_all(all).await);
+            }
+        };
+        tokio::select! {
+            () = in_documents => {}
+            _ = changes.changed() => {}
+            () = tokio::time::sleep_until(until) => {}
+        }
+    }
+}
