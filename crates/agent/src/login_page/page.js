@@ -176,10 +176,11 @@ globalThis.casement ??= (() => {
     if (unseen || !document.body) return { ...out, suspects: 0 };
     const forms = new Map(), suspects = [], ends = performance.now() + 2500;
     const formOf = form => { if (!form) return null; if (!forms.has(form)) forms.set(form, forms.size); return forms.get(form); };
-    let nodes = most.nodes, size = 0;
+    let nodes = most.nodes, size = 0, places = 0;
     const add = (list, limit, it) => {
       size += 150 + Object.values(it).reduce((sum, value) => sum + (typeof value === 'string' ? value.length : 0), 0);
       if (list.length >= limit || size > most.size) { out.cut = true; return; }
+      it.place = ++places;
       list.push(it);
     };
     const visit = (node, up, depth) => {

@@ -100,7 +100,7 @@ impl Tab {
         }
         let mut reading = merged.reading;
         for dialog in self.dialogs() {
-            reading.texts.push(Text { frame: 0, kind: "alert".to_owned(), text: dialog, layer: None });
+            reading.texts.push(Text { kind: "alert".to_owned(), text: dialog, ..Text::default() });
         }
         if documents.first().is_some_and(|document| document.url.starts_with("chrome-error:")) {
             reading.failed = Some(self.failed(page).unwrap_or_else(|| "net::ERR_FAILED".to_owned()));
@@ -174,6 +174,8 @@ impl Merged {
         self.shown.push(Some(shown));
         let reading = &mut self.reading;
         let frame = reading.frames.len();
+        // More than any document has places.
+        let base = frame * 1000;
         if frame == 0 {
             reading.url.clone_from(&told.url);
             reading.title = told.title;
@@ -194,15 +196,36 @@ impl Merged {
             let Ok(read) = serde_json::from_value::<Input>(Value::Object(input)) else { continue };
             let covered = read.covered || shown.covered;
             let (form, layer) = (form(read.form), layer(read.layer));
-            reading.inputs.push(Input { handle: name(number), frame, form, layer, covered, ..read });
+            reading.inputs.push(Input {
+                place: read.place + base,
+                handle: name(number),
+                frame,
+                form,
+                layer,
+                covered,
+                ..read
+            });
         }
         for ToldButton { number, button } in told.buttons {
             let Ok(read) = serde_json::from_value::<Button>(Value::Object(button)) else { continue };
             let covered = read.covered || shown.covered;
             let (form, layer) = (form(read.form), layer(read.layer));
-            reading.buttons.push(Button { handle: name(number), frame, form, layer, covered, ..read });
+            reading.buttons.push(Button {
+                place: read.place + base,
+                handle: name(number),
+                frame,
+                form,
+                layer,
+                covered,
+                ..read
+            });
         }
-        reading.texts.extend(told.texts.into_iter().map(|text| Text { frame, layer: layer(text.layer), ..text }));
+        reading.texts.extend(told.texts.into_iter().map(|text| Text {
+            place: text.place + base,
+            frame,
+            layer: layer(text.layer),
+            ..text
+        }));
         reading.layers.extend(told.layers);
         reading.captchas.extend(told.captchas);
         reading.cut |= told.cut;

@@ -85,6 +85,8 @@ pub struct Frame {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Input {
+    /// Where it stands among all.
+    pub place: usize,
     /// How to act on it.
     pub handle: String,
     /// In which frame.
@@ -133,6 +135,8 @@ pub struct Input {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Button {
+    /// Where it stands among all.
+    pub place: usize,
     /// How to act on it.
     pub handle: String,
     /// In which frame.
@@ -165,6 +169,8 @@ pub struct Button {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Text {
+    /// Where it stands among all.
+    pub place: usize,
     /// In which frame.
     pub frame: usize,
     /// `heading`, `alert`, `error` or `plain`.

@@ -81,6 +81,8 @@ pub struct Layer {
 /// Something that takes a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Input {
+    /// Where it stands among all that was read: what comes later has a larger number.
+    pub place: usize,
     /// How to act on it.
     pub handle: Handle,
     /// In which of [`Reading::frames`].
@@ -128,6 +130,8 @@ pub struct Input {
 /// Something that can be pressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Button {
+    /// Where it stands among all that was read: what comes later has a larger number.
+    pub place: usize,
     /// How to act on it.
     pub handle: Handle,
     /// In which of [`Reading::frames`].
@@ -175,6 +179,8 @@ pub enum ButtonKind {
 /// Something to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text {
+    /// Where it stands among all that was read: what comes later has a larger number.
+    pub place: usize,
     /// In which of [`Reading::frames`].
     pub frame: usize,
     /// What kind it is.

@@ -6,6 +6,7 @@ mod extension;
 mod fs;
 mod lines;
 mod live_view;
+mod login_page;
 mod process;
 mod profile;
 mod replay;
