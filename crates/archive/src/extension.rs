@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{ArchiveError, Kind, Limits, unpack, walk};
 
 /// How much an extension's archive may hold.
-pub const LIMITS: Limits = Limits { entries: 20_000, bytes: 512 << 20, depth: 32 };
+pub const LIMITS: Limits = Limits { entries: 20_000, bytes: 512 << 20, depth: 32, links: false };
 
 /// What says what an extension is, at the root of the archive or in its one top folder.
 const MANIFEST: &str = "manifest.json";

@@ -1,11 +1,13 @@
 //! ZIP archives from strangers: looked through and unpacked within bounds, by one routine.
 //!
 //! Nothing an archive says is believed: its sizes are counted while it is read, its names are checked before anything is made, and
-//! what would need trust (links, devices, encryption, unusual compression) is refused. Reading blocks; the memory it takes is bounded
+//! what would need trust (links that leave it, devices, encryption, unusual compression) is refused. Reading blocks; the memory it takes is bounded
 //! by [`Limits::entries`] and the length of a name.
 
 pub mod extension;
+mod links;
 mod names;
+pub mod package;
 mod walk;
 
 use std::fs::{self, File};
@@ -23,6 +25,8 @@ pub struct Limits {
     pub bytes: u64,
     /// Most directories one within the other.
     pub depth: usize,
+    /// Whether symbolic links within it are let through; those that leave it never are.
+    pub links: bool,
 }
 
 /// An archive was not read to its end.
@@ -48,11 +52,13 @@ impl ArchiveError {
 }
 
 /// Unpacks `archive` into `directory`, which is there and empty and nobody else's. Of what lies in the folder `top`, where one is
-/// given, and of nothing else; the folder itself is not made. Files that can be executed stay so; times are those of now.
+/// given, and of nothing else; the folder itself is not made. Files that can be executed stay so; times are those of now. Links are made
+/// when all else is there, so that nothing is written through one.
 ///
 /// # Errors
 /// See [`ArchiveError`]; what was unpacked by then is left.
 pub fn unpack(archive: File, limits: Limits, top: Option<&str>, directory: &Path) -> Result<(), ArchiveError> {
+    let mut links = Vec::new();
     walk(archive, limits, |entry, content| {
         let inside = match top {
             None => Some(entry.path),
@@ -68,9 +74,18 @@ pub fn unpack(archive: File, limits: Limits, top: Option<&str>, directory: &Path
                 let mut file = create(&path, entry.executable)?;
                 io::copy(content, &mut file)?;
             }
+            Kind::Link => {
+                if let Some(parent) = path.parent() {
+                    fs::create_dir_all(parent)?;
+                }
+                let mut target = String::new();
+                content.read_to_string(&mut target)?;
+                links.push((target, path));
+            }
         }
         Ok(())
-    })
+    })?;
+    links.iter().try_for_each(|(target, path)| std::os::unix::fs::symlink(target, path)).map_err(ArchiveError::Io)
 }
 
 fn create(path: &Path, executable: bool) -> io::Result<File> {

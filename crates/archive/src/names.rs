@@ -16,6 +16,7 @@ pub(crate) struct Names(HashMap<String, Seen>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
+    /// Or a link.
     File,
     Directory,
     /// A directory that only stands in the names of others.
@@ -56,7 +57,7 @@ impl Names {
     fn note(&mut self, path: &str, kind: Kind) -> Result<(), ArchiveError> {
         for (at, _) in path.match_indices('/') {
             match self.0.get(&path[..at]) {
-                Some(Seen::File) => return Err(ArchiveError::refused(path, "lies in what is a file")),
+                Some(Seen::File) => return Err(ArchiveError::refused(path, "lies in what is a file or a link")),
                 Some(_) => {}
                 None => {
                     self.0.insert(path[..at].to_owned(), Seen::Implied);

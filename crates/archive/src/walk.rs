@@ -7,15 +7,17 @@ use flate2::read::DeflateDecoder;
 use rawzip::{CompressionMethod, ErrorKind, MAX_CENTRAL_DIRECTORY_RECORD_SIZE, ZipArchive};
 
 use crate::names::Names;
-use crate::{ArchiveError, Limits};
+use crate::{ArchiveError, Limits, links};
 
-/// What an entry is; there is nothing else.
+/// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A file.
     File,
     /// A directory.
     Directory,
+    /// A symbolic link to something in the same archive; its content is where it leads. Only where [`Limits::links`] says so.
+    Link,
 }
 
 /// One entry.
@@ -35,6 +37,7 @@ pub struct Entry<'a> {
 const KIND: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
+const LINK: u32 = 0o120_000;
 
 /// Shows every entry of `archive` with its content to `visit`, in the archive's order. What is not read of a content is read after
 /// it, so that an archive that was walked through is whole: every size, checksum and name of it.
@@ -60,13 +63,22 @@ pub fn walk(
             return Err(too_many(&limits));
         }
         let raw = header.file_path();
-        let kind = if header.is_dir() { Kind::Directory } else { Kind::File };
+        let mode = header.mode().value();
+        let kind = match mode & KIND {
+            LINK if limits.links => Kind::Link,
+            _ if header.is_dir() => Kind::Directory,
+            _ => Kind::File,
+        };
         let path = names.admit(raw.as_bytes(), kind, &limits)?;
-        let (flags, mode, method) = (header.flags(), header.mode().value(), header.compression_method());
+        let (flags, method) = (header.flags(), header.compression_method());
         if flags.is_encrypted() || flags.has_strong_encryption() || flags.is_masked() {
             return Err(ArchiveError::refused(path, "is encrypted"));
         }
-        let wanted = if kind == Kind::Directory { DIRECTORY } else { REGULAR };
+        let wanted = match kind {
+            Kind::Directory => DIRECTORY,
+            Kind::File => REGULAR,
+            Kind::Link => LINK,
+        };
         if mode & KIND != 0 && mode & KIND != wanted {
             return Err(ArchiveError::refused(path, "is neither a file nor a directory"));
         }
@@ -83,11 +95,20 @@ pub fn walk(
             _ => return Err(ArchiveError::refused(path, "is compressed in an unusual way")),
         };
         let mut content = Counted { inner: found.verifying_reader(plain), room: &mut room, fault: None };
-        let visited = visit(&entry, &mut content).and_then(|()| io::copy(&mut content, &mut io::sink()).map(drop));
+        let mut target = Vec::new();
+        let visited = match kind {
+            Kind::Link => (&mut content).take(links::LONGEST + 1).read_to_end(&mut target).map(drop),
+            _ => visit(&entry, &mut content),
+        };
+        let visited = visited.and_then(|()| io::copy(&mut content, &mut io::sink()).map(drop));
         match (content.fault, visited) {
             (Some(Fault::TooLarge), _) => return Err(too_large(&limits)),
             (Some(Fault::Unreadable(why)), _) => return Err(ArchiveError::Unreadable(why)),
             (None, visited) => visited?,
+        }
+        if kind == Kind::Link {
+            links::check(path, &target)?;
+            visit(&entry, &mut target.as_slice())?;
         }
     }
     if count != expected {

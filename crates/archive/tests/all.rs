@@ -6,12 +6,12 @@ use std::io::{Seek as _, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use casement_archive::{ArchiveError, Limits, extension, unpack, walk};
+use casement_archive::{ArchiveError, Limits, extension, package, unpack, walk};
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use rawzip::{CompressionMethod, ZipArchiveWriter};
 
-const LIMITS: Limits = Limits { entries: 100, bytes: 1 << 20, depth: 8 };
+const LIMITS: Limits = Limits { entries: 100, bytes: 1 << 20, depth: 8, links: false };
 const MANIFEST: &[u8] = br#"{"manifest_version":3,"name":"x","version":"1"}"#;
 
 /// An archive of these names and contents; a name that ends with a slash is a directory.
@@ -157,4 +157,54 @@ fn an_extension_lies_at_the_root_or_in_the_one_top_folder() {
         let error = inspect(&entries).unwrap_err();
         assert!(error.to_string().contains(why), "{entries:?}: {error}");
     }
+}
+
+/// An archive with links, by their names and where they lead, and one file `dir/file`.
+fn with_links(links: &[(&str, &str)]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    let mut zip = ZipArchiveWriter::new(&mut file);
+    for (name, content, mode) in
+        [("dir/file", "content", 0o100_644)].into_iter().chain(links.iter().map(|(name, to)| (*name, *to, 0o120_777)))
+    {
+        let entry = zip.new_file(rawzip::path::EntryPath::verbatim(name.as_bytes()));
+        let (mut entry, config) = entry.unix_permissions(mode).start().unwrap();
+        let mut writer = config.wrap(&mut entry);
+        writer.write_all(content.as_bytes()).unwrap();
+        let (_, descriptor) = writer.finish().unwrap();
+        entry.finish(descriptor).unwrap();
+    }
+    zip.finish().unwrap();
+    file.rewind().unwrap();
+    file
+}
+
+#[test]
+fn links_within_a_package_are_kept_and_all_others_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let links = [("dir/up", "../dir/file"), ("root", "."), ("dir/again", "up"), ("later", "root/dir")];
+    unpack(with_links(&links), package::LIMITS, None, place.path()).unwrap();
+    for name in ["dir/up", "dir/again", "later/file", "root/dir/file"] {
+        assert_eq!(fs::read(place.path().join(name)).unwrap(), b"content", "{name}");
+    }
+    for (links, why) in [
+        (&[("out", "..")][..], "out of the archive"),
+        (&[("dir/out", "../../etc/passwd")], "out of the archive"),
+        (&[("out", "/etc/passwd")], "not relative"),
+        (&[("dir/root", ".."), ("out", "dir/root/..")], "behind a name"),
+        (&[("out", "")], "not relative"),
+        (&[("dir", "elsewhere")], "twice"),
+        (&[("link", "dir"), ("link/file", "x")], "in what is a file"),
+    ] {
+        let error = package::inspect(with_links(links), "dir/file").unwrap_err();
+        assert!(error.to_string().contains(why), "{links:?}: {error}");
+    }
+    let error = walk(with_links(&[("link", "dir")]), LIMITS, |_, _| Ok(())).unwrap_err();
+    assert!(error.to_string().contains("neither a file nor a directory"), "{error}");
+}
+
+#[test]
+fn the_entrypoint_of_a_package_is_a_file_of_it() {
+    let look = |path| package::inspect(with_links(&[("link", "dir/file")]), path).unwrap();
+    assert!(look("dir/file"));
+    assert!(!look("dir") && !look("link") && !look("file"));
 }
