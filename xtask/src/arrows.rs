@@ -50,6 +50,11 @@ const ARROWS: &[Arrow] = &[
         instead: "add a port in casement-domain instead",
     },
     Arrow {
+        from: "casement-runner",
+        to: &["casement-archive", "casement-domain", "casement-sandbox"],
+        instead: "add a port in casement-domain instead",
+    },
+    Arrow {
         from: "casement",
         to: &[
             "casement-agent",
@@ -59,6 +64,7 @@ const ARROWS: &[Arrow] = &[
             "casement-http",
             "casement-otlp",
             "casement-postgres",
+            "casement-runner",
             "casement-sandbox",
             "casement-webdriver",
         ],

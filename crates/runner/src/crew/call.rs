@@ -1,0 +1,154 @@
+//! One call, from the process that takes it to its end.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use casement_domain::deployment::{Line, Lines};
+use casement_domain::ids::InvocationId;
+use casement_domain::invocation::{Call, RunFailure};
+use tokio_util::sync::CancellationToken;
+
+use super::Inner;
+use crate::build::{fitting, moment};
+use crate::failure;
+use crate::host::Room;
+use crate::link::{self, Ear};
+use crate::notes::Note;
+use crate::protocol::{Answer, CallWords, Outcome, Request, Said, next};
+
+/// A call of an earlier life of the server.
+pub(super) struct Adopted {
+    pub(super) note: Note,
+    /// Where it runs, if that is still there.
+    pub(super) room: Option<Room>,
+}
+
+/// Has a process take the call, and waits for its end.
+pub(super) async fn run(
+    inner: &Arc<Inner>,
+    call: Call,
+    lines: Arc<dyn Lines>,
+    unwanted: CancellationToken,
+) -> Result<Option<String>, RunFailure> {
+    let pool = inner.pool(&call.runnable);
+    let room = tokio::select! {
+        room = pool.take(call.limits) => room.map_err(failure::host)?,
+        () = unwanted.cancelled() => return Err(canceled()),
+    };
+    let note = Note {
+        sandbox: room.id.clone(),
+        output_bytes: call.limits.output_bytes,
+        base: Some(call.runnable.environment.base_url.clone()),
+        outcome: None,
+    };
+    inner.notes.write(call.invocation, &note).map_err(failure::host)?;
+    if let Err(error) = begin(inner, &room, &call).await {
+        room.end().await;
+        return Err(failure::host(error));
+    }
+    mind(inner, call.invocation, note, room, lines, unwanted).await
+}
+
+/// Waits for the end of a call of an earlier life.
+pub(super) async fn resume(
+    inner: &Arc<Inner>,
+    id: InvocationId,
+    adopted: Adopted,
+    lines: Arc<dyn Lines>,
+    unwanted: CancellationToken,
+) -> Result<Option<String>, RunFailure> {
+    match adopted {
+        Adopted { note: Note { outcome: Some(outcome), output_bytes, .. }, .. } => {
+            failure::outcome(outcome, output_bytes)
+        }
+        Adopted { room: None, .. } => Err(failure::died("its process ended while the server was away")),
+        Adopted { note, room: Some(room) } => mind(inner, id, note, room, lines, unwanted).await,
+    }
+}
+
+async fn begin(inner: &Inner, room: &Room, call: &Call) -> std::io::Result<()> {
+    let left = call.deadline - inner.clock.now();
+    let words = CallWords {
+        invocation: call.invocation.to_string(),
+        app: call.app.clone(),
+        action: call.action.clone(),
+        payload: call.payload.clone(),
+        output_bytes: call.limits.output_bytes,
+        seconds: u64::try_from(left.whole_seconds()).unwrap_or_default(),
+    };
+    let mut stream = room.ask(&Request::Call(words)).await?;
+    match next(&mut stream).await? {
+        Some(Answer::Done) => Ok(()),
+        Some(Answer::Refused { reason }) => Err(std::io::Error::other(reason)),
+        _ => Err(std::io::Error::other("its process broke off")),
+    }
+}
+
+/// Follows it to its end, writes that down and ends the sandbox.
+async fn mind(
+    inner: &Inner,
+    id: InvocationId,
+    mut note: Note,
+    room: Room,
+    lines: Arc<dyn Lines>,
+    unwanted: CancellationToken,
+) -> Result<Option<String>, RunFailure> {
+    let outcome = tokio::select! {
+        biased;
+        () = unwanted.cancelled() => {
+            room.end().await;
+            return Err(canceled());
+        }
+        outcome = follow(inner, &room, &*lines) => outcome,
+    };
+    let out_of_memory = room.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed);
+    let died = matches!(outcome, None | Some(Outcome::Died { .. }));
+    let outcome = match outcome {
+        _ if died && out_of_memory => {
+            Outcome::Raised { reason: "out of memory: its processes used more than they may have".to_owned() }
+        }
+        Some(outcome) => outcome,
+        None => Outcome::Raised { reason: "its sandbox ended before the action returned".to_owned() },
+    };
+    note.outcome = Some(outcome.clone());
+    let noted = inner.notes.write(id, &note);
+    if let Err(error) = noted {
+        tracing::error!(call = %id, %error, "the end of a call cannot be written down");
+    }
+    // What ran in it has ended by now, and its end is written down: the rest is nobody's time but ours.
+    drop(room);
+    let end = failure::outcome(outcome, note.output_bytes);
+    if died { end.map_err(|failed| failure::died(failed.reason)) } else { end }
+}
+
+/// Its lines and how it ended; nothing when the sandbox broke off.
+async fn follow(inner: &Inner, room: &Room, lines: &dyn Lines) -> Option<Outcome> {
+    let from = lines.taken().await;
+    let mut stream = room.ask(&Request::Follow { from }).await.ok()?;
+    match link::words(&mut stream, &mut Hand { inner, lines, next: from }).await {
+        Ok(Answer::Ended(outcome)) => Some(outcome),
+        _ => None,
+    }
+}
+
+/// Hands lines on. Their numbers are ours: an inside may tell any.
+struct Hand<'a> {
+    inner: &'a Inner,
+    lines: &'a dyn Lines,
+    next: u64,
+}
+
+#[async_trait]
+impl Ear for Hand<'_> {
+    async fn hear(&mut self, said: Vec<Said>) {
+        let now = self.inner.clock.now();
+        let line = |(number, said): (u64, Said)| Line { number, at: moment(said.at, now), text: fitting(said.text) };
+        let heard: Vec<Line> = (self.next..).zip(said).map(line).collect();
+        self.next += heard.len() as u64;
+        self.lines.push(heard).await;
+    }
+}
+
+fn canceled() -> RunFailure {
+    failure::died("the call was ended")
+}

@@ -1,0 +1,232 @@
+//! The loaded processes of one deployment that wait for a call.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use casement_domain::invocation::{CallLimits, Fallen, Runnable};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::Inner;
+use crate::build::{load_command, not_loaded};
+use crate::host::{Room, Wanted, authority};
+use crate::link;
+use crate::protocol::{Answer, Request};
+use crate::way_out::Reach;
+
+/// How many wait at most: one, and more of them while calls come faster than processes are loaded.
+const MOST_READY: usize = 4;
+/// After how long without such calls one is enough again.
+const CALM: Duration = Duration::from_secs(60);
+/// After how many failures in a row the deployment is given up, and how long each is rested.
+const MOST_FAILURES: u32 = 3;
+const REST: Duration = Duration::from_secs(2);
+
+/// The processes of one deployment.
+pub(super) struct Pool {
+    crew: Weak<Inner>,
+    runnable: Runnable,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    kept: bool,
+    ready: VecDeque<Room>,
+    waiters: VecDeque<oneshot::Sender<Result<Room, String>>>,
+    loading: usize,
+    failures: u32,
+    wanted: usize,
+    missed: Option<Instant>,
+}
+
+impl Pool {
+    pub(super) fn new(crew: &Arc<Inner>, runnable: Runnable, wanted: usize) -> Self {
+        let state = State { wanted, ..State::default() };
+        Self { crew: Arc::downgrade(crew), runnable, state: Mutex::new(state) }
+    }
+
+    /// Holds a process ready from now on.
+    pub(super) fn keep(self: &Arc<Self>) {
+        {
+            let mut state = self.state();
+            if state.kept {
+                return;
+            }
+            state.kept = true;
+            state.wanted = state.wanted.max(1);
+        }
+        self.replenish();
+    }
+
+    /// Holds none ready any more, and ends those that wait. Whether it is still needed, by calls that wait for it.
+    pub(super) fn close(&self) -> bool {
+        let mut state = self.state();
+        state.kept = false;
+        state.wanted = 0;
+        let ended = std::mem::take(&mut state.ready);
+        let needed = !state.waiters.is_empty();
+        drop(state);
+        drop(ended);
+        needed
+    }
+
+    /// A loaded process, which is then nobody else's.
+    pub(super) async fn take(self: &Arc<Self>, limits: CallLimits) -> Result<Room, String> {
+        let crew = self.crew.upgrade().ok_or("the server is going down")?;
+        if limits != crew.rooms.config.call_limits {
+            return self.load(limits).await;
+        }
+        let waiting = {
+            let mut state = self.state();
+            let ready = std::iter::from_fn(|| state.ready.pop_front()).find(is_alive);
+            match ready {
+                Some(room) => Ok(room),
+                None => {
+                    if state.kept {
+                        state.wanted = (state.wanted + 1).min(MOST_READY);
+                        state.missed = Some(Instant::now());
+                    }
+                    let (give, waiting) = oneshot::channel();
+                    state.waiters.push_back(give);
+                    Err(waiting)
+                }
+            }
+        };
+        self.replenish();
+        match waiting {
+            Ok(room) => Ok(room),
+            Err(waiting) => waiting.await.unwrap_or_else(|_| Err("the process was lost".to_owned())),
+        }
+    }
+
+    /// Begins to load as many as are missing.
+    fn replenish(self: &Arc<Self>) {
+        let missing = {
+            let mut state = self.state();
+            if state.missed.is_some_and(|missed| missed.elapsed() > CALM) {
+                state.wanted = state.wanted.min(1);
+                state.missed = None;
+            }
+            state.ready.retain(is_alive);
+            state.waiters.retain(|waiter| !waiter.is_closed());
+            let missing = (state.waiters.len() + state.wanted).saturating_sub(state.loading + state.ready.len());
+            state.loading += missing;
+            missing
+        };
+        for _ in 0..missing {
+            let pool = Arc::clone(self);
+            tokio::spawn(async move { pool.load_one().await });
+        }
+    }
+
+    async fn load_one(self: Arc<Self>) {
+        let Some(crew) = self.crew.upgrade() else { return };
+        let loaded = self.load(crew.rooms.config.call_limits).await;
+        let failed = match loaded {
+            Ok(room) => {
+                self.state().failures = 0;
+                self.offer(room);
+                None
+            }
+            Err(reason) => Some(reason),
+        };
+        if let Some(reason) = failed {
+            self.fail(&crew, reason).await;
+        }
+        self.state().loading -= 1;
+        self.replenish();
+    }
+
+    /// Gives a process to the first who waits, or has it wait itself.
+    fn offer(self: &Arc<Self>, mut room: Room) {
+        let mut state = self.state();
+        while let Some(waiter) = state.waiters.pop_front() {
+            match waiter.send(Ok(room)) {
+                Ok(()) => return,
+                Err(Ok(back)) => room = back,
+                Err(Err(_)) => return,
+            }
+        }
+        if state.ready.len() < state.wanted {
+            self.watch(&room);
+            state.ready.push_back(room);
+        }
+    }
+
+    /// Loads another one when this one ends while it waits.
+    fn watch(self: &Arc<Self>, room: &Room) {
+        let (Ok(sandbox), pool) = (room.sandbox().cloned(), Arc::downgrade(self)) else { return };
+        tokio::spawn(async move {
+            sandbox.exited().await.ok();
+            if let Some(pool) = pool.upgrade() {
+                let died = pool.state().ready.iter().any(|room| room.id == sandbox.id);
+                if died {
+                    pool.replenish();
+                }
+            }
+        });
+    }
+
+    /// Tells whoever waits that there will be no process, and gives the deployment up when that has gone on for a while.
+    async fn fail(&self, crew: &Inner, reason: String) {
+        let (fallen, waiter) = {
+            let mut state = self.state();
+            state.failures += 1;
+            let fallen = state.kept && state.failures >= MOST_FAILURES;
+            if fallen {
+                state.kept = false;
+                state.wanted = 0;
+            }
+            (fallen, state.waiters.pop_front())
+        };
+        tracing::debug!(deployment = %self.runnable.deployment, reason, "a process was not loaded");
+        if let Some(waiter) = waiter {
+            waiter.send(Err(reason.clone())).ok();
+        }
+        if fallen {
+            crew.fall.send(Fallen { deployment: self.runnable.deployment, reason }).ok();
+        } else {
+            tokio::time::sleep(REST).await;
+        }
+    }
+
+    async fn load(&self, limits: CallLimits) -> Result<Room, String> {
+        let crew = self.crew.upgrade().ok_or("the server is going down")?;
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let place = crew.artifacts.place(&self.runnable.artifact).await.map_err(|error| text(&error))?;
+        let _turn = crew.loading.acquire().await.map_err(|error| text(&error))?;
+        let environment = &self.runnable.environment;
+        let wanted = Wanted {
+            kind: 'r',
+            memory_bytes: limits.memory_bytes,
+            disk_bytes: limits.disk_bytes,
+            processes: limits.processes,
+            reach: Reach::Web(authority(&environment.base_url).into_iter().collect()),
+            artifact: Some(&place),
+            base_url: Some(&environment.base_url),
+        };
+        let room = crew.rooms.open(wanted).await.map_err(|error| text(&error))?;
+        let seconds = crew.rooms.config.load_seconds;
+        let command = load_command(&crew.rooms, &self.runnable.entrypoint, environment, seconds);
+        let mut stream = room.ask(&Request::Load(command)).await.map_err(|error| text(&error))?;
+        let answer =
+            tokio::time::timeout(Duration::from_secs(seconds + 30), link::words(&mut stream, &mut link::Deaf)).await;
+        match answer {
+            Ok(Ok(Answer::Loaded { .. })) => Ok(room),
+            Ok(Ok(Answer::Ended(outcome))) => Err(not_loaded(outcome, &room)),
+            Ok(Ok(Answer::Refused { reason })) => Err(reason),
+            Ok(Ok(_) | Err(_)) => Err("its process broke off".to_owned()),
+            Err(_) => Err("its process was not loaded in time".to_owned()),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_alive(room: &Room) -> bool {
+    room.sandbox().is_ok_and(casement_sandbox::Sandbox::is_alive)
+}

@@ -1,0 +1,241 @@
+//! Sandboxes for builds and calls.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use casement_domain::clock::IdSource;
+use casement_sandbox::{File, Host, HostConfig, Sandbox, Spec, StartError};
+use tokio::net::UnixStream;
+use tokio::runtime::Handle;
+use url::Url;
+
+use crate::config::{RunnerConfig, RunnerSetupError, trusted};
+use crate::link;
+use crate::protocol::{Base, CONFIG_PATH, Config, LOADER_NODE, LOADER_PYTHON, NODE, PLACE, PROXY_PORT, Request};
+use crate::way_out::{self, Reach, WayOut};
+
+/// The most open files of one process.
+const MAX_OPEN_FILES: u32 = 4096;
+
+/// Where sandboxes are made.
+pub(crate) struct Rooms {
+    pub(crate) host: Host,
+    pub(crate) config: RunnerConfig,
+    way_out: Arc<dyn WayOut>,
+    ids: Arc<dyn IdSource>,
+    root: PathBuf,
+    runtime: Handle,
+}
+
+/// What a sandbox is made for.
+pub(crate) struct Wanted<'a> {
+    /// What its name begins with.
+    pub(crate) kind: char,
+    pub(crate) memory_bytes: u64,
+    pub(crate) disk_bytes: u64,
+    pub(crate) processes: u32,
+    pub(crate) reach: Reach,
+    /// What was built, which it sees at its place and cannot change.
+    pub(crate) artifact: Option<&'a Path>,
+    /// Where the API is, if its programs shall reach it.
+    pub(crate) base_url: Option<&'a str>,
+}
+
+/// There is no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RoomError {
+    #[error("a sandbox could not be started: {0}")]
+    Start(#[from] StartError),
+    #[error("a sandbox could not be spoken to: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Rooms {
+    /// Needs a runtime, which serves them.
+    pub(crate) fn new(
+        config: RunnerConfig,
+        name: &str,
+        way_out: Arc<dyn WayOut>,
+        ids: Arc<dyn IdSource>,
+    ) -> Result<Self, RunnerSetupError> {
+        let root = config.data_dir.join(name);
+        let host = Host::new(HostConfig {
+            root: root.clone(),
+            uid_base: config.uid_base,
+            uid_count: config.uid_count,
+            bwrap: config.bwrap.clone(),
+            setpriv: config.setpriv.clone(),
+        })?;
+        let root = root.canonicalize().unwrap_or(root);
+        Ok(Self { host, config, way_out, ids, root, runtime: Handle::current() })
+    }
+
+    /// Makes one. It ends when what is answered is dropped.
+    pub(crate) async fn open(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<Room, RoomError> {
+        let id = format!("{}{}", wanted.kind, self.ids.next().to_string().to_lowercase());
+        let reach = wanted.reach.clone();
+        let spec = self.spec(&id, wanted)?;
+        let sandbox = self.host.start(spec).await?;
+        let mut room = Room { rooms: Arc::clone(self), id, sandbox: Some(sandbox), held: None };
+        self.serve(room.sandbox()?, reach)?;
+        room.held = Some(link::hold(room.sandbox()?).await?);
+        Ok(room)
+    }
+
+    /// Serves the way out of a sandbox.
+    pub(crate) fn serve(&self, sandbox: &Sandbox, reach: Reach) -> io::Result<()> {
+        self.way_out.serve(&sandbox.id, way_out::listen(&sandbox.dir)?, reach);
+        Ok(())
+    }
+
+    /// Ends a sandbox, whatever runs in it. What cannot be ended is left to the next start's sweep.
+    pub(crate) async fn end(&self, id: &str) {
+        self.way_out.close(id);
+        if let Err(error) = self.host.end(id).await {
+            tracing::warn!(sandbox = id, %error, "a sandbox of a program could not be ended");
+        }
+    }
+
+    fn spec(&self, id: &str, wanted: Wanted<'_>) -> io::Result<Spec> {
+        let config = &self.config;
+        let inner = Config { base: wanted.base_url.and_then(base) };
+        let loaders =
+            [(LOADER_PYTHON, include_str!("loaders/loader.py")), (LOADER_NODE, include_str!("loaders/loader.mjs"))];
+        let mut files = vec![File { inside: CONFIG_PATH.into(), content: serde_json::to_vec(&inner)? }];
+        files.extend(loaders.map(|(path, text)| File { inside: path.into(), content: text.as_bytes().to_vec() }));
+        files.extend(
+            wanted.base_url.and_then(hosts).map(|text| File { inside: "/etc/hosts".into(), content: text.into() }),
+        );
+        let mut read_only_at: Vec<(PathBuf, PathBuf)> =
+            config.node.iter().map(|node| (node.clone(), PathBuf::from(NODE))).collect();
+        read_only_at.extend(wanted.artifact.map(|artifact| (artifact.to_owned(), PathBuf::from(PLACE))));
+        let npm = config.npm.as_deref().and_then(Path::parent).and_then(Path::parent);
+        Ok(Spec {
+            id: id.to_owned(),
+            program: config.program.clone(),
+            args: config.args.clone(),
+            env: vec![("LISTEN_FDS".to_owned(), "1".to_owned())],
+            files,
+            sockets: 1,
+            listeners: Vec::new(),
+            egress_dir: way_out::directory(&self.root.join(id)),
+            read_only: npm.filter(|npm| !npm.starts_with("/usr")).map(Path::to_owned).into_iter().collect(),
+            read_only_at,
+            memory_bytes: wanted.memory_bytes,
+            tmpfs_bytes: wanted.disk_bytes / 2,
+            max_processes: wanted.processes,
+            max_open_files: MAX_OPEN_FILES,
+        })
+    }
+
+    /// What every program finds in its environment: where to go, whom to trust.
+    pub(crate) fn environment(&self, base_url: Option<&str>) -> Vec<(String, String)> {
+        let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+        let mut direct = "localhost,127.0.0.1,::1".to_owned();
+        if let Some(host) = base_url.filter(|url| base(url).is_some()).and_then(host) {
+            direct = format!("{direct},{host}");
+        }
+        let mut all: Vec<(&str, &str)> = vec![
+            ("HOME", "/home/casement"),
+            ("USER", "casement"),
+            ("LANG", "C.UTF-8"),
+            ("PATH", "/run/casement/node/bin:/usr/local/bin:/usr/bin:/bin"),
+            ("NODE_USE_ENV_PROXY", "1"),
+            ("PYTHONUNBUFFERED", "1"),
+        ];
+        all.extend(["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"].map(|name| (name, proxy.as_str())));
+        all.extend(["NO_PROXY", "no_proxy"].map(|name| (name, direct.as_str())));
+        if let Some(trusted) = trusted().and_then(Path::to_str) {
+            let names = ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "npm_config_cafile"];
+            all.extend(names.map(|name| (name, trusted)));
+        }
+        all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    /// How an entrypoint is loaded, as a command.
+    pub(crate) fn loader(&self, entrypoint: &casement_domain::deployment::Entrypoint) -> Vec<String> {
+        use casement_domain::deployment::Runtime;
+        let path = entrypoint.path().as_str().to_owned();
+        match entrypoint.runtime() {
+            Runtime::Python => vec![format!("{}/bin/python", crate::protocol::VENV), LOADER_PYTHON.to_owned(), path],
+            Runtime::Node => {
+                let flags = ["--experimental-transform-types", "--disable-warning=ExperimentalWarning", LOADER_NODE];
+                [format!("{NODE}/bin/node")].into_iter().chain(flags.map(str::to_owned)).chain([path]).collect()
+            }
+        }
+    }
+}
+
+/// The API's port on the inside's loopback, where it can stand there: above those that need a right, and by a name or the loopback.
+fn base(url: &str) -> Option<Base> {
+    let parsed = Url::parse(url).ok()?;
+    let port = parsed.port_or_known_default().filter(|port| *port >= 1024 && *port != PROXY_PORT)?;
+    match parsed.host()? {
+        url::Host::Domain(_) => {}
+        url::Host::Ipv4(address) if address.is_loopback() => {}
+        _ => return None,
+    }
+    Some(Base { port, authority: authority(url)? })
+}
+
+/// `host:port` of an address.
+pub(crate) fn authority(url: &str) -> Option<String> {
+    let parsed = Url::parse(url).ok()?;
+    Some(format!("{}:{}", parsed.host_str()?, parsed.port_or_known_default()?))
+}
+
+fn host(url: &str) -> Option<String> {
+    Url::parse(url).ok()?.host_str().map(str::to_owned)
+}
+
+/// Names of the inside, the API's among them.
+fn hosts(url: &str) -> Option<String> {
+    base(url)?;
+    let parsed = Url::parse(url).ok()?;
+    match parsed.host()? {
+        url::Host::Domain(name) => Some(format!("127.0.0.1 localhost sandbox {name}\n::1 localhost\n")),
+        _ => None,
+    }
+}
+
+/// One sandbox, which ends when this is dropped.
+pub(crate) struct Room {
+    rooms: Arc<Rooms>,
+    pub(crate) id: String,
+    sandbox: Option<Sandbox>,
+    /// As long as this is open the inside stays.
+    held: Option<UnixStream>,
+}
+
+impl Room {
+    /// The sandbox of an earlier life of the server.
+    pub(crate) fn found(rooms: &Arc<Rooms>, sandbox: Sandbox) -> Self {
+        Self { rooms: Arc::clone(rooms), id: sandbox.id.clone(), sandbox: Some(sandbox), held: None }
+    }
+
+    /// What is in it.
+    pub(crate) fn sandbox(&self) -> io::Result<&Sandbox> {
+        self.sandbox.as_ref().ok_or_else(|| io::Error::other("the sandbox is not there"))
+    }
+
+    /// Ends it and waits until nothing of it is left.
+    pub(crate) async fn end(mut self) {
+        self.sandbox = None;
+        self.rooms.end(&self.id).await;
+    }
+
+    /// Asks something of what is inside.
+    pub(crate) async fn ask(&self, request: &Request) -> io::Result<UnixStream> {
+        link::ask(self.sandbox()?, request).await
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if self.sandbox.is_some() {
+            let (rooms, id) = (Arc::clone(&self.rooms), std::mem::take(&mut self.id));
+            self.rooms.runtime.spawn(async move { rooms.end(&id).await });
+        }
+    }
+}

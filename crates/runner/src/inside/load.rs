@@ -1,0 +1,185 @@
+//! The process that waits for its call, takes it and ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{oneshot, watch};
+
+use super::child::{self, Running};
+use super::lines::Output;
+use crate::protocol::{App, CallWords, Command, Exit, Outcome};
+
+/// The longest line of a loader: a result and the backslashes that JSON may put into it.
+const MAX_LINE: u64 = 12 << 20;
+/// How long a process that has ended may take to be heard to its end.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What a loader says.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+enum Word {
+    Loaded { apps: Vec<App> },
+    Returned { output: Option<String> },
+    Raised { reason: String },
+    Unfit { reason: String },
+}
+
+/// Where a process is in its life.
+#[derive(Debug, Clone)]
+pub(super) enum Phase {
+    Loading,
+    Loaded(Vec<App>),
+    Called,
+    Ended(Outcome),
+}
+
+/// A process on its way through that life.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) output: Arc<Output>,
+    pub(super) phase: watch::Receiver<Phase>,
+    call: Option<oneshot::Sender<CallWords>>,
+}
+
+impl Process {
+    /// Starts one.
+    pub(super) fn start(command: &Command) -> std::io::Result<Self> {
+        let output = Arc::new(Output::default());
+        let running = Running::start(command, Arc::clone(&output))?;
+        let (phases, phase) = watch::channel(Phase::Loading);
+        let (call, called) = oneshot::channel();
+        let patience = Duration::from_secs(command.seconds);
+        tokio::spawn(async move {
+            let outcome = live(running, patience, called, &phases).await;
+            phases.send_replace(Phase::Ended(outcome));
+        });
+        Ok(Self { output, phase, call: Some(call) })
+    }
+
+    /// Gives it its call, if it waits for one.
+    pub(super) fn call(&mut self, words: CallWords) -> bool {
+        let waits = matches!(*self.phase.borrow(), Phase::Loaded(_));
+        waits && self.call.take().is_some_and(|call| call.send(words).is_ok())
+    }
+
+    /// Whether it was given a call.
+    pub(super) fn is_called(&self) -> bool {
+        self.call.is_none()
+    }
+}
+
+async fn live(
+    mut running: Running,
+    patience: Duration,
+    called: oneshot::Receiver<CallWords>,
+    phases: &watch::Sender<Phase>,
+) -> Outcome {
+    let Some(channel) = running.channel.take() else { return Outcome::Died { exit: Exit::Code(0) } };
+    let (read, write) = channel.into_split();
+    let mut ear = Ear(BufReader::new(read));
+    let outcome = tokio::select! {
+        outcome = through(&mut running, &mut ear, write, called, phases) => outcome,
+        () = overlong(phases.subscribe(), patience) => Outcome::Died { exit: Exit::Late },
+    };
+    running.end().await;
+    outcome
+}
+
+/// Returns when loading takes too long.
+async fn overlong(mut phase: watch::Receiver<Phase>, patience: Duration) {
+    let loaded = phase.wait_for(|phase| !matches!(phase, Phase::Loading));
+    if tokio::time::timeout(patience, loaded).await.is_ok() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn through(
+    running: &mut Running,
+    ear: &mut Ear,
+    mut mouth: OwnedWriteHalf,
+    called: oneshot::Receiver<CallWords>,
+    phases: &watch::Sender<Phase>,
+) -> Outcome {
+    match ear.word(running).await {
+        Ok(Word::Loaded { apps }) => phases.send_replace(Phase::Loaded(apps)),
+        Ok(other) => return outcome(other, u64::MAX),
+        Err(exit) => return Outcome::Died { exit },
+    };
+    let call = tokio::select! {
+        call = called => call,
+        died = ear.word(running) => return died.map_or_else(|exit| Outcome::Died { exit }, |word| outcome(word, u64::MAX)),
+    };
+    let Ok(call) = call else { return Outcome::Died { exit: Exit::Code(0) } };
+    phases.send_replace(Phase::Called);
+    let words = json!({
+        "app": call.app, "action": call.action, "payload": call.payload, "invocation": call.invocation,
+        "output_bytes": call.output_bytes,
+    });
+    // If it does not listen it has ended, or will be ended.
+    mouth.write_all(format!("{words}\n").as_bytes()).await.ok();
+    match ear.word(running).await {
+        Ok(word) => outcome(word, call.output_bytes),
+        Err(exit) => Outcome::Died { exit },
+    }
+}
+
+fn outcome(word: Word, longest: u64) -> Outcome {
+    match word {
+        Word::Returned { output } if output.as_ref().is_some_and(|output| output.len() as u64 > longest) => {
+            Outcome::Unfit { reason: format!("the action returned more than {longest} bytes of JSON") }
+        }
+        Word::Returned { output } => Outcome::Returned { output },
+        Word::Raised { reason } => Outcome::Raised { reason: cut(reason) },
+        Word::Unfit { reason } => Outcome::Unfit { reason: cut(reason) },
+        Word::Loaded { .. } => Outcome::Unfit { reason: "the process said something out of turn".to_owned() },
+    }
+}
+
+fn cut(reason: String) -> String {
+    reason.chars().take(1000).collect()
+}
+
+/// What a loader says to us.
+struct Ear(BufReader<OwnedReadHalf>);
+
+impl Ear {
+    /// The next word, or how the process ended instead.
+    async fn word(&mut self, running: &mut Running) -> Result<Word, Exit> {
+        let mut line = Vec::new();
+        let ended = {
+            let mut bounded = (&mut self.0).take(MAX_LINE);
+            let mut heard = std::pin::pin!(bounded.read_until(b'\n', &mut line));
+            tokio::select! {
+                biased;
+                _ = &mut heard => None,
+                status = running.child.wait() => {
+                    // Its last words may be on their way, unless a child of it holds the line.
+                    tokio::time::timeout(LAST_WORDS, heard).await.ok();
+                    Some(status)
+                }
+            }
+        };
+        match line.last() {
+            Some(b'\n') => Ok(serde_json::from_slice(&line).unwrap_or_else(|_| unclear())),
+            Some(_) if line.len() as u64 >= MAX_LINE => {
+                Ok(Word::Unfit { reason: "the action returned far too much".to_owned() })
+            }
+            _ => Err(match ended {
+                Some(status) => child::exit(status),
+                // It has closed the line; what becomes of it is the same to us.
+                None => match tokio::time::timeout(LAST_WORDS, running.child.wait()).await {
+                    Ok(status) => child::exit(status),
+                    Err(_) => Exit::Code(0),
+                },
+            }),
+        }
+    }
+}
+
+fn unclear() -> Word {
+    Word::Unfit { reason: "the process said something that cannot be understood".to_owned() }
+}

@@ -1,0 +1,271 @@
+//! Answers what the server asks.
+
+use std::cell::{Cell, RefCell};
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use casement_archive::{package, unpack};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{LocalSet, spawn_blocking, spawn_local};
+
+use super::child::{Running, exit};
+use super::lines::Output;
+use super::load::{Phase, Process};
+use super::pack;
+use crate::protocol::{
+    APP, Answer, CallWords, Command, Exit, Outcome, PART, PLACE, Request, next, next_bytes, send, send_bytes,
+};
+
+/// How long a sandbox stays that nobody has begun to hold.
+const UNHELD: Duration = Duration::from_secs(60);
+/// How long a call's sandbox stays after its time is over, and the end of a call after it is there, if nobody comes.
+const FORSAKEN: Duration = Duration::from_secs(30);
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+/// Where an archive lies while it is unpacked.
+const ARCHIVE: &str = "/tmp/.archive";
+
+#[derive(Default)]
+struct State {
+    process: RefCell<Option<Process>>,
+    held: Cell<bool>,
+    /// Ends the sandbox.
+    over: Notify,
+}
+
+/// Serves until the sandbox is to end.
+pub(super) async fn serve(listener: UnixListener) {
+    let state = Rc::new(State::default());
+    let local = LocalSet::new();
+    let serving = Rc::clone(&state);
+    local.spawn_local(async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => drop(spawn_local(connection(Rc::clone(&serving), stream))),
+                Err(error) => {
+                    tracing::warn!(%error, "the inside could not accept");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    });
+    let unheld = Rc::clone(&state);
+    local.spawn_local(async move {
+        tokio::time::sleep(UNHELD).await;
+        if !unheld.held.get() {
+            unheld.over.notify_one();
+        }
+    });
+    local.run_until(state.over.notified()).await;
+}
+
+async fn connection(state: Rc<State>, mut stream: UnixStream) {
+    // Whoever asked may be gone by now: its connection ends, and with it what was done for it.
+    if let Err(error) = answer(&state, &mut stream).await {
+        tracing::debug!(%error, "a request was not answered");
+    }
+}
+
+async fn answer(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
+    let Some(request) = next::<Request, _>(stream).await? else { return Ok(()) };
+    match request {
+        Request::Hold => hold(state, stream).await,
+        Request::Unpack { top } => {
+            let received = receive(stream).await;
+            let unpacked = match received {
+                Ok(()) => spawn_blocking(move || unpack_archive(top.as_deref())).await?,
+                Err(error) => Err(error),
+            };
+            send(stream, &done(unpacked)).await
+        }
+        Request::Pack => give(stream, |to| pack::pack(Path::new(PLACE), to)).await,
+        Request::Read { path, most } => give(stream, move |to| read(&path, most, to)).await,
+        Request::Command(command) => run(stream, &command).await,
+        Request::Load(command) => {
+            let started = Process::start(&command);
+            match started {
+                Err(error) => send(stream, &refused(&error)).await,
+                Ok(process) => {
+                    let (output, phase) = (Arc::clone(&process.output), process.phase.clone());
+                    *state.process.borrow_mut() = Some(process);
+                    loaded(stream, &output, phase).await
+                }
+            }
+        }
+        Request::Call(words) => {
+            let taken = begin(state, words);
+            send(stream, &if taken { Answer::Done } else { refused(&"no process waits for a call") }).await
+        }
+        Request::Follow { from } => follow(state, stream, from).await,
+    }
+}
+
+async fn hold(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
+    state.held.set(true);
+    send(stream, &Answer::Done).await?;
+    // Nothing is said on it: reading returns when the other side is gone.
+    let mut nothing = [0];
+    stream.read(&mut nothing).await.ok();
+    if !state.process.borrow().as_ref().is_some_and(Process::is_called) {
+        state.over.notify_one();
+    }
+    Ok(())
+}
+
+fn begin(state: &Rc<State>, words: CallWords) -> bool {
+    let time = Duration::from_secs(words.seconds);
+    let mut process = state.process.borrow_mut();
+    let Some(process) = process.as_mut() else { return false };
+    if !process.call(words) {
+        return false;
+    }
+    let (state, mut phase) = (Rc::clone(state), process.phase.clone());
+    spawn_local(async move {
+        let ended = phase.wait_for(|phase| matches!(phase, Phase::Ended(_)));
+        if tokio::time::timeout(time + FORSAKEN, ended).await.is_ok() {
+            tokio::time::sleep(KEPT).await;
+        }
+        state.over.notify_one();
+    });
+    true
+}
+
+/// The lines of a process until it is loaded, or has ended instead.
+async fn loaded(stream: &mut UnixStream, output: &Output, mut phase: watch::Receiver<Phase>) -> io::Result<()> {
+    let mut from = 0;
+    let phase = loop {
+        tokio::select! {
+            phase = phase.wait_for(|phase| !matches!(phase, Phase::Loading)) => break phase.map(|phase| phase.clone()),
+            Some(lines) = output.after(from) => {
+                from += lines.len() as u64;
+                send(stream, &Answer::Lines { lines }).await?;
+            }
+        }
+    };
+    send(stream, &Answer::Lines { lines: output.now(from) }).await?;
+    send(stream, &phase.map_or_else(|_| refused(&"it was given up"), told)).await
+}
+
+/// The lines from a number on, as they come, and how it ended.
+async fn follow(state: &State, stream: &mut UnixStream, mut from: u64) -> io::Result<()> {
+    let process = state.process.borrow().as_ref().map(|process| (Arc::clone(&process.output), process.phase.clone()));
+    let Some((output, mut phase)) = process else { return send(stream, &refused(&"there is no process")).await };
+    lines(&output, stream, &mut from).await?;
+    let ended = phase.wait_for(|phase| matches!(phase, Phase::Ended(_))).await.map(|phase| phase.clone());
+    send(stream, &ended.map_or_else(|_| refused(&"it was given up"), told)).await
+}
+
+async fn lines(output: &Output, stream: &mut UnixStream, from: &mut u64) -> io::Result<()> {
+    while let Some(lines) = output.after(*from).await {
+        *from += lines.len() as u64;
+        send(stream, &Answer::Lines { lines }).await?;
+    }
+    Ok(())
+}
+
+/// Runs a program to its end, with its lines.
+async fn run(stream: &mut UnixStream, command: &Command) -> io::Result<()> {
+    let output = Arc::new(Output::default());
+    let mut running = match Running::start(command, Arc::clone(&output)) {
+        Ok(running) => running,
+        Err(error) => return send(stream, &refused(&error)).await,
+    };
+    let mut from = 0;
+    let ended = async {
+        let ended = tokio::time::timeout(Duration::from_secs(command.seconds), running.child.wait()).await;
+        running.end().await;
+        ended.map_or(Exit::Late, exit)
+    };
+    let (ended, sent) = tokio::join!(ended, lines(&output, stream, &mut from));
+    sent?;
+    send(stream, &Answer::Exit(ended)).await
+}
+
+fn told(phase: Phase) -> Answer {
+    match phase {
+        Phase::Loaded(apps) => Answer::Loaded { apps },
+        Phase::Ended(outcome) => Answer::Ended(outcome),
+        Phase::Loading | Phase::Called => Answer::Ended(Outcome::Died { exit: Exit::Code(0) }),
+    }
+}
+
+async fn receive(stream: &mut UnixStream) -> io::Result<()> {
+    let mut file = tokio::fs::File::create(ARCHIVE).await?;
+    loop {
+        let part = next_bytes(stream).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if part.is_empty() {
+            return file.flush().await;
+        }
+        file.write_all(&part).await?;
+    }
+}
+
+fn unpack_archive(top: Option<&str>) -> io::Result<()> {
+    fs::create_dir_all(APP)?;
+    unpack(File::open(ARCHIVE)?, package::LIMITS, top, Path::new(APP)).map_err(io::Error::other)?;
+    fs::remove_file(ARCHIVE)
+}
+
+fn read(path: &str, most: u64, to: &mut Parts) -> io::Result<()> {
+    let file = File::open(path)?;
+    if file.metadata()?.len() > most {
+        return Err(io::Error::other(format!("more than {most} bytes")));
+    }
+    let mut to = to;
+    io::copy(&mut io::Read::take(file, most), &mut to).map(drop)
+}
+
+/// Answers the bytes that `make` writes.
+async fn give(
+    stream: &mut UnixStream,
+    make: impl FnOnce(&mut Parts) -> io::Result<()> + Send + 'static,
+) -> io::Result<()> {
+    let (sender, mut parts) = mpsc::channel(2);
+    let making = spawn_blocking(move || {
+        let mut to = Parts { sender, part: Vec::with_capacity(PART) };
+        make(&mut to).and_then(|()| io::Write::flush(&mut to))
+    });
+    while let Some(part) = parts.recv().await {
+        send_bytes(stream, &part).await?;
+    }
+    send_bytes(stream, &[]).await?;
+    send(stream, &done(making.await?)).await
+}
+
+/// Hands on what is written, in parts.
+struct Parts {
+    sender: mpsc::Sender<Vec<u8>>,
+    part: Vec<u8>,
+}
+
+impl io::Write for Parts {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(PART - self.part.len());
+        self.part.extend_from_slice(&bytes[..taken]);
+        if self.part.len() == PART {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.part.is_empty() {
+            return Ok(());
+        }
+        let part = std::mem::replace(&mut self.part, Vec::with_capacity(PART));
+        self.sender.blocking_send(part).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+fn done(result: io::Result<()>) -> Answer {
+    result.map_or_else(|error| refused(&error), |()| Answer::Done)
+}
+
+fn refused(why: &impl ToString) -> Answer {
+    Answer::Refused { reason: why.to_string().chars().take(1000).collect() }
+}

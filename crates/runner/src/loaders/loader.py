@@ -1,0 +1,117 @@
+"""Loads the entrypoint of an app, says what it registers, waits for one call, runs it and ends.
+
+Speaks over descriptor 3, one line of JSON at a time.
+"""
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import socket
+import sys
+import traceback
+
+APP = os.getcwd()
+
+
+def main(entrypoint):
+    channel = socket.socket(fileno=3)
+    channel.set_inheritable(False)
+    ear = channel.makefile("r", encoding="utf-8", newline="\n")
+
+    def say(**words):
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        channel.sendall(json.dumps(words).encode() + b"\n")
+
+    try:
+        registry = load(entrypoint)
+        apps = [
+            {"name": str(app.name), "actions": [str(action.name) for action in app.get_actions()]}
+            for app in registry.get_apps()
+        ]
+    except BaseException as error:
+        complain(error)
+        say(**{"is": "raised", "reason": named(error)})
+        return
+    say(**{"is": "loaded", "apps": apps})
+    line = ear.readline()
+    if line:
+        say(**perform(registry, json.loads(line)))
+
+
+def load(entrypoint):
+    path = os.path.join(APP, entrypoint)
+    # As for a program that is run by its name; and the root of the package, by which its parts may name each other.
+    sys.path[0:1] = list(dict.fromkeys([os.path.dirname(path), APP]))
+    sys.argv = [path]
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    kernel = sys.modules.get("kernel")
+    if kernel is None:
+        raise LookupError(f"{entrypoint} does not import kernel, so it registers no app")
+    return kernel.app_registry
+
+
+def perform(registry, call):
+    app = next((app for app in registry.get_apps() if app.name == call["app"]), None)
+    action = app and next((action for action in app.get_actions() if action.name == call["action"]), None)
+    if action is None:
+        return {"is": "raised", "reason": f"the program registers no action {call['action']} of an app {call['app']}"}
+    from kernel.app_framework import KernelContext
+
+    arguments = [KernelContext(invocation_id=call["invocation"])]
+    if call["payload"] is not None:
+        arguments.append(json.loads(call["payload"]))
+    try:
+        value = action.handler(*arguments)
+        if inspect.isawaitable(value):
+            value = asyncio.run(awaited(value))
+    except BaseException as error:
+        complain(error)
+        return {"is": "raised", "reason": named(error)}
+    try:
+        output = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = type(value).__name__
+        return {"is": "unfit", "reason": f"the action returned a value of the type {kind} that is not JSON: {error}"}
+    if len(output) > call["output_bytes"]:
+        return {"is": "unfit", "reason": f"the action returned more than {call['output_bytes']} bytes of JSON"}
+    return {"is": "returned", "output": output}
+
+
+async def awaited(value):
+    return await value
+
+
+def named(error):
+    try:
+        text = str(error)
+    except Exception:
+        text = "an error that cannot be shown"
+    kind = type(error).__name__
+    return (f"{kind}: {text}" if text else kind)[:1000]
+
+
+def complain(error):
+    """The traceback, from the first line on that is the app's own."""
+    try:
+        frame = error.__traceback__
+        while frame is not None and (frame.tb_frame.f_code.co_filename == __file__ or "importlib" in frame.tb_frame.f_code.co_filename):
+            frame = frame.tb_next
+        traceback.print_exception(type(error), error, frame or error.__traceback__)
+    except Exception:
+        pass
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+    # Nothing that the app registered for the end of the interpreter holds it up.
+    os._exit(0)

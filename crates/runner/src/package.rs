@@ -1,0 +1,104 @@
+//! Looking through uploaded packages before anything is done with them.
+
+use std::fs::File;
+use std::io::{self, Seek as _};
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use casement_archive::{ArchiveError, package};
+use casement_domain::deployment::{InspectedPackage, PackageArchives, PackagePath};
+use casement_domain::field::{Bad, FieldCode, InvalidInput};
+use casement_domain::inside::{ByteStream, InsideError};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use sha2::{Digest as _, Sha256};
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::Semaphore;
+use tokio_util::io::ReaderStream;
+
+/// Archives that are unpacked in thought at a time: each is a core's work.
+const AT_ONCE: usize = 2;
+/// How much is read back at a time, in bytes.
+const PART: usize = 256 << 10;
+
+/// Looks through packages. Each lies meanwhile in a file without a name, which goes with the last who reads it.
+#[derive(Debug)]
+pub struct Packages {
+    directory: PathBuf,
+    turns: Semaphore,
+}
+
+impl Packages {
+    /// Its files lie in `directory`, which is there.
+    #[must_use]
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory, turns: Semaphore::new(AT_ONCE) }
+    }
+}
+
+/// Writes content down, at most so many bytes; answers the file at its beginning, its length and its SHA-256 in hexadecimal.
+pub(crate) async fn write_down(
+    file: File,
+    mut content: ByteStream,
+    most: u64,
+) -> Result<(File, u64, String), InsideError> {
+    let mut file = tokio::fs::File::from_std(file);
+    let (mut size, mut checksum) = (0, Sha256::new());
+    while let Some(part) = content.try_next().await? {
+        size += part.len() as u64;
+        if size > most {
+            return Err(InsideError::TooLarge(format!("file: a package has at most {most} bytes")));
+        }
+        checksum.update(&part);
+        file.write_all(&part).await.map_err(disk)?;
+    }
+    file.flush().await.map_err(disk)?;
+    let mut file = file.into_std().await;
+    file.rewind().map_err(disk)?;
+    Ok((file, size, hex(checksum)))
+}
+
+/// A checksum as it is written.
+pub(crate) fn hex(checksum: Sha256) -> String {
+    checksum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[async_trait]
+impl PackageArchives for Packages {
+    async fn inspect(&self, entrypoint: &PackagePath, content: ByteStream) -> Result<InspectedPackage, InsideError> {
+        let file = tempfile::tempfile_in(&self.directory).map_err(disk)?;
+        let (file, size_bytes, checksum) = write_down(file, content, package::MAX_BYTES).await?;
+        let wanted = entrypoint.as_str().to_owned();
+        let looked = {
+            let _turn = self.turns.acquire().await;
+            tokio::task::spawn_blocking(move || look_through(file, &wanted))
+                .await
+                .map_err(|e| disk(io::Error::other(e)))?
+        };
+        let (file, found) = looked.map_err(|error| match error {
+            ArchiveError::Io(error) => disk(error),
+            bad => InvalidInput::of("file", Bad::new(FieldCode::InvalidFormat, bad.to_string())).into(),
+        })?;
+        if !found {
+            let missing = Bad::new(FieldCode::ReferenceNotFound, "there is no such file in the package");
+            return Err(InvalidInput::of("entrypoint_rel_path", missing).into());
+        }
+        let content = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PART).map_err(disk).boxed();
+        Ok(InspectedPackage { size_bytes, checksum, content })
+    }
+}
+
+fn look_through(file: File, entrypoint: &str) -> Result<(File, bool), ArchiveError> {
+    let found = package::inspect(file.try_clone()?, entrypoint)?;
+    let mut file = file;
+    file.rewind()?;
+    Ok((file, found))
+}
+
+fn disk(error: io::Error) -> InsideError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            InsideError::DiskFull("the server has no room for another package now".to_owned())
+        }
+        _ => InsideError::Failed(format!("a package cannot be looked through: {error}")),
+    }
+}

@@ -1,0 +1,56 @@
+//! Sources that become something to run, and those that do not.
+
+use std::sync::Arc;
+
+use casement_domain::deployment::BuildStep;
+
+use crate::support::{Heard, Place};
+
+pub(crate) const PYTHON: &[(&str, &str)] =
+    &[("requirements.txt", "kernel==0.80.0\n"), ("main.py", include_str!("apps/main.py"))];
+pub(crate) const NODE: &[(&str, &str)] = &[
+    ("package.json", r#"{"type":"module","dependencies":{"@onkernel/sdk":"0.78.0"}}"#),
+    ("main.ts", include_str!("apps/main.ts")),
+    (
+        "shout.ts",
+        "export enum Loud { Yes = '!' }\nexport const shout = (text: string): string => text.toUpperCase() + Loud.Yes;\n",
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_python_program_is_built_once_and_says_what_it_registers() {
+    let (mut place, first) = (Place::new(), Arc::new(Heard::default()));
+    let built =
+        place.build(PYTHON, "main.py", &first).await.unwrap_or_else(|failed| panic!("{failed}: {}", first.text()));
+    let apps: Vec<_> = built.apps.iter().map(|app| app.name.as_str()).collect();
+    assert_eq!(apps, ["trials", "second"]);
+    assert!(built.apps[0].actions.contains(&"echo".to_owned()), "{:?}", built.apps);
+    let again = Arc::new(Heard::default());
+    place.again();
+    assert_eq!(place.build(PYTHON, "main.py", &again).await.unwrap(), built);
+    assert!(again.text().contains("built before"), "{}", again.text());
+    assert_eq!(place.gate.asked(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_typescript_program_is_built_with_its_dependencies() {
+    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
+    let built =
+        place.build(NODE, "main.ts", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
+    assert_eq!(built.apps.len(), 1);
+    assert_eq!(built.apps[0].name, "trials");
+    assert!(built.apps[0].actions.contains(&"echo".to_owned()), "{:?}", built.apps);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_cannot_be_loaded_says_why() {
+    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
+    let failed = place
+        .build(&[("main.py", "print('so far')\nraise ValueError('not today')\n")], "main.py", &lines)
+        .await
+        .unwrap_err();
+    assert_eq!((failed.step, failed.reason.as_str()), (BuildStep::Load, "main.py: ValueError: not today"));
+    assert!(lines.text().contains("so far") && lines.text().contains("line 2"), "{}", lines.text());
+    let failed = place.build(&[("main.py", "x = 1\n")], "main.py", &lines).await.unwrap_err();
+    assert!(failed.reason.contains("does not import kernel"), "{failed}");
+}

