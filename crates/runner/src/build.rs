@@ -413,7 +413,6 @@ fn ours(error: impl Display) -> BuildFailure {
     failure::build(BuildStep::Host, error)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn no_room(error: RoomError) -> BuildFailure {
     ours(error)
 }

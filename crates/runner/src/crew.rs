@@ -45,11 +45,14 @@ struct Inner {
     fallen: tokio::sync::Mutex<mpsc::UnboundedReceiver<Fallen>>,
 }
 
+/// How a call ended, once it has.
+type End = Option<Result<Option<String>, RunFailure>>;
+
 /// A call that this server knows of.
 struct Underway {
     /// Ends it.
     unwanted: CancellationToken,
-    ended: watch::Receiver<Option<Result<Option<String>, RunFailure>>>,
+    ended: watch::Receiver<End>,
 }
 
 impl Crew {
@@ -109,7 +112,7 @@ impl Inner {
         self: &Arc<Self>,
         id: InvocationId,
         work: impl FnOnce(CancellationToken) -> F,
-    ) -> Option<watch::Receiver<Option<Result<Option<String>, RunFailure>>>>
+    ) -> Option<watch::Receiver<End>>
     where
         F: Future<Output = Result<Option<String>, RunFailure>> + Send + 'static,
     {
@@ -163,9 +166,7 @@ impl Inner {
     }
 }
 
-async fn end_of(
-    mut ended: watch::Receiver<Option<Result<Option<String>, RunFailure>>>,
-) -> Result<Option<String>, RunFailure> {
+async fn end_of(mut ended: watch::Receiver<End>) -> Result<Option<String>, RunFailure> {
     match ended.wait_for(Option::is_some).await {
         Ok(end) => end.clone().unwrap_or_else(|| Err(failure::host("the call was lost"))),
         Err(_) => Err(failure::host("the call was lost")),

@@ -109,8 +109,7 @@ async fn hold(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
     state.held.set(true);
     send(stream, &Answer::Done).await?;
     // Nothing is said on it: reading returns when the other side is gone.
-    let mut nothing = [0];
-    stream.read(&mut nothing).await.ok();
+    stream.read_u8().await.ok();
     if !state.process.borrow().as_ref().is_some_and(Process::is_called) {
         state.over.notify_one();
     }
