@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::proxies::dialled;
 use casement_domain::BrowserId;
 use casement_domain::proxy::{self, ProxyRoutes};
-use casement_egress::{Egress, EgressHandle, Route, Stats};
+use casement_egress::{Egress, EgressHandle, Route, Rules, Stats};
+use casement_runner::{Reach, WayOut};
 use casement_webdriver::EgressPort;
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
@@ -103,6 +104,23 @@ impl EgressPort for WaysOut {
             self.closed().add(handle.stats());
             self.runtime.spawn(handle.close());
         }
+    }
+}
+
+impl WayOut for WaysOut {
+    fn serve(&self, sandbox: &str, listener: UnixListener, reach: Reach) {
+        let _entered = self.runtime.enter();
+        let allow = |places: Vec<String>| places.into_iter().filter_map(|place| Rules::parse(&place).ok());
+        let rules = match reach {
+            Reach::Only(places) => Rules::only(allow(places).collect()),
+            Reach::Web(places) => self.egress.rules().clone().and(allow(places)),
+        };
+        let handle = self.egress.clone().under(rules).serve(sandbox.to_owned(), listener);
+        self.open().insert(sandbox.to_owned(), handle);
+    }
+
+    fn close(&self, sandbox: &str) {
+        EgressPort::close(self, sandbox);
     }
 }
 

@@ -28,6 +28,7 @@ mod telemetry;
 mod trail;
 mod turns;
 mod web_store;
+mod workshop;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -48,6 +49,10 @@ fn main() -> ExitCode {
         // What it says can be read by the session's callers, too.
         log_to("info", casement_agent::AgentLog::default, false);
         return casement_agent::run(config);
+    }
+    if matches!(command, Command::Inside) {
+        log_to("info", std::io::stderr, false);
+        return casement_runner::inside();
     }
     log(if matches!(command, Command::Serve(_)) { "info,actix_server=warn" } else { "warn" });
     // Before there are other threads: sandboxes inherit the keyring, and must not see the keys of whoever starts this.
@@ -79,7 +84,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Doctor(data_dir) => doctor::run(data_dir).await,
         Command::Stop(settings) => stop::run(settings).await,
         Command::Openapi => Ok(write!(std::io::stdout(), "{}", casement_http::openapi())?),
-        Command::Agent { .. } => unreachable!("handled before the runtime was made"),
+        Command::Agent { .. } | Command::Inside => unreachable!("handled before the runtime was made"),
     }
 }
 

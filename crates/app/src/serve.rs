@@ -66,6 +66,7 @@ use crate::telemetry::{self, EventWriter};
 use crate::trail::{GroupedTrail, TrailWriter};
 use crate::turns::WaitingRoom;
 use crate::web_store::ChromeWebStore;
+use crate::workshop;
 
 const WORKERS: usize = 2;
 /// The buckets of every histogram; all of them hold seconds.
@@ -208,6 +209,8 @@ impl Running {
         let engine = engine.with_extensions(extensions::kept(repositories.extensions.clone(), blobs.clone()));
         let kept_profiles = profiles::kept(repositories.profiles.clone(), blobs.clone(), &master_keys);
         let engine = engine.with_profiles(Arc::new(kept_profiles.clone()));
+        let _machines =
+            workshop::open(&settings.builds, data_dir, engine.config(), blobs.clone(), ways_out.clone()).await?;
         let (trail, trail_writer) = GroupedTrail::start(repositories.audit.clone());
         let trail = Arc::new(trail);
         let connections = ConnectionRegistry::new();

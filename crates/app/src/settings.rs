@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::str::FromStr as _;
 
 use casement_egress::Allow;
 use casement_http::Origin;
@@ -33,7 +34,7 @@ impl Arguments {
     pub(crate) fn read() -> anyhow::Result<Self> {
         let alone = Self::parse();
         // These need no configuration; the agent is not on the host.
-        let needs_none = matches!(alone.command, Command::Agent { .. } | Command::Openapi);
+        let needs_none = matches!(alone.command, Command::Agent { .. } | Command::Inside | Command::Openapi);
         let Some(path) = (if needs_none { None } else { config_file::find(alone.config.clone()) }) else {
             return Ok(alone);
         };
@@ -65,6 +66,9 @@ pub(crate) enum Command {
         #[arg(default_value = casement_agent::protocol::CONFIG_PATH)]
         config: PathBuf,
     },
+    /// The first program in the sandbox of a program that is deployed
+    #[command(hide = true)]
+    Inside,
 }
 
 /// Where this installation keeps its things.
@@ -181,6 +185,8 @@ pub(crate) struct ServeSettings {
     /// How many MiB of files one session may have, in memory: half of them in its home directory, half in /tmp
     #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_DISK", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(128..=1_048_576))]
     pub(crate) session_disk: u64,
+    #[command(flatten)]
+    pub(crate) builds: BuildSettings,
 }
 
 /// A network, or one address.
@@ -205,6 +211,37 @@ fn public_url(text: &str) -> Result<Url, String> {
     let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
     let anonymous = url.username().is_empty() && url.password().is_none();
     if bare && anonymous { Ok(url) } else { Err("must end behind the host and port".into()) }
+}
+
+/// What the programs that are deployed are built with.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BuildSettings {
+    /// A place that builds may fetch packages from, beside PyPI and npm's registry; may be given several times
+    #[arg(
+        long = "build-registry",
+        value_name = "HOST:PORT",
+        env = "CASEMENT_BUILD_REGISTRY",
+        value_delimiter = ',',
+        value_parser = place,
+        action = clap::ArgAction::Append
+    )]
+    pub(crate) build_registries: Vec<String>,
+    /// The index that pip asks [default: PyPI]
+    #[arg(long, value_name = "URL", env = "CASEMENT_PIP_INDEX", value_parser = plain_url)]
+    pub(crate) pip_index: Option<Url>,
+    /// The registry that npm asks [default: npm's own]
+    #[arg(long, value_name = "URL", env = "CASEMENT_NPM_REGISTRY", value_parser = plain_url)]
+    pub(crate) npm_registry: Option<Url>,
+}
+
+/// A host and a port.
+fn place(text: &str) -> Result<String, String> {
+    let named = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if named && Allow::from_str(text).is_ok() {
+        Ok(text.to_owned())
+    } else {
+        Err("must be as registry.example:443".to_owned())
+    }
 }
 
 #[derive(Debug, Args)]

@@ -22,10 +22,12 @@ const SMTP: u16 = 25;
 const REFUSED_NAMES: [&str; 5] =
     ["localhost", "localhost.localdomain", "metadata.google.internal", "metadata.goog", "instance-data"];
 
-/// What a session may reach: the public internet, and what the operator allowed.
+/// What a session may reach: the public internet, unless it is closed, and what the operator allowed.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     allow: Vec<Allow>,
+    /// Whether nothing else is reachable, the public internet neither.
+    closed: bool,
 }
 
 /// One exception of the operator, written `CIDR`, `HOST[:PORT]` or `*.SUFFIX[:PORT]`.
@@ -77,7 +79,19 @@ pub enum Verdict {
 impl Rules {
     /// The public internet and these exceptions. `Rules::default()` has none.
     pub fn new(allow: Vec<Allow>) -> Self {
-        Self { allow }
+        Self { allow, closed: false }
+    }
+
+    /// These places and nothing else.
+    pub fn only(allow: Vec<Allow>) -> Self {
+        Self { allow, closed: true }
+    }
+
+    /// The same, and these exceptions too.
+    #[must_use]
+    pub fn and(mut self, more: impl IntoIterator<Item = Allow>) -> Self {
+        self.allow.extend(more);
+        self
     }
 
     /// Reads one exception.
@@ -99,7 +113,7 @@ impl Rules {
         }
         if matching.next().is_some() {
             Verdict::Allowed
-        } else if port != 0 && is_public(ip) && !is_refused_name(host) {
+        } else if !self.closed && port != 0 && is_public(ip) && !is_refused_name(host) {
             Verdict::Public
         } else {
             Verdict::Refused
@@ -114,7 +128,7 @@ impl Rules {
         if port == SMTP {
             return exceptions.any(|allow| allow.port == Some(SMTP));
         }
-        !is_refused_name(name) || exceptions.next().is_some()
+        (!self.closed && !is_refused_name(name)) || exceptions.next().is_some()
     }
 
     /// False if no address that `name` could have would be reachable, so that it need not be looked up.
@@ -127,7 +141,7 @@ impl Rules {
         if port == SMTP {
             return self.allow.iter().any(|allow| allow.port == Some(SMTP) && excepted(allow));
         }
-        !is_refused_name(name) || self.allow.iter().any(excepted)
+        (!self.closed && !is_refused_name(name)) || self.allow.iter().any(excepted)
     }
 }
 

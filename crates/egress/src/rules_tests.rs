@@ -295,3 +295,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn closed_rules_let_through_what_is_named_and_nothing_else() {
+    let allow = |text: &str| Rules::parse(text).expect("an exception");
+    let rules = Rules::only(vec![allow("registry.example:443"), allow("10.0.0.7")]);
+    let check = |host, address: &str| rules.check(host, address.parse().expect("an address"));
+    // By its name it is reached wherever it lies.
+    assert_eq!(check("registry.example", "93.184.216.34:443"), Verdict::Allowed);
+    assert_eq!(check("registry.example", "10.1.1.1:443"), Verdict::Allowed);
+    assert_eq!(check("registry.example", "93.184.216.34:80"), Verdict::Refused);
+    assert_eq!(check("elsewhere.example", "93.184.216.34:443"), Verdict::Refused);
+    assert_eq!(check("10.0.0.7", "10.0.0.7:80"), Verdict::Allowed);
+    assert!(rules.may_ask_for("registry.example", 443) && !rules.may_ask_for("elsewhere.example", 443));
+    assert!(!Rules::only(vec![allow("registry.example:443")]).could_reach("elsewhere.example", 443));
+    let more = rules.and([allow("elsewhere.example")]);
+    assert_eq!(more.check("elsewhere.example", "93.184.216.34:443".parse().expect("an address")), Verdict::Allowed);
+}

@@ -52,6 +52,17 @@ impl Egress {
         Self { rules, resolver, limits, trust: Trust::default() }
     }
 
+    /// The same, under other rules.
+    #[must_use]
+    pub fn under(self, rules: Rules) -> Self {
+        Self { rules, ..self }
+    }
+
+    /// What may be reached.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// The same, with only these certificates (in DER) trusted where this side speaks TLS, in place of what this machine trusts.
     #[must_use]
     pub fn trusting(self, certificates: Vec<Vec<u8>>) -> Self {

@@ -100,6 +100,13 @@ impl EngineConfig {
         }
     }
 
+    /// The folder of the script runner's Node, with `bin/node` in it, where sandboxes can reach it.
+    #[must_use]
+    pub fn node(&self) -> Option<PathBuf> {
+        let (runner, _) = self.script_runner()?;
+        Some(runner.join(runner::NODE).parent()?.parent()?.to_owned())
+    }
+
     /// Where this Chromium looks for policies.
     pub(crate) fn policy_path(&self) -> PathBuf {
         let chromium = self.chromium.to_string_lossy();

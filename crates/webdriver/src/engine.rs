@@ -46,6 +46,12 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
+    /// How it runs its browsers.
+    #[must_use]
+    pub fn config(&self) -> &EngineConfig {
+        &self.0.config
+    }
+
     /// An engine without browsers. Those of an earlier life are taken up by [`Engine::find_running`].
     ///
     /// # Errors

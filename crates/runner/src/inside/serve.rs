@@ -25,7 +25,7 @@ use crate::protocol::{
 /// How long a sandbox stays that nobody has begun to hold.
 const UNHELD: Duration = Duration::from_secs(60);
 /// How long a call's sandbox stays after its time is over, and the end of a call after it is there, if nobody comes.
-const FORSAKEN: Duration = Duration::from_secs(30);
+const FORSAKEN: Duration = Duration::from_secs(10);
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Where an archive lies while it is unpacked.
 const ARCHIVE: &str = "/tmp/.archive";

@@ -3,4 +3,5 @@
 
 mod builds;
 mod calls;
+mod hostile;
 mod support;

@@ -18,6 +18,7 @@ use casement_domain::inside::ByteStream;
 use casement_domain::invocation::{Call, CallLimits, Runnable};
 use casement_domain::{Clock, IdSource};
 use casement_runner::{Crew, Reach, RunnerConfig, WayOut, Workshop};
+use casement_sandbox::{Host, HostConfig};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tempfile::TempDir;
 use time::OffsetDateTime;
@@ -220,6 +221,33 @@ impl Place {
         (self.workshop, self.crew) = Self::open(&self.config, &self.gate);
     }
 
+    /// The sandboxes of calls that are there.
+    pub(crate) fn sandboxes(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.config.data_dir.join("processes")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with('r')).collect()
+    }
+
+    pub(crate) async fn until_empty(&self) {
+        until("no sandbox is left", || self.sandboxes().is_empty()).await;
+    }
+
+    /// Ends the sandboxes of calls behind the back of whoever minds them.
+    pub(crate) async fn kill_all(&self) {
+        self.host("processes").sweep(&Default::default()).await.unwrap();
+    }
+
+    fn host(&self, name: &str) -> Host {
+        let config = HostConfig {
+            root: self.config.data_dir.join(name),
+            uid_base: self.config.uid_base,
+            uid_count: self.config.uid_count,
+            bwrap: self.config.bwrap.clone(),
+            setpriv: self.config.setpriv.clone(),
+        };
+        Host::new(config).unwrap()
+    }
+
     /// Builds a program of these files.
     pub(crate) async fn build(
         &self,
@@ -261,21 +289,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        for name in ["builds", "processes"] {
-            let root = self.config.data_dir.join(name);
-            let config = casement_sandbox::HostConfig {
-                root,
-                uid_base: 210_000,
-                uid_count: 10_000,
-                bwrap: self.config.bwrap.clone(),
-                setpriv: self.config.setpriv.clone(),
-            };
-            let sweep = async move {
-                let host = casement_sandbox::Host::new(config).unwrap();
-                host.sweep(&Default::default()).await.unwrap();
-            };
+        for host in ["builds", "processes"].map(|name| self.host(name)) {
+            let sweep = async move { host.sweep(&Default::default()).await.map(drop) };
             let swept = std::thread::spawn(|| tokio::runtime::Runtime::new().unwrap().block_on(sweep)).join();
-            assert!(swept.is_ok() || std::thread::panicking(), "the sweep after a test failed");
+            assert!(matches!(swept, Ok(Ok(()))) || std::thread::panicking(), "the sweep after a test failed");
         }
     }
 }

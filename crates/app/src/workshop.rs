@@ -1,0 +1,68 @@
+//! What builds and runs the programs that callers deploy.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use casement_domain::blob::BlobStore;
+use casement_runner::{Crew, Packages, RunnerConfig, Workshop};
+use casement_webdriver::EngineConfig;
+use tracing::warn;
+
+use crate::data_dir::DataDir;
+use crate::egress::WaysOut;
+use crate::settings::BuildSettings;
+use crate::system::System;
+
+/// What looks through programs, builds and runs them.
+pub(crate) struct Machines {
+    pub(crate) packages: Arc<Packages>,
+    pub(crate) workshop: Arc<Workshop>,
+    pub(crate) crew: Arc<Crew>,
+}
+
+/// Makes them ready; what is left of builds that an earlier server had begun is ended.
+///
+/// # Errors
+/// If there can be no sandboxes, or a directory cannot be made.
+pub(crate) async fn open(
+    settings: &BuildSettings,
+    data_dir: &DataDir,
+    engine: &EngineConfig,
+    blobs: Arc<dyn BlobStore>,
+    ways_out: Arc<WaysOut>,
+) -> anyhow::Result<Machines> {
+    let config = config(settings, data_dir.path(), engine)?;
+    let system = Arc::new(System);
+    let impossible = "programs cannot be run here; see casement doctor";
+    let workshop = Workshop::new(config.clone(), blobs, ways_out.clone(), system.clone(), system.clone());
+    let workshop = Arc::new(workshop.context(impossible)?);
+    workshop.sweep().await;
+    let crew = Crew::new(config, &workshop, ways_out, system.clone(), system).context(impossible)?;
+    let packages = Packages::new(data_dir.path().to_owned());
+    Ok(Machines { packages: Arc::new(packages), workshop, crew: Arc::new(crew) })
+}
+
+fn config(settings: &BuildSettings, data_dir: &Path, engine: &EngineConfig) -> anyhow::Result<RunnerConfig> {
+    let apps = data_dir.join("apps");
+    make_passable(&apps).with_context(|| format!("cannot make {}", apps.display()))?;
+    let mut config = RunnerConfig::discover(apps, engine.program.clone(), vec!["inside".to_owned()]);
+    (config.uid_base, config.uid_count) = (engine.uid_base, engine.uid_count);
+    config.node = engine.node();
+    if config.node.is_none() || config.npm.is_none() {
+        warn!("no script runner or no npm: programs for Node are not built; casement doctor says what to do");
+    }
+    let named = [&settings.pip_index, &settings.npm_registry].into_iter().flatten();
+    let places = named.filter_map(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?)));
+    config.registries.extend(places.chain(settings.build_registries.iter().cloned()));
+    config.pip_index = settings.pip_index.as_ref().map(ToString::to_string);
+    config.npm_registry = settings.npm_registry.as_ref().map(ToString::to_string);
+    Ok(config)
+}
+
+/// Sandboxes' users go through it and cannot list it.
+fn make_passable(directory: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::create_dir_all(directory)?;
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o711))
+}

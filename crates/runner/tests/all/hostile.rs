@@ -1,0 +1,158 @@
+//! Calls of programs that do not behave: each ends, alone.
+
+use std::sync::Arc;
+
+use casement_domain::deployment::Line;
+use casement_domain::invocation::{CallLimits, RunFault, Runner as _};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use crate::calls::{python, run};
+use crate::support::{Heard, LONG, call};
+
+const NOWHERE: &str = "http://127.0.0.1:1";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_writes_without_end_keeps_the_first_of_it_and_goes_on() {
+    let (place, runnable) = python(NOWHERE).await;
+    let lines = Arc::new(Heard::default());
+    assert_eq!(run(&place, call(&runnable, "trials", "lines", None), &lines).await.unwrap(), json!("written"));
+    let kept: usize = lines.texts().iter().map(String::len).sum();
+    assert!((5 << 20..=Line::MOST_BYTES_IN_ALL as usize + Line::MOST_BYTES).contains(&kept), "{kept}");
+    let lines = Arc::new(Heard::default());
+    run(&place, call(&runnable, "trials", "long-line", None), &lines).await.unwrap();
+    let texts = lines.texts();
+    assert_eq!((texts[1].len(), texts[2].as_str()), (Line::MOST_BYTES, "after"));
+    let failed = run(&place, call(&runnable, "trials", "much", None), &lines).await.unwrap_err();
+    assert_eq!(
+        (failed.fault, failed.reason.as_str()),
+        (RunFault::Result, "the action returned more than 1048576 bytes of JSON")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_processes_and_disk_have_bounds() {
+    let (place, runnable) = python(NOWHERE).await;
+    let lines = Arc::new(Heard::default());
+    let mut asked = call(&runnable, "trials", "eat", None);
+    asked.limits = CallLimits { memory_bytes: 256 << 20, processes: 64, disk_bytes: 64 << 20, ..CallLimits::DEFAULT };
+    let limits = asked.limits;
+    let failed = run(&place, asked, &lines).await.unwrap_err();
+    assert_eq!(failed.fault, RunFault::Died);
+    assert!(failed.reason.contains("out of memory"), "{failed}");
+    let mut asked = call(&runnable, "trials", "fork", None);
+    asked.limits = limits;
+    let forked = run(&place, asked, &lines).await.unwrap();
+    assert!(forked["children"].as_u64().is_some_and(|children| children < 64), "{forked}");
+    let mut asked = call(&runnable, "trials", "fill", None);
+    asked.limits = limits;
+    let filled = run(&place, asked, &lines).await.unwrap();
+    assert!(filled[0] == "OSError" && filled[1].as_u64().is_some_and(|bytes| bytes <= 32 << 20), "{filled}");
+    place.until_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_forks_without_end_is_ended_whole() {
+    let (place, runnable) = python(NOWHERE).await;
+    let (mut asked, lines) = (call(&runnable, "trials", "bomb", None), Arc::new(Heard::default()));
+    asked.limits.processes = 40;
+    let id = asked.invocation;
+    let (ended, ()) = tokio::join!(place.crew.run(asked, lines.clone()), async {
+        lines.until("forking").await;
+        place.crew.end(id).await;
+    });
+    assert!(ended.is_err());
+    assert_eq!(place.sandboxes(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_call_leaves_behind_ends_with_it() {
+    let (place, runnable) = python(NOWHERE).await;
+    let answer = run(&place, call(&runnable, "trials", "daemon", None), &Arc::default()).await.unwrap();
+    assert_eq!(answer, json!("left"));
+    place.until_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_sees_nothing_of_the_server_or_of_other_calls() {
+    let (place, runnable) = python(NOWHERE).await;
+    let data = place.config.data_dir.to_string_lossy().into_owned();
+    let secret = place.config.data_dir.join("secret");
+    std::fs::write(&secret, "secret").unwrap();
+    let (other, waiting) = (call(&runnable, "trials", "wait", None), Arc::new(Heard::default()));
+    let (id, paths) = (other.invocation, json!([secret.to_str(), data, "/etc/shadow", "/root/.npmrc", "/proc/1/mem"]));
+    let ((), _) = tokio::join!(
+        async {
+            waiting.until("waiting").await;
+            let ask = async |action, payload: Option<Value>| {
+                let payload = payload.map(|payload| payload.to_string());
+                run(&place, call(&runnable, "trials", action, payload.as_deref()), &Arc::default()).await.unwrap()
+            };
+            for (path, found) in ask("look", Some(paths)).await.as_object().unwrap() {
+                assert!(found.is_string(), "{path} was read");
+            }
+            // All that runs where it is: bubblewrap, the shell, the inside and itself.
+            for process in ask("environments", None).await.as_array().unwrap() {
+                let text = process[1].as_str().unwrap();
+                assert!(!text.contains("CARGO") && text.matches("KERNEL_API_KEY").count() <= 1, "{process}");
+            }
+            let places = json!([
+                "/home/casement/deployment/app/main.py",
+                "/home/casement/deployment/app/new",
+                "/run/casement/new",
+                "/run/casement/in/loader.py",
+                "/usr/new",
+                "/tmp/new",
+                "/home/casement/new"
+            ]);
+            let written = ask("write", Some(places)).await;
+            let allowed: Vec<&String> = written
+                .as_object()
+                .unwrap()
+                .iter()
+                .filter(|(_, how)| *how == "written")
+                .map(|(path, _)| path)
+                .collect();
+            assert_eq!(allowed, ["/home/casement/new", "/tmp/new"]);
+            place.crew.end(id).await;
+        },
+        place.crew.run(other, waiting.clone())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_reaches_the_api_and_nothing_else_of_this_machine() {
+    let (api, other) =
+        (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let (at, elsewhere) = (api.local_addr().unwrap(), other.local_addr().unwrap());
+    let serve = |listener: TcpListener, text: &'static str| async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            stream.read(&mut [0; 1024]).await.ok();
+            stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{text}").as_bytes()).await.ok();
+        }
+    };
+    let serving = [tokio::spawn(serve(api, "the api")), tokio::spawn(serve(other, "another"))];
+    let (place, runnable) = python(&format!("http://{at}")).await;
+    let places = json!([["127.0.0.1", at.port()], ["127.0.0.1", elsewhere.port()], ["10.0.0.1", 80], ["1.1.1.1", 80]]);
+    let answer =
+        run(&place, call(&runnable, "trials", "connect", Some(&places.to_string())), &Arc::default()).await.unwrap();
+    let found = |host: &str, port: u16| answer[format!("{host}:{port}")].as_str().unwrap().to_owned();
+    assert!(found("127.0.0.1", at.port()).ends_with("the api"), "{answer}");
+    assert_eq!(found("127.0.0.1", elsewhere.port()), "ConnectionRefusedError");
+    assert_eq!((found("10.0.0.1", 80), found("1.1.1.1", 80)), ("OSError".to_owned(), "OSError".to_owned()));
+    // By the proxy neither: only the API was ever let through.
+    let asked = place.gate.asked();
+    assert!(asked.contains(&at.to_string()) && !asked.contains(&elsewhere.to_string()), "{asked:?}");
+    serving.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandbox_that_nobody_ends_ends_itself_after_its_time() {
+    let (place, runnable) = python(NOWHERE).await;
+    let mut asked = call(&runnable, "trials", "wait", None);
+    asked.deadline -= LONG;
+    let failed = run(&place, asked, &Arc::default()).await.unwrap_err();
+    assert_eq!(failed.fault, RunFault::Died);
+    place.until_empty().await;
+}
