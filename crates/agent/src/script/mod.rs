@@ -14,7 +14,7 @@ use std::time::Duration;
 use http::request::Parts;
 use hyper::body::Incoming;
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex as Turnstile, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -50,13 +50,22 @@ pub(crate) struct Scripts {
     turn: Semaphore,
     /// The process for the next script, on its way.
     next: Mutex<Option<Next>>,
+    /// Held by the one process that Playwright connects to the browser. Where two of them attach to the same frames, each sometimes
+    /// takes the other's for gone and leaves it waiting for ever.
+    connected: Turnstile<()>,
     quiet: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Default for Scripts {
     fn default() -> Self {
         let places = Semaphore::new(MAX_WAITING + 1);
-        Self { places, turn: Semaphore::new(1), next: Mutex::default(), quiet: Mutex::default() }
+        Self {
+            places,
+            turn: Semaphore::new(1),
+            next: Mutex::default(),
+            connected: Turnstile::default(),
+            quiet: Mutex::default(),
+        }
     }
 }
 
@@ -91,9 +100,10 @@ impl Setting {
         format!("ws://127.0.0.1:{}{path}", self.core.config.debugging_port)
     }
 
-    /// A new process that is ready.
+    /// A new process that is ready. It connects once no other one is.
     async fn fresh(&self) -> Result<Process, String> {
         let mut process = Process::start(&self.core.config, &self.folder).map_err(|error| error.to_string())?;
+        let _alone = self.core.scripts.connected.lock().await;
         let warm = async {
             process.tell(&json!({ "is": "connect", "endpoint": self.endpoint() })).await?;
             process.hear().await
@@ -163,6 +173,7 @@ async fn in_turn(
     patience: Duration,
 ) -> Result<ScriptEnd, Refusal> {
     let process = ready(setting).await?;
+    let _alone = setting.core.scripts.connected.lock().await;
     let limit = time.min(patience.saturating_sub(arrived.elapsed()));
     let named = if limit < time { patience } else { time };
     let mut run = Run { setting, process, stained: false };

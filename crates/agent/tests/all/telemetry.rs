@@ -438,8 +438,13 @@ const PLAYWRIGHT: &str = r#"
     ]);
     const inWorker = await worker.evaluate(() => 6 * 7);
     await fresh.evaluate(async () => { await navigator.serviceWorker.register('/telemetry/service.js'); await navigator.serviceWorker.ready; });
+    const other = await browser.newContext();
+    const apart = await other.newPage();
+    await apart.goto('http://site.test/telemetry/guarded');
+    const frames = apart.frames().length;
+    await other.close();
     await fresh.close();
-    return { mocked, answer, title: await popup.title(), inWorker, said };
+    return { mocked, answer, title: await popup.title(), inWorker, frames, said };
 "#;
 
 #[tokio::test]
@@ -459,7 +464,7 @@ async fn other_clients_of_the_browser_are_not_disturbed_and_what_they_do_is_told
         println!("Playwright took {:?}", began.elapsed());
         let result: Value = serde_json::from_str(end.result.unwrap().get()).unwrap();
         let expected = json!({
-            "mocked": true, "answer": "an answer", "title": "popup", "inWorker": 42, "said": ["from the worker"],
+            "mocked": true, "answer": "an answer", "title": "popup", "inWorker": 42, "frames": 2, "said": ["from the worker"],
         });
         assert_eq!(result, expected);
     }
