@@ -1,0 +1,161 @@
+//! Words, looked for in what sites say.
+
+mod lists;
+
+pub(super) use lists::*;
+
+/// `text` in lower case, without accents, with one space between words and one at each end: so that whole words can be looked for.
+/// `camelCase` counts as two words, `snake_case` and `kebab-case` too.
+pub(super) fn fold(text: &str) -> String {
+    let mut folded = String::with_capacity(text.len() + 2);
+    folded.push(' ');
+    let mut before = ' ';
+    for c in text.chars() {
+        if c.is_uppercase() && before.is_lowercase() {
+            gap(&mut folded);
+        }
+        before = c;
+        for lower in c.to_lowercase() {
+            match plain(lower) {
+                Some(written) => folded.push_str(written),
+                None if lower.is_alphanumeric() => folded.push(lower),
+                // Part of the letter before it.
+                None if matches!(lower, '\u{300}'..='\u{36F}') => {}
+                None => gap(&mut folded),
+            }
+        }
+    }
+    gap(&mut folded);
+    folded
+}
+
+fn gap(folded: &mut String) {
+    if !folded.ends_with(' ') {
+        folded.push(' ');
+    }
+}
+
+fn plain(c: char) -> Option<&'static str> {
+    Some(match c {
+        'à' | 'á' | 'â' | 'ã' | 'å' | 'ą' => "a",
+        'ä' => "a",
+        'ç' | 'ć' | 'č' => "c",
+        'è' | 'é' | 'ê' | 'ë' | 'ę' => "e",
+        'ì' | 'í' | 'î' | 'ï' => "i",
+        'ñ' | 'ń' => "n",
+        'ò' | 'ó' | 'ô' | 'õ' | 'ö' | 'ø' => "o",
+        'ß' => "ss",
+        'ù' | 'ú' | 'û' | 'ü' => "u",
+        'ý' => "y",
+        'š' | 'ś' => "s",
+        'ž' | 'ż' | 'ź' => "z",
+        'œ' => "oe",
+        'æ' => "ae",
+        'ł' => "l",
+        _ => return None,
+    })
+}
+
+/// Whether one of the phrases stands in a folded text, as whole words; a phrase that ends with `*` as the beginning of words.
+pub(super) fn says(folded: &str, phrases: &[&str]) -> bool {
+    phrases.iter().any(|phrase| match phrase.strip_suffix('*') {
+        Some(beginning) => find(folded, beginning, false),
+        None => find(folded, phrase, true),
+    })
+}
+
+fn find(folded: &str, phrase: &str, whole: bool) -> bool {
+    folded.match_indices(phrase).any(|(at, _)| {
+        let before = folded.as_bytes().get(at.wrapping_sub(1)) == Some(&b' ');
+        let after = !whole || folded.as_bytes().get(at + phrase.len()) == Some(&b' ');
+        before && after
+    })
+}
+
+/// Whether a folded text is one of the phrases and nothing else.
+pub(super) fn is(folded: &str, phrases: &[&str]) -> bool {
+    phrases.iter().any(|phrase| folded.trim() == *phrase)
+}
+
+/// Who vouches for others: the word, and what it is called.
+pub(super) const PROVIDERS: &[(&str, &str)] = &[
+    ("google", "google"),
+    ("gmail", "google"),
+    ("apple", "apple"),
+    ("microsoft", "microsoft"),
+    ("azure", "microsoft"),
+    ("office 365", "microsoft"),
+    ("outlook", "microsoft"),
+    ("entra", "microsoft"),
+    ("facebook", "facebook"),
+    ("github", "github"),
+    ("gitlab", "gitlab"),
+    ("bitbucket", "bitbucket"),
+    ("atlassian", "atlassian"),
+    ("linkedin", "linkedin"),
+    ("twitter", "twitter"),
+    ("x", "twitter"),
+    ("okta", "okta"),
+    ("auth0", "auth0"),
+    ("onelogin", "onelogin"),
+    ("amazon", "amazon"),
+    ("slack", "slack"),
+    ("salesforce", "salesforce"),
+    ("yahoo", "yahoo"),
+    ("discord", "discord"),
+    ("twitch", "twitch"),
+    ("steam", "steam"),
+    ("paypal", "paypal"),
+    ("spotify", "spotify"),
+    ("line", "line"),
+    ("kakao", "kakao"),
+    ("naver", "naver"),
+    ("wechat", "wechat"),
+    ("vk", "vk"),
+    ("saml", "saml"),
+    ("sso", "sso"),
+    ("single sign on", "sso"),
+    ("company account", "sso"),
+    ("work account", "sso"),
+    ("enterprise", "sso"),
+    ("openid", "openid"),
+    ("oidc", "openid"),
+    ("keycloak", "keycloak"),
+    ("ping identity", "ping"),
+    ("unternehmenskonto", "sso"),
+    ("firmenkonto", "sso"),
+    ("compte professionnel", "sso"),
+    ("cuenta de empresa", "sso"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_whole_in_any_writing() {
+        for (text, phrases, found) in [
+            ("Passwort:", &["passwort"] as &[&str], true),
+            ("userName", &["user name"], true),
+            ("login_email-address", &["email"], true),
+            ("Contraseña *", &["contrasena"], true),
+            ("Überprüfen", &["uberprufen"], true),
+            ("Zipcode", &["code"], false),
+            ("promo-code", &["code"], true),
+            ("Ungültiges Kennwort", &["ungultig*"], true),
+            ("Mot de passe oublié ?", &["oublie*"], true),
+            ("e\u{301}cran", &["ecran"], true),
+            ("", &["x"], false),
+        ] {
+            assert_eq!(says(&fold(text), phrases), found, "{text}: {}", fold(text));
+        }
+    }
+
+    #[test]
+    fn every_phrase_is_written_as_folded_text_is() {
+        for phrase in lists::ALL.iter().copied().flatten() {
+            let phrase = phrase.trim_end_matches('*');
+            assert_eq!(fold(phrase).trim(), phrase);
+        }
+    }
+}
