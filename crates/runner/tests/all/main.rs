@@ -3,5 +3,7 @@
 
 mod builds;
 mod calls;
+mod git;
 mod hostile;
+mod packages;
 mod support;
