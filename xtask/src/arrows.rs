@@ -58,6 +58,7 @@ const ARROWS: &[Arrow] = &[
         from: "casement",
         to: &[
             "casement-agent",
+            "casement-archive",
             "casement-blobs",
             "casement-domain",
             "casement-egress",

@@ -15,6 +15,7 @@ mod metered;
 mod postmaster;
 mod profiles;
 mod proxies;
+mod remote;
 mod sealed_stream;
 mod sealing;
 mod secrets;
@@ -83,6 +84,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Secrets(command) => secrets::run(command).await,
         Command::Doctor(data_dir) => doctor::run(data_dir).await,
         Command::Stop(settings) => stop::run(settings).await,
+        Command::Deploy(command) => remote::deploy(command).await,
+        Command::Invoke(command) => remote::invoke(command).await,
+        Command::Logs(command) => remote::logs(command).await,
         Command::Openapi => Ok(write!(std::io::stdout(), "{}", casement_http::openapi())?),
         Command::Agent { .. } | Command::Inside => unreachable!("handled before the runtime was made"),
     }

@@ -13,6 +13,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::config_file;
+use crate::remote;
 
 /// Real browsers for other programs.
 #[derive(Debug, Parser)]
@@ -57,6 +58,12 @@ pub(crate) enum Command {
     Doctor(DataDir),
     /// Stop the server; sessions go on and are found again by its next start
     Stop(StopSettings),
+    /// Deploy a program, and show how it is built
+    Deploy(remote::DeployCommand),
+    /// Run an action of an app, and print its result
+    Invoke(remote::InvokeCommand),
+    /// Show what a build or a call writes, to its end
+    Logs(remote::LogsCommand),
     /// Print the OpenAPI document
     Openapi,
     /// The first program in a session's sandbox

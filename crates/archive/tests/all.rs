@@ -208,3 +208,24 @@ fn the_entrypoint_of_a_package_is_a_file_of_it() {
     assert!(look("dir/file"));
     assert!(!look("dir") && !look("link") && !look("file"));
 }
+
+#[test]
+fn a_folder_that_is_packed_is_a_package_and_always_the_same_one() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::create_dir_all(folder.path().join("src/node_modules/x")).unwrap();
+    for (name, content) in [("main.py", "print()"), ("src/b", ""), ("src/a", "x"), ("src/node_modules/x/left", "out")] {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
+    let packed = package::pack(folder.path()).unwrap();
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&packed).unwrap();
+    file.rewind().unwrap();
+    assert!(package::inspect(file.try_clone().unwrap(), "src/a").unwrap());
+    file.rewind().unwrap();
+    unpack(file, package::LIMITS, None, other.path()).unwrap();
+    assert_eq!(fs::read(other.path().join("main.py")).unwrap(), b"print()");
+    assert!(!other.path().join("src/node_modules").exists());
+    assert_eq!(package::pack(other.path()).unwrap(), packed);
+    std::os::unix::fs::symlink("..", folder.path().join("src/up")).unwrap();
+    assert!(package::pack(folder.path()).is_err());
+}

@@ -1,0 +1,65 @@
+//! `casement logs`: what a build or a call has written and writes, to its end.
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use serde_json::Value;
+
+use super::api::Api;
+use super::{Remote, answer, tell, text};
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsCommand {
+    /// An invocation, a deployment (by id), or an app: of that, its latest deployment
+    of: String,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+pub(super) async fn run(command: LogsCommand) -> anyhow::Result<()> {
+    let api = command.remote.api()?;
+    let (kind, id) = found(&api, &command.of).await?;
+    let mut events = super::sse::Events::new(api.stream(&[kind, &id, "events"]).await?);
+    while let Some(event) = events.next().await? {
+        match text(&event, "event") {
+            "log" => answer(&plain(text(&event, "message")))?,
+            _ => show(&event),
+        }
+    }
+    Ok(())
+}
+
+async fn found(api: &Api, of: &str) -> anyhow::Result<(&'static str, String)> {
+    for kind in ["invocations", "deployments"] {
+        if api.find(&[kind, of], &[]).await?.is_some() {
+            return Ok((kind, of.to_owned()));
+        }
+    }
+    let query = [("app_name", of), ("limit", "1")];
+    let deployments = api.find(&["deployments"], &query).await?.context("the server knows of no deployments")?;
+    match deployments.get(0).map(|deployment| text(deployment, "id")) {
+        Some(id) => Ok(("deployments", id.to_owned())),
+        None => bail!("there is no invocation, deployment or app {of}"),
+    }
+}
+
+/// Shows an event of a build or a call.
+pub(super) fn show(event: &Value) {
+    match text(event, "event") {
+        "log" => tell(text(event, "message")),
+        "deployment_state" => state("deployment", &event["deployment"]),
+        "invocation_state" => state("invocation", &event["invocation"]),
+        "error" => tell(&format!("error: {}", text(&event["error"], "message"))),
+        _ => {}
+    }
+}
+
+fn state(what: &str, record: &Value) {
+    let reason = text(record, "status_reason");
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    tell(&format!("{what} {}{reason}", text(record, "status").replace('_', " ")));
+}
+
+/// Whatever a program has written, it moves no cursor here.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+}

@@ -1,0 +1,83 @@
+//! The commands for people who deploy programs: on the public API, of whatever server.
+
+mod api;
+mod deploy;
+mod invoke;
+mod logs;
+mod sse;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use secrecy::SecretString;
+use serde_json::Value;
+use url::Url;
+
+pub(crate) use deploy::DeployCommand;
+pub(crate) use invoke::InvokeCommand;
+pub(crate) use logs::LogsCommand;
+
+use api::Api;
+
+/// Which server, and by which key.
+#[derive(Debug, Args)]
+pub(crate) struct Remote {
+    /// Where Casement is
+    #[arg(long, value_name = "URL", env = "KERNEL_BASE_URL", default_value = "http://127.0.0.1:8080")]
+    base_url: Url,
+    /// An API key [default: the first one of the server in the data directory, if this user may read it]
+    #[arg(long, value_name = "KEY", env = "KERNEL_API_KEY", hide_env_values = true)]
+    api_key: Option<SecretString>,
+    /// The file with the key, where none is given
+    #[arg(long, value_name = "FILE", env = "CASEMENT_API_KEY_FILE", default_value = "/var/lib/casement/api-key")]
+    api_key_file: PathBuf,
+}
+
+impl Remote {
+    fn api(self) -> anyhow::Result<Api> {
+        let key = match self.api_key {
+            Some(key) => key,
+            None => {
+                let missing =
+                    || format!("give a key with KERNEL_API_KEY: {} cannot be read", self.api_key_file.display());
+                std::fs::read_to_string(&self.api_key_file).with_context(missing)?.trim().to_owned().into()
+            }
+        };
+        Api::new(self.base_url, key)
+    }
+}
+
+/// Deploys.
+pub(crate) async fn deploy(command: DeployCommand) -> anyhow::Result<()> {
+    deploy::run(command).await
+}
+
+/// Invokes.
+pub(crate) async fn invoke(command: InvokeCommand) -> anyhow::Result<()> {
+    invoke::run(command).await
+}
+
+/// Shows logs.
+pub(crate) async fn logs(command: LogsCommand) -> anyhow::Result<()> {
+    logs::run(command).await
+}
+
+/// Progress and logs go to standard error: standard output holds what the command answers.
+fn tell(text: &str) {
+    // Whatever a program has written, it moves no cursor here.
+    let plain: String = text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
+    // Nobody listens: then nobody misses it.
+    writeln!(std::io::stderr(), "{plain}").ok();
+}
+
+/// The answer of a command.
+fn answer(text: &str) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+/// A member of an object as text; empty where there is none.
+fn text<'a>(object: &'a Value, member: &str) -> &'a str {
+    object[member].as_str().unwrap_or_default()
+}

@@ -1,0 +1,65 @@
+//! Events of a stream, one after the other.
+
+use anyhow::{Context as _, bail};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde_json::Value;
+
+/// The longest event that is read.
+const LONGEST: usize = 8 << 20;
+
+/// A stream of events.
+pub(super) struct Events {
+    body: Incoming,
+    unread: Vec<u8>,
+}
+
+impl Events {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self { body, unread: Vec::new() }
+    }
+
+    /// The next event, or nothing at the end.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Option<Value>> {
+        loop {
+            if let Some(end) = self.unread.windows(2).position(|two| two == b"\n\n") {
+                let event: Vec<u8> = self.unread.drain(..end + 2).collect();
+                match data(&event)? {
+                    Some(event) => return Ok(Some(event)),
+                    None => continue,
+                }
+            }
+            if self.unread.len() > LONGEST {
+                bail!("the server sends an event without end");
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(frame) => {
+                    let frame = frame.context("the stream broke off")?;
+                    self.unread.extend(frame.data_ref().into_iter().flatten().filter(|byte| **byte != b'\r'));
+                }
+            }
+        }
+    }
+}
+
+/// What an event says; nothing for one without data.
+fn data(event: &[u8]) -> anyhow::Result<Option<Value>> {
+    let text = std::str::from_utf8(event).context("the server sends what is not UTF-8")?;
+    let lines = text.lines().filter_map(|line| line.strip_prefix("data:"));
+    let data = lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect::<Vec<_>>().join("\n");
+    if data.is_empty() { Ok(None) } else { Ok(Some(serde_json::from_str(&data).context("an event is not JSON")?)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::data;
+
+    #[test]
+    fn an_event_is_its_lines_of_data() {
+        let read = |text: &str| data(text.as_bytes()).expect("an event");
+        assert_eq!(read("event: log\ndata: {\"a\":\ndata: 1}\n\n"), Some(serde_json::json!({"a": 1})));
+        assert_eq!(read(": only a comment\n\n"), None);
+        assert!(data(b"data: no json\n\n").is_err());
+    }
+}
