@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use casement_domain::StoreError;
 use casement_domain::audit::{AuditEntry, AuditRepository, AuditTrail};
 use metrics::counter;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -16,6 +16,8 @@ use tracing::warn;
 const GROUP: usize = 500;
 /// How many records wait at most; while the database is away, calls that change something fail anyhow.
 const WAITING: usize = 50_000;
+/// How long records that nobody waits for wait for others: a statement and a commit for each would cost more than the calls do.
+const LINGER: Duration = Duration::from_millis(10);
 /// How long a group that could not be written waits before it is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -28,6 +30,8 @@ struct Kept {
 /// Where calls leave their records.
 pub(crate) struct GroupedTrail {
     sender: mpsc::Sender<Kept>,
+    /// Somebody waits.
+    urgent: Arc<Notify>,
 }
 
 /// Writes what is left there, until it is told to finish or the last [`GroupedTrail`] is gone, and everything is written.
@@ -38,10 +42,14 @@ pub(crate) struct TrailWriter {
 
 impl GroupedTrail {
     pub(crate) fn start(repository: Arc<dyn AuditRepository>) -> (Self, TrailWriter) {
+        Self::lingering(repository, LINGER)
+    }
+
+    fn lingering(repository: Arc<dyn AuditRepository>, linger: Duration) -> (Self, TrailWriter) {
         let (sender, receiver) = mpsc::channel(WAITING);
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(write(repository, receiver, stop.clone()));
-        (Self { sender }, TrailWriter { task, stop })
+        let (urgent, stop) = (Arc::<Notify>::default(), CancellationToken::new());
+        let task = tokio::spawn(write(repository, receiver, Arc::clone(&urgent), linger, stop.clone()));
+        (Self { sender, urgent }, TrailWriter { task, stop })
     }
 }
 
@@ -61,6 +69,7 @@ impl AuditTrail for GroupedTrail {
         let (done, written) = oneshot::channel();
         let unavailable = |why: &str| StoreError::Unavailable { operation: "audit.keep", source: why.into() };
         self.sender.send(Kept { entry, done: Some(done) }).await.map_err(|_| unavailable("the server is stopping"))?;
+        self.urgent.notify_one();
         written.await.map_err(|_| unavailable("the server is stopping"))?
     }
 
@@ -72,7 +81,13 @@ impl AuditTrail for GroupedTrail {
 }
 
 /// One group after the other: while one is being written, the next one gathers.
-async fn write(repository: Arc<dyn AuditRepository>, mut receiver: mpsc::Receiver<Kept>, stop: CancellationToken) {
+async fn write(
+    repository: Arc<dyn AuditRepository>,
+    mut receiver: mpsc::Receiver<Kept>,
+    urgent: Arc<Notify>,
+    linger: Duration,
+    stop: CancellationToken,
+) {
     let mut group = Vec::with_capacity(GROUP);
     // What could not be written yet, oldest first.
     let mut late: Vec<AuditEntry> = Vec::new();
@@ -84,6 +99,18 @@ async fn write(repository: Arc<dyn AuditRepository>, mut receiver: mpsc::Receive
             () = stop.cancelled(), if !receiver.is_closed() => {
                 receiver.close();
                 continue;
+            }
+        }
+        if !receiver.is_closed() && group.iter().all(|kept| kept.done.is_none()) {
+            tokio::select! {
+                () = tokio::time::sleep(linger) => {}
+                () = urgent.notified() => {}
+                () = stop.cancelled() => {}
+            }
+            while group.len() < GROUP
+                && let Ok(kept) = receiver.try_recv()
+            {
+                group.push(kept);
             }
         }
         let (entries, waiting): (Vec<_>, Vec<_>) = group.drain(..).map(|kept| (kept.entry, kept.done)).unzip();
@@ -210,6 +237,40 @@ mod tests {
         let groups = groups.lock().expect("groups");
         assert_eq!(groups.iter().sum::<usize>(), 100);
         assert!(groups.len() < 10, "{groups:?}");
+    }
+
+    #[tokio::test]
+    async fn records_that_nobody_waits_for_wait_for_others_until_somebody_does() {
+        let groups = Arc::new(Mutex::new(Vec::new()));
+        let repository = || {
+            let (mut repository, seen) = (MockAuditRepository::new(), Arc::clone(&groups));
+            repository.expect_append().returning(move |entries| {
+                seen.lock().expect("groups").push(entries.len());
+                Ok(())
+            });
+            Arc::new(repository)
+        };
+        let (trail, writer) = GroupedTrail::lingering(repository(), Duration::from_secs(3600));
+        for n in 0..5 {
+            trail.note(entry(n));
+            tokio::task::yield_now().await;
+        }
+        assert!(groups.lock().expect("groups").is_empty());
+        trail.keep(entry(5)).await.expect("it is written");
+        assert_eq!(*groups.lock().expect("groups"), [6]);
+        trail.note(entry(6));
+        tokio::task::yield_now().await;
+        writer.finish(Duration::from_secs(60)).await;
+        assert_eq!(*groups.lock().expect("groups"), [6, 1]);
+
+        let (trail, _writer) = GroupedTrail::start(repository());
+        trail.note(entry(7));
+        let written = async {
+            while groups.lock().expect("groups").len() < 3 {
+                tokio::time::sleep(LINGER).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), written).await.expect("nobody else comes");
     }
 
     #[tokio::test]
