@@ -21,8 +21,9 @@ const ORIGIN: &str = "https://clipboard.invalid";
 const NOWHERE: &str = "http://127.0.0.1:1";
 /// How long one step may take.
 const STEP: Duration = Duration::from_secs(10);
-/// How long the hidden page has to get to its address.
-const HIDDEN: Duration = Duration::from_secs(2);
+/// How long the hidden page has to get to its address: long enough for a busy machine, since a page that could be seen takes the
+/// keyboard of a display from the one in front.
+const HIDDEN: Duration = Duration::from_secs(6);
 /// Between two looks whether the page is there.
 const LOOK: Duration = Duration::from_millis(5);
 
