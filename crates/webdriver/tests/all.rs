@@ -7,6 +7,8 @@ mod all {
     mod fake_egress;
     mod headful;
     mod headless;
+    mod login_pages;
+    mod login_site;
     mod profiles;
     mod restart;
     mod support;

@@ -86,7 +86,7 @@ globalThis.casement ??= (() => {
   function labelOf(el) {
     const told = byIds(el, 'aria-labelledby') || attr(el, 'aria-label').trim();
     const labels = el.labels ? [...el.labels].slice(0, 3).map(label => textOf(label, 200, el)).join(' ').trim() : '';
-    return (labels && told && labels !== told ? `${labels} ${told}` : labels || told) || attr(el, 'title').trim() || before(el);
+    return (labels && told && labels !== told ? `${labels} ${told}` : labels || told) || attr(el, 'title').trim() || (attr(el, 'placeholder').trim() ? '' : before(el));
   }
   function before(el) {
     let from = el;
@@ -261,7 +261,8 @@ globalThis.casement ??= (() => {
       const said = lines(el, 300);
       const aria = byIds(el, 'aria-labelledby') || attr(el, 'aria-label').trim();
       const own = tag === 'input' ? el.value || attr(el, 'alt') || (el.type === 'submit' ? 'Submit' : '') : said[0] ?? '';
-      const label = (/\p{L}{2}/u.test(own) ? own : aria || own || attr(el, 'title') || inside(el, 'svg title')?.textContent || '').trim();
+      const whole = aria.length > own.length && aria.toLowerCase().includes(own.toLowerCase());
+      const label = (whole ? aria : /\p{L}{2}/u.test(own) ? own : aria || own || attr(el, 'title') || inside(el, 'svg title')?.textContent || '').trim();
       const rest = said.slice(1).join(' ') || byIds(el, 'aria-describedby');
       const picture = inside(el, 'img');
       const data = ['data-provider', 'data-testid', 'data-action', 'data-method', 'data-social', 'data-idp', 'data-challengetype', 'value', 'formaction', 'title']

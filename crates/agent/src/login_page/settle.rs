@@ -27,8 +27,8 @@ impl Tab {
             let before = self.quiet_since();
             let rested = match self.documents(page, AROUND).await {
                 Ok(documents) => self.rest(&documents, until).await,
-                // It was replaced while it was asked.
-                Err(CdpError::Refused { .. }) => {
+                // It was replaced while it was asked, or is too busy to answer.
+                Err(CdpError::Refused { .. } | CdpError::Timeout { .. }) => {
                     tokio::time::sleep(AGAIN).await;
                     false
                 }

@@ -40,6 +40,8 @@ pub(super) struct Attached {
 
 #[derive(Debug)]
 struct Request {
+    /// For which frame.
+    frame: String,
     since: Instant,
     slow: Duration,
 }
@@ -256,6 +258,7 @@ impl Heard {
                 }
                 self.last = Some(Instant::now());
             }
+            "Page.frameDetached" => self.forget_frame(text(&params["frameId"])),
             "Network.requestWillBeSent" => self.request_sent(session, params),
             "Network.loadingFinished" | "Network.loadingFailed" => self.request_ended(session, notice),
             _ => {}
@@ -269,9 +272,20 @@ impl Heard {
         }
         let (session, target) =
             (text(&params["sessionId"]).to_owned(), text(&params["targetInfo"]["targetId"]).to_owned());
+        // Its document came in a process of its own: the end of that is not told where it began.
+        self.forget_frame(&target);
         self.frames.push(Attached { session: session.clone(), target, parent: Some(parent.to_owned()) });
         self.last = Some(Instant::now());
         Some(Todo::SetUp(session))
+    }
+
+    /// Nothing that was asked for a frame is waited for any more.
+    fn forget_frame(&mut self, frame: &str) {
+        let before = self.requests.len();
+        self.requests.retain(|_, request| request.frame != frame);
+        if self.requests.len() != before {
+            self.last = Some(Instant::now());
+        }
     }
 
     fn detached(&mut self, session: &str) {
@@ -326,7 +340,8 @@ impl Heard {
         self.last = Some(now);
         if self.requests.len() < MOST_REQUESTS {
             let id = text(&params["requestId"]).to_owned();
-            self.requests.insert((session, id), Request { since: now, slow });
+            self.requests
+                .insert((session, id), Request { frame: text(&params["frameId"]).to_owned(), since: now, slow });
         }
     }
 

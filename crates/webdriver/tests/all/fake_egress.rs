@@ -1,12 +1,14 @@
 //! A way out that leads to one site of its own and refuses everything else, and that remembers what was asked of it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use casement_webdriver::EgressPort;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
+
+use super::login_site::{Login, Origins};
 
 /// The one site. By this name it is a secure context, in which pages may look at more of the browser.
 pub(crate) const SITE: &str = "http://localhost:8000";
@@ -20,9 +22,15 @@ const WORKER: &str = "onmessage = async e => postMessage(await eval(e.data))";
 pub(crate) struct FakeEgress {
     serving: Mutex<HashMap<String, AbortHandle>>,
     asked: Arc<Mutex<Vec<(String, String)>>>,
+    logins: Arc<OnceLock<(Vec<Login>, Origins)>>,
 }
 
 impl FakeEgress {
+    /// Leads to the sites of these logins too.
+    pub(crate) fn serve_logins(&self, logins: Vec<Login>, origins: Origins) {
+        assert!(self.logins.set((logins, origins)).is_ok(), "once");
+    }
+
     /// The targets that a browser asked for, as `host:port` or `host`.
     pub(crate) fn asked_by(&self, session: &str) -> Vec<String> {
         let asked = self.asked.lock().expect("not poisoned");
@@ -38,9 +46,10 @@ impl FakeEgress {
 impl EgressPort for FakeEgress {
     fn serve(&self, session: &str, listener: UnixListener) {
         let (asked, by) = (Arc::clone(&self.asked), session.to_owned());
+        let logins = Arc::clone(&self.logins);
         let task = tokio::spawn(async move {
             while let Ok((caller, _)) = listener.accept().await {
-                tokio::spawn(answer(caller, by.clone(), Arc::clone(&asked)));
+                tokio::spawn(answer(caller, by.clone(), Arc::clone(&asked), Arc::clone(&logins)));
             }
         });
         self.serving.lock().expect("not poisoned").insert(session.to_owned(), task.abort_handle());
@@ -53,18 +62,38 @@ impl EgressPort for FakeEgress {
     }
 }
 
-async fn answer(mut caller: UnixStream, by: String, asked: Arc<Mutex<Vec<(String, String)>>>) -> std::io::Result<()> {
+type Logins = Arc<OnceLock<(Vec<Login>, Origins)>>;
+
+async fn answer(
+    mut caller: UnixStream,
+    by: String,
+    asked: Arc<Mutex<Vec<(String, String)>>>,
+    logins: Logins,
+) -> std::io::Result<()> {
     let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+    let end = loop {
+        if let Some(end) = head.windows(4).position(|end| end == b"\r\n\r\n") {
+            break end + 4;
+        }
         if caller.read_buf(&mut head).await? == 0 {
             return Ok(());
         }
-    }
+    };
+    let mut body = head.split_off(end);
     let head = String::from_utf8_lossy(&head).into_owned();
     let target = head.split(' ').nth(1).unwrap_or_default();
     let target = target.trim_start_matches("http://");
     let (authority, path) = target.split_once('/').unwrap_or((target, ""));
     asked.lock().expect("not poisoned").push((by, authority.to_owned()));
+    if authority.ends_with(".test")
+        && let Some((logins, origins)) = logins.get()
+    {
+        let length =
+            head.to_lowercase().split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.parse().ok());
+        while body.len() < length.unwrap_or(0) && caller.read_buf(&mut body).await? > 0 {}
+        let posted = head.starts_with("POST").then(|| String::from_utf8_lossy(&body).into_owned());
+        return caller.write_all(of_login(path, posted.as_deref(), logins, origins).as_bytes()).await;
+    }
     let (status, kind, body) = match (SITE.ends_with(authority), path) {
         (true, "worker.js") => ("200 OK", "text/javascript", WORKER),
         (true, "frame") => ("200 OK", "text/html", "<!doctype html><title>the frame</title>"),
@@ -76,4 +105,17 @@ async fn answer(mut caller: UnixStream, by: String, asked: Arc<Mutex<Vec<(String
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     );
     caller.write_all(answer.as_bytes()).await
+}
+
+/// A page of a login.
+fn of_login(path: &str, posted: Option<&str>, logins: &[Login], origins: &Origins) -> String {
+    let (name, view) = path.split_once('/').unwrap_or((path, ""));
+    let view = view.split('?').next().unwrap_or_default();
+    let found = logins.iter().find(|login| login.name == name).map(|login| login.answer(view, posted, origins));
+    let (status, html, location) = found.map_or((404, String::new(), None), |it| (it.status, it.html, it.location));
+    let location = location.map(|to| format!("Location: {to}\r\n")).unwrap_or_default();
+    format!(
+        "HTTP/1.1 {status} X\r\n{location}Content-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{html}",
+        html.len()
+    )
 }

@@ -24,7 +24,8 @@ pub(super) fn refusal(page: &Page<'_>, fields: bool) -> Option<Refusal> {
         if quiet || (fields && !page.known.progress.any()) {
             continue;
         }
-        let rate = loud * 2 + sure * 3;
+        // "There was a problem" says less than what follows it.
+        let rate = loud * 4 + sure * 6 + i32::from(wrongs(&said.words));
         if best.as_ref().is_none_or(|(before, ..)| rate > *before) {
             best = Some((rate, said, kind));
         }

@@ -115,7 +115,8 @@ pub(super) fn ways(page: &Page<'_>, second: bool, submit: Option<&Handle>) -> Ve
         }
         let text = format!("{} {}", press.label, fold(&press.button.description));
         let key_or_backup = says(&text, words::KEY) || says(&text, words::BACKUP);
-        let kind = if second { factor_of(&text) } else { sign_in_way(press, &text) };
+        let kind =
+            if second { factor_of(&text).or_else(|| by_target(press, &text)) } else { sign_in_way(press, &text) };
         if kind.is_none() && !key_or_backup {
             continue;
         }
@@ -130,6 +131,12 @@ pub(super) fn ways(page: &Page<'_>, second: bool, submit: Option<&Handle>) -> Ve
     }
     found.truncate(MOST);
     keyed(found)
+}
+
+/// How a code comes that is offered with no more than where it goes: "get a code at ••• 42".
+fn by_target(press: &Press<'_>, text: &str) -> Option<MfaKind> {
+    let target = target(&[&press.button.label, &press.button.description]).filter(|_| says(text, words::CODE))?;
+    Some(if target.contains('@') { MfaKind::Email } else { MfaKind::Sms })
 }
 
 /// "Use your password instead", "mail me a link": what leads to another way to sign in. A word alone, as a part of the page, does not.

@@ -1,7 +1,7 @@
 //! Which inputs are asked for, what each is for, and what sends them.
 
 use super::super::{Field, FieldKind, Handle, InputKind, MfaKind};
-use super::page::{Entry, Page, Press};
+use super::page::{Entry, Page, Press, Said};
 use super::words::{self, fold, says};
 
 /// How many boxes one code may have.
@@ -105,7 +105,9 @@ fn use_of(page: &Page<'_>, entry: &Entry<'_>) -> Use {
         {
             return Use::NewPassword;
         }
-        let password = auto("current-password") || says(all, words::PASSWORD);
+        // "Name and PIN" is a login; a PIN after the password is another step.
+        let pin = says(all, words::PIN) && !page.known.progress.password;
+        let password = auto("current-password") || says(all, words::PASSWORD) || pin;
         let coded = auto("one-time-code") || (code && !password);
         return if coded { Use::Code } else { Use::Password };
     }
@@ -124,18 +126,18 @@ fn use_of(page: &Page<'_>, entry: &Entry<'_>) -> Use {
     if says(all, words::NEWSLETTER) {
         return Use::Newsletter;
     }
+    if input.kind == "email" {
+        return Use::Identifier;
+    }
     // A field for a password whose letters are shown.
     if auto("current-password") || (says(label, words::PASSWORD) && !says(label, words::FORGOT) && !code) {
         return Use::Password;
     }
     let identifies = says(all, words::EMAIL) || says(all, words::USERNAME) || says(all, words::PHONE);
-    if code
-        && !(says(label, words::EMAIL) && input.kind == "email")
-        && (says(label, words::CODE) || !says(label, words::USERNAME))
-    {
+    if code && (says(label, words::CODE) || !says(label, words::USERNAME)) {
         return Use::Code;
     }
-    if input.kind == "email" || auto("email") || auto("tel") || (identifies && !tenant(entry)) {
+    if auto("email") || auto("tel") || (identifies && !tenant(entry)) {
         return Use::Identifier;
     }
     if tenant(entry) || auto("organization") {
@@ -269,7 +271,9 @@ fn form(page: &Page<'_>, group: &Group<'_>) -> Form {
     let submit = submit(group, last);
     let off = page.reading.buttons.iter().any(|button| {
         let first = group.entries.first().map(|(_, entry)| entry.input);
-        button.disabled
+        // "Signing in…"
+        let busy = || says(&fold(&button.label), words::WAIT) && !says(&fold(&button.label), words::LOGIN);
+        (button.disabled || busy())
             && first.is_some_and(|input| {
                 input.frame == button.frame && input.form == button.form && input.layer == button.layer
             })
@@ -308,6 +312,11 @@ fn code_way(page: &Page<'_>, entry: &Entry<'_>) -> Option<MfaKind> {
     let before = page.texts.iter().filter(|said| said.text.place <= entry.input.place);
     let mut nearest: Vec<_> = before.filter(|said| said.text.frame == entry.input.frame).collect();
     nearest.sort_by_key(|said| std::cmp::Reverse(said.text.place));
+    let told = |said: &Said<'_>| {
+        let mailed = said.text.text.contains('@')
+            && says(&said.words, &["code", "sent", "gesendet", "geschickt", "envoye", "enviado"]);
+        of(&said.words).or_else(|| mailed.then_some(MfaKind::Email))
+    };
     let codes = |text: &str| {
         says(text, words::CODE)
             || says(text, &["sent", "gesendet", "geschickt", "envoye", "enviado", "enviamos", "generated", "app"])
@@ -315,8 +324,8 @@ fn code_way(page: &Page<'_>, entry: &Entry<'_>) -> Option<MfaKind> {
     nearest
         .iter()
         .filter(|said| codes(&said.words))
-        .find_map(|said| of(&said.words))
-        .or_else(|| nearest.iter().take(4).find_map(|said| of(&said.words)))
+        .find_map(|said| told(said))
+        .or_else(|| nearest.iter().take(4).find_map(|said| told(said)))
         .or_else(|| of(&fold(&page.reading.title)))
 }
 

@@ -93,7 +93,8 @@ fn without_form(page: &Page<'_>) -> Understanding {
         return Understanding::Captcha { kind: "picture".to_owned() };
     }
     let signs = signs_of_login(page);
-    if signs >= 6 {
+    // A way out is there only for those who are in; other signs are on pages between too.
+    if signs >= 6 && leaves(page) {
         return Understanding::LoggedIn { url: reading.url.clone() };
     }
     if let Some(step) = steps::stay(page) {
@@ -137,7 +138,9 @@ fn choices_alone(page: &Page<'_>) -> Option<Understanding> {
     if !accounts.is_empty() {
         return Some(asked(accounts));
     }
-    let second = known.progress.password || known.progress.code || page.says(words::SECOND_FACTOR);
+    let second = known.progress.password
+        || known.progress.code
+        || (page.says(words::SECOND_FACTOR) && !page.says(words::HOW_TO_SIGN_IN));
     let radios = choices::radios(page, second);
     if !radios.is_empty() {
         return Some(asked(radios));
@@ -155,7 +158,7 @@ fn choices_alone(page: &Page<'_>) -> Option<Understanding> {
     if !providers.is_empty() && !waiting && (!known.progress.any() || page.heads(words::LOGIN)) {
         return Some(asked(providers.into_iter().chain(ways).collect()));
     }
-    let login = page.heads(words::LOGIN) || says(&page.path(), words::LOGIN);
+    let login = page.heads(words::LOGIN) || page.says(words::HOW_TO_SIGN_IN) || says(&page.path(), words::LOGIN);
     (ways.len() >= 2 && login && !waiting && !page.says(words::WELCOME)).then(|| asked(ways))
 }
 
@@ -176,14 +179,19 @@ fn told(page: &Page<'_>) -> Refusal {
     Refusal { website_error: first.chars().take(300).collect(), kind: RefusalKind::Other }
 }
 
-/// How much speaks for it that somebody is logged in here: 4 is enough where something was sent, 6 always.
-fn signs_of_login(page: &Page<'_>) -> i32 {
-    let (progress, reading) = (page.known.progress, page.reading);
-    let leaves = page.presses.iter().any(|press| {
+/// Whether there is a way to log out.
+fn leaves(page: &Page<'_>) -> bool {
+    page.presses.iter().any(|press| {
         let href = fold(press.button.href.split(['?', '#']).next().unwrap_or_default());
         says(&press.label, words::SIGN_OUT)
             || says(&href, &["logout", "signout", "sign out", "log out", "logoff", "abmelden", "deconnexion"])
-    });
+    })
+}
+
+/// How much speaks for it that somebody is logged in here: 4 is enough where something was sent, 6 always.
+fn signs_of_login(page: &Page<'_>) -> i32 {
+    let (progress, reading) = (page.known.progress, page.reading);
+    let leaves = leaves(page);
     let account = page.presses.iter().any(|press| says(&fold(&press.button.marks), words::ACCOUNT_MARKS));
     let enters = page.login_press().is_some();
     let login_path = says(&page.path(), words::LOGIN)

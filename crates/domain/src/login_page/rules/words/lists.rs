@@ -24,7 +24,7 @@ lists! {
 
     EMAIL: [
         "email", "e mail", "mail", "courriel", "correo", "adresse mail", "emailadresse", "mailadresse", "e mailadresse",
-        "emailaddress", "epost",
+        "emailaddress", "epost", "emailed", "mailed",
     ]
 
     PHONE: [
@@ -54,6 +54,9 @@ lists! {
         "zugangscode", "token", "2fa", "mfa", "tfa", "two factor", "twofactor", "tan", "codigo", "verification",
         "passcode", "pin", "a usage unique", "totp", "digit", "ziffer", "chiffre", "digito", "codice", "kode",
     ]
+
+    /// What is a password beside a user name, and a code after it.
+    PIN: ["pin", "passcode",]
 
     /// Codes that nobody logs in with.
     OTHER_CODE: [
@@ -205,6 +208,13 @@ lists! {
         "recibir un codigo", "recibir el codigo", "code senden",
     ]
 
+    HOW_TO_SIGN_IN: [
+        "how do you want to sign in", "how would you like to sign in", "how do you want to log in",
+        "how would you like to log in", "choose how to sign in", "choose how to log in", "choose a way to sign in",
+        "choose a sign in method", "select a sign in method", "wie mochten sie sich anmelden",
+        "wie mochtest du dich anmelden", "comment voulez vous vous connecter", "como quieres iniciar sesion",
+    ]
+
     CHOOSE_ACCOUNT: [
         "choose an account", "pick an account", "select an account", "choose account", "select account",
         "which account", "konto auswahlen", "wahlen sie ein konto", "wahle ein konto", "konto aus",
@@ -268,7 +278,7 @@ lists! {
         "offne die app", "in der app", "anfrage genehmigen", "sur votre telephone", "sur votre appareil",
         "ouvrez l application", "notification envoyee", "approuvez", "en tu telefono", "en su telefono",
         "en tu dispositivo", "abre la aplicacion", "abra la aplicacion", "hemos enviado una notificacion", "aprueba",
-        "push notification", "push sent",
+        "sent a push notification", "push sent",
     ]
 
     LINK_ELSEWHERE: [

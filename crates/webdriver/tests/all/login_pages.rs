@@ -1,0 +1,380 @@
+//! Login pages of many kinds, read, understood and filled in by the real agent in a real Chromium.
+//!
+//! What is asserted of each: what was understood of it, one thing after the other; and that what was typed was taken, since a page
+//! leads on for nobody else.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use casement_domain::browser::Shape;
+use casement_domain::ids::BrowserId;
+use casement_domain::login_page::{
+    Act, AllowedHosts, Asked, Await, Choice, ChoiceKind, Field, FieldKind, HostPattern, Known, LoginPageError,
+    LoginPages as _, Mark, MfaKind, Reading, Refusal, RefusalKind, StepKind, Understanding, understand,
+};
+use futures_util::future::try_join_all;
+use secrecy::SecretString;
+
+use super::cdp::Cdp;
+use super::login_site::{Login, Origins, logins};
+use super::support::{Place, headless, sized};
+
+/// How long a page may take to show something else.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often in a row nothing may come of a reading.
+const FRUITLESS: u32 = 4;
+/// Names the only login to try, by a part of its name; everything that is read is shown then.
+const ONLY: &str = "CASEMENT_TEST_LOGIN";
+/// Nothing takes so many steps.
+const MOST_STEPS: usize = 14;
+
+pub(crate) fn origins() -> Origins {
+    let origin = |host: &str| format!("http://{host}.test");
+    Origins { shop: origin("shop"), id: origin("id"), evil: origin("evil") }
+}
+
+fn hosts() -> AllowedHosts {
+    AllowedHosts::new("shop.test", vec![HostPattern::parse("id.test").expect("a host")])
+}
+
+/// Somebody who logs in.
+struct Person<'a> {
+    place: &'a Place,
+    browser: BrowserId,
+    login: &'a Login,
+    known: Known,
+    /// What was understood so far.
+    trace: Vec<String>,
+    /// The wrong values have been given.
+    wronged: bool,
+    /// Since then nothing else has been understood.
+    fruitless: u32,
+    last: Option<Mark>,
+}
+
+/// How a login ended.
+struct Ended {
+    name: String,
+    trace: String,
+    expect: String,
+    took: Duration,
+}
+
+impl Person<'_> {
+    /// Goes on until there is nothing to do any more.
+    async fn log_in(&mut self) -> anyhow::Result<()> {
+        self.place.engine.open(self.browser, &format!("{}/{}/login", origins().shop, self.login.name)).await?;
+        for _ in 0..200 {
+            let hopeless = self.login.expect.ends_with("not-understood") && self.last.is_some();
+            let within = if hopeless { Duration::from_millis(300) } else { PATIENCE };
+            let wait = Await { differs_from: self.last.clone(), within };
+            match self.look(wait).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // It has changed since it was read, or does not answer.
+                Err(error) if error.downcast_ref::<LoginPageError>().is_some_and(again) => {
+                    self.fruitless += 1;
+                    ensure!(self.fruitless < FRUITLESS, "{error}");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        anyhow::bail!("no end")
+    }
+
+    async fn look(&mut self, wait: Await) -> anyhow::Result<bool> {
+        let reading = self.place.engine.read(self.browser, wait).await?;
+        let understood = understand(&reading, &self.known, &hosts());
+        if std::env::var_os(ONLY).is_some() {
+            eprintln!("{reading:#?}\n{understood:#?}");
+        }
+        self.step(&reading, understood).await
+    }
+
+    /// What comes of one reading. Whether that is the end.
+    async fn step(&mut self, reading: &Reading, understood: Understanding) -> anyhow::Result<bool> {
+        let said = told(&understood);
+        if let Some(said) = &said {
+            let same = self.trace.last() == Some(said) && self.last.as_ref() == Some(&reading.mark);
+            if !same {
+                self.trace.push(said.clone());
+            }
+            // The same again, and not a word about it: no loop.
+            let count = self.trace.iter().filter(|one| *one == said).count();
+            let told_off = matches!(&understood, Understanding::Fields(Asked { refusal: Some(_), .. }));
+            let waits = matches!(understood, Understanding::External(_) | Understanding::Captcha { .. });
+            let asks = said.starts_with("fields") && !said.contains("captcha");
+            let stuck = self.known.progress.any() && count > 1 && !told_off && asks;
+            if (same && !waits) || stuck || self.trace.len() > MOST_STEPS {
+                return Ok(true);
+            }
+            self.fruitless = 0;
+        }
+        let before = reading.mark.clone();
+        match understood {
+            Understanding::Busy | Understanding::NotUnderstood => {
+                self.fruitless += 1;
+                if self.fruitless >= FRUITLESS {
+                    self.trace.push("not-understood".to_owned());
+                    return Ok(true);
+                }
+                self.last = Some(before);
+                return Ok(false);
+            }
+            Understanding::LoggedIn { .. } | Understanding::Refused(_) | Understanding::NotAllowed { .. } => {
+                return Ok(true);
+            }
+            Understanding::Step(step) => self.act(step.acts).await?,
+            Understanding::External(_) => {
+                self.elsewhere().await?;
+                self.known.progress.external = true;
+            }
+            Understanding::Captcha { .. } => self.elsewhere().await?,
+            Understanding::Fields(asked) | Understanding::Choices(asked) => {
+                if asked.refusal.as_ref().is_some_and(|refusal| refusal.kind == RefusalKind::Locked) {
+                    return Ok(true);
+                }
+                self.answer(asked).await?;
+            }
+        }
+        self.last = Some(before);
+        Ok(false)
+    }
+
+    async fn answer(&mut self, asked: Asked) -> anyhow::Result<()> {
+        if asked.captcha.is_some() && !self.known.progress.captcha {
+            self.known.progress.captcha = true;
+            return self.elsewhere().await;
+        }
+        let wanted = self.login.answers.split(", ").find_map(|one| one.strip_prefix("choose="));
+        let fits = |choice: &&Choice| {
+            wanted.is_some_and(|wanted| {
+                let of = format!("{} {}", choice.label, choice.description.as_deref().unwrap_or_default());
+                of.contains(wanted)
+            })
+        };
+        if !self.known.progress.choice
+            && let Some(choice) = asked.choices.iter().find(fits)
+        {
+            self.act(choice.choose()).await?;
+            self.known.progress.choice = true;
+            return Ok(());
+        }
+        ensure!(!asked.fields.is_empty(), "nothing to choose: {:?}", asked.choices);
+        let wrong = !self.wronged && self.wrongs(&asked.fields);
+        self.wronged |= wrong;
+        let values: BTreeMap<String, SecretString> =
+            asked.fields.iter().map(|field| (field.key.clone(), value(field, wrong).into())).collect();
+        self.act(asked.answer(&values)?).await?;
+        self.known.progress = self.known.progress.sent(&asked.fields);
+        Ok(())
+    }
+
+    fn wrongs(&self, fields: &[Field]) -> bool {
+        let has = |kinds: &[FieldKind]| fields.iter().any(|field| kinds.contains(&field.kind));
+        match self.login.answers.as_str() {
+            "wrong-first" => has(&[FieldKind::Password]),
+            "wrong-code-first" => has(&[FieldKind::Code, FieldKind::TotpCode]),
+            _ => false,
+        }
+    }
+
+    async fn act(&self, acts: Vec<Act>) -> anyhow::Result<()> {
+        Ok(self.place.engine.act(self.browser, acts).await?)
+    }
+
+    /// What a person does elsewhere, or in the live view.
+    async fn elsewhere(&self) -> anyhow::Result<()> {
+        let mut cdp = Cdp::attach(&self.place.engine, self.browser).await?;
+        cdp.evaluate("void acted()").await.map(drop)
+    }
+}
+
+/// Whether another look may help.
+const fn again(error: &LoginPageError) -> bool {
+    !matches!(error, LoginPageError::NavigationFailed { .. } | LoginPageError::WrongOrigin { .. })
+}
+
+/// What Ann gives.
+fn value(field: &Field, wrong: bool) -> String {
+    let known = match (field.kind, field.mfa, field.reference.as_str()) {
+        (FieldKind::Identifier, _, "email") => "ann@shop.test",
+        (FieldKind::Identifier, _, "phone") => "+4915112345642",
+        (FieldKind::Identifier, ..) => "ann",
+        (FieldKind::Password, ..) if wrong => "s3cret-of-bob",
+        (FieldKind::Password, ..) => "s3cret-of-ann",
+        (FieldKind::Code | FieldKind::TotpCode, ..) if wrong => "111111",
+        (FieldKind::Code, Some(MfaKind::Email), _) => "550271",
+        (FieldKind::Code, Some(MfaKind::Sms), _) => "731946",
+        (FieldKind::Code | FieldKind::TotpCode, ..) => "287082",
+        (FieldKind::TotpSecret | FieldKind::Text, ..) => "acme",
+    };
+    known.to_owned()
+}
+
+/// What was understood, in short.
+fn told(understood: &Understanding) -> Option<String> {
+    Some(match understood {
+        Understanding::Fields(asked) | Understanding::Choices(asked) => {
+            let fields: Vec<String> = asked.fields.iter().map(field).collect();
+            let choices: Vec<String> = asked.choices.iter().filter_map(choice).collect();
+            let mut said = if fields.is_empty() { String::new() } else { format!("fields({})", fields.join(" ")) };
+            said += &asked.refusal.as_ref().map(|refusal| format!(" {}", refused(refusal))).unwrap_or_default();
+            if !asked.ticks.is_empty() {
+                said += &format!(" ticks({})", asked.ticks.len());
+            }
+            if !choices.is_empty() {
+                said += &format!(" choices({})", choices.join(" "));
+            }
+            said += &asked.captcha.as_ref().map(|kind| format!(" captcha({kind})")).unwrap_or_default();
+            said.trim().to_owned()
+        }
+        Understanding::External(external) => format!("external({})", external.mfa.map_or("", way)),
+        Understanding::LoggedIn { url } => {
+            let home = ["/home", "/wp-admin"].iter().any(|end| url.ends_with(end));
+            if home { "logged-in".to_owned() } else { format!("logged-in at {url}") }
+        }
+        Understanding::Captcha { kind } => format!("captcha({kind})"),
+        Understanding::Refused(refusal) => format!("refused {}", refused(refusal)),
+        Understanding::Step(step) => {
+            let what = match step.kind {
+                StepKind::CookieBanner => "cookie-banner",
+                StepKind::Dialog => "dialog",
+                StepKind::OpenLogin => "open-login",
+                StepKind::StaySignedIn => "stay-signed-in",
+                StepKind::Decline => "decline",
+                StepKind::Continue => "continue",
+            };
+            format!("step({what})")
+        }
+        Understanding::NotAllowed { host } => format!("not-allowed({host})"),
+        Understanding::Busy | Understanding::NotUnderstood => return None,
+    })
+}
+
+fn field(field: &Field) -> String {
+    let what = match (field.kind, field.mfa) {
+        (FieldKind::Identifier, _) => field.reference.as_str(),
+        (FieldKind::Password, _) => "password",
+        (FieldKind::TotpCode, _) => "totp",
+        (FieldKind::Code, Some(MfaKind::Email)) => "mail-code",
+        (FieldKind::Code, Some(kind)) => way(kind),
+        (FieldKind::Code, None) => "code",
+        (FieldKind::TotpSecret, _) => "totp-secret",
+        (FieldKind::Text, _) => "text",
+    };
+    if field.boxes.len() > 1 { format!("{what} x{}", field.boxes.len()) } else { what.to_owned() }
+}
+
+fn choice(choice: &Choice) -> Option<String> {
+    Some(match choice.kind {
+        // Another way is offered by many; it is not counted.
+        ChoiceKind::MfaMethod if choice.mfa == Some(MfaKind::Switch) => return None,
+        ChoiceKind::MfaMethod => format!("mfa:{}", choice.mfa.map_or("other", way)),
+        ChoiceKind::SsoProvider => format!("sso:{}", choice.provider.as_deref().unwrap_or_default()),
+        ChoiceKind::SignInMethod if choice.mfa == Some(MfaKind::Switch) => return None,
+        ChoiceKind::SignInMethod => "method".to_owned(),
+        ChoiceKind::AuthMethod => return None,
+        ChoiceKind::IdentifierMethod => "identifier".to_owned(),
+        ChoiceKind::Account => "account".to_owned(),
+        ChoiceKind::Other => "other".to_owned(),
+    })
+}
+
+const fn way(kind: MfaKind) -> &'static str {
+    match kind {
+        MfaKind::Sms => "sms",
+        MfaKind::Call => "call",
+        MfaKind::Email => "email",
+        MfaKind::Totp => "totp",
+        MfaKind::Push => "push",
+        MfaKind::Password => "password",
+        MfaKind::Switch => "switch",
+    }
+}
+
+fn refused(refusal: &Refusal) -> String {
+    let kind = match refusal.kind {
+        RefusalKind::Rejected => "rejected",
+        RefusalKind::CodeRejected => "code-rejected",
+        RefusalKind::Locked => "locked",
+        RefusalKind::RateLimited => "rate-limited",
+        RefusalKind::SiteFailed => "site-failed",
+        RefusalKind::Other => "other",
+    };
+    format!("{kind}({})", refusal.website_error)
+}
+
+/// Logs in at all of them, in so many browsers at a time; how each ended.
+async fn log_in_at(place: &Place, shape: &Shape, browsers: usize, logins: &[Login]) -> anyhow::Result<Vec<Ended>> {
+    let next = AtomicUsize::new(0);
+    let one = async || {
+        let browser = place.start(shape.clone()).await?;
+        let mut ended = Vec::new();
+        while let Some(login) = logins.get(next.fetch_add(1, Ordering::Relaxed)) {
+            ended.push(log_in(place, browser, login).await);
+        }
+        anyhow::Ok(ended)
+    };
+    let all = try_join_all((0..browsers).map(|_| one())).await?;
+    place.engine.end_all().await?;
+    Ok(all.into_iter().flatten().collect())
+}
+
+async fn log_in(place: &Place, browser: BrowserId, login: &Login) -> Ended {
+    let (trace, known) = (Vec::new(), Known::default());
+    let mut person = Person { place, browser, login, known, trace, wronged: false, fruitless: 0, last: None };
+    let began = Instant::now();
+    if let Err(error) = person.log_in().await {
+        person.trace.push(format!("FAILED: {error:#}"));
+    }
+    let (name, expect) = (login.name.clone(), login.expect.clone());
+    Ended { name, expect, trace: person.trace.join(" > "), took: began.elapsed() }
+}
+
+/// All are to end as they should; says how many do, and how long they take.
+fn count(what: &str, mut ended: Vec<Ended>, at_least: usize) -> anyhow::Result<()> {
+    let right = ended.iter().filter(|one| one.trace == one.expect).count();
+    ended.sort_by_key(|one| one.took);
+    let median = ended.get(ended.len() / 2).map(|one| one.took).unwrap_or_default();
+    eprintln!("{what}: {right} of {} right; median {median:?}", ended.len());
+    let mut wrong = String::new();
+    for one in ended.iter().filter(|one| one.trace != one.expect) {
+        wrong += &format!("\n{}\n    is {}\nshould {}", one.name, one.trace, one.expect);
+    }
+    ensure!(wrong.is_empty(), "{what}: not understood:{wrong}");
+    ensure!(ended.len() >= at_least, "{what}: only {} pages", ended.len());
+    Ok(())
+}
+
+/// Those that the environment names, or all.
+fn chosen(folder: &str) -> anyhow::Result<Vec<Login>> {
+    let only = std::env::var(ONLY).unwrap_or_default();
+    let all = logins(folder)?;
+    Ok(all.into_iter().filter(|login| login.name.contains(&only)).collect())
+}
+
+async fn logs_in(what: &str, shape: &Shape, browsers: usize, folder: &str, at_least: usize) -> anyhow::Result<()> {
+    let logins = chosen(folder)?;
+    let place = Place::new().await?;
+    place.egress.serve_logins(logins.clone(), origins());
+    let ended = log_in_at(&place, shape, browsers, &logins).await?;
+    count(what, ended, at_least)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logins_end_right_without_a_display() -> anyhow::Result<()> {
+    logs_in("headless", &headless(), 2, "own", 25).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logins_end_right_with_a_display() -> anyhow::Result<()> {
+    logs_in("headful", &sized(1024, 768), 2, "own", 25).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logins_laid_out_as_those_of_well_known_products_end_right() -> anyhow::Result<()> {
+    logs_in("like products", &headless(), 1, "products", 8).await
+}
