@@ -339,6 +339,19 @@ fn web_interface(routes: &mut Routes) {
     path(ui::THUMBNAIL).on(Method::GET, ui::thumbnail).done(routes);
     path("/ui/api/browsers/{id}/telemetry/events").on(Method::GET, telemetry::list_telemetry_events).done(routes);
     path("/ui/api/browsers/{id}/telemetry/stream").only_get(telemetry::stream_telemetry).done(routes);
+    path("/ui/api/apps").on(Method::GET, deployment::list_apps).done(routes);
+    path("/ui/api/deployments").on(Method::GET, deployment::list_deployments).done(routes);
+    path("/ui/api/deployments/{id}")
+        .on(Method::GET, deployment::get_deployment)
+        .on(Method::DELETE, deployment::stop_deployment)
+        .done(routes);
+    path("/ui/api/deployments/{id}/events").on(Method::GET, deployment::follow_deployment).done(routes);
+    path("/ui/api/invocations").on(Method::GET, invocation::list_invocations).done(routes);
+    path("/ui/api/invocations/{id}")
+        .on(Method::GET, invocation::get_invocation)
+        .on(Method::PATCH, invocation::update_invocation)
+        .done(routes);
+    path("/ui/api/invocations/{id}/events").on(Method::GET, invocation::follow_invocation).done(routes);
     routes.whole("/ui/api/{tail:.*}", unknown);
     path("/ui/{tail:.*}").on(Method::GET, ui::page).done(routes);
 }

@@ -1,8 +1,10 @@
 // Which page the address names, and what stands around it.
 import { $, el, notice } from './dom.js';
 import { call, current, project, recall, signOut } from './api.js';
+import * as apps from './apps.js';
 import * as pools from './pools.js';
 import * as reference from './reference.js';
+import * as run from './run.js';
 import * as session from './session.js';
 import * as sessions from './sessions.js';
 import * as signIn from './sign-in.js';
@@ -16,10 +18,13 @@ let turn = 0;
 function pageAt(path) {
   const parts = path.split('/').filter(Boolean).slice(1);
   if (parts.length === 0) return { page: sessions };
+  if (parts.length === 1 && parts[0] === 'apps') return { page: apps };
   if (parts.length === 1 && parts[0] === 'pools') return { page: pools };
   if (parts.length === 1 && parts[0] === 'reference') return { page: reference };
   if (parts.length === 1 && parts[0] === 'sign-in') return { page: signIn };
   if (parts.length === 2 && parts[0] === 'sessions') return { page: session, id: decodeURIComponent(parts[1]) };
+  if (parts.length === 2 && parts[0] === 'deployments') return { page: run.deployment, id: decodeURIComponent(parts[1]) };
+  if (parts.length === 2 && parts[0] === 'invocations') return { page: run.invocation, id: decodeURIComponent(parts[1]) };
   return { page: null };
 }
 
@@ -65,6 +70,9 @@ function failed(error) {
     el('button', { type: 'button', onclick: () => show() }, 'Try again'));
 }
 
+/** Which pages stand below which of the header's. */
+const BELOW = { '/ui': ['/ui/sessions/'], '/ui/apps': ['/ui/deployments/', '/ui/invocations/'] };
+
 /** The header, as it is for who is signed in now. */
 function around() {
   const signedIn = Boolean(current());
@@ -72,7 +80,7 @@ function around() {
   $('sign-in').hidden = signedIn || location.pathname === '/ui/sign-in';
   for (const link of document.querySelectorAll('nav a')) {
     const path = link.getAttribute('href');
-    const here = path === '/ui' ? location.pathname === '/ui' || location.pathname.startsWith('/ui/sessions') : location.pathname === path;
+    const here = location.pathname === path || (BELOW[path] ?? []).some((below) => location.pathname.startsWith(below));
     here ? link.setAttribute('aria-current', 'page') : link.removeAttribute('aria-current');
   }
   projects(signedIn);
@@ -100,7 +108,8 @@ async function projects(signedIn) {
 
 $('project').addEventListener('change', (event) => {
   project.set(event.target.value);
-  if (location.pathname.startsWith('/ui/sessions/')) go('/ui');
+  const above = Object.keys(BELOW).find((path) => BELOW[path].some((below) => location.pathname.startsWith(below)));
+  if (above) go(above);
   else show();
 });
 $('sign-out').addEventListener('click', async () => {

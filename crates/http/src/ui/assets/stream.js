@@ -25,9 +25,9 @@ async function* events(body) {
 
 /**
  * Follows a stream until it is ended or refused, taking it up again where it broke off. `hear` gets each event, `tell` whether it is
- * `live`, being taken up (`again`), or over (`ended`).
+ * `live`, being taken up (`again`), or over (`ended`). `over` says whether an end of the stream was its last.
  */
-export function follow(path, { after, hear, tell }) {
+export function follow(path, { after, hear, tell, over = () => false }) {
   const ending = new AbortController();
   let last = after;
   const run = async () => {
@@ -42,6 +42,7 @@ export function follow(path, { after, hear, tell }) {
           pause = FIRST_PAUSE;
           hear(data);
         }
+        if (over()) return tell('ended');
       } catch (error) {
         if (ending.signal.aborted) return;
         if ([401, 403, 404, 410].includes(error.status)) return tell('ended');
