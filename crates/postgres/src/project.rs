@@ -214,8 +214,10 @@ impl ProjectRepository for PgProjects {
         at: OffsetDateTime,
     ) -> Result<ProjectDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // Whoever makes something in a project holds its organization.
+            // Whoever makes something in a project holds its organization, or the project.
             hold(connection, organization).await?;
+            let held = projects::table.find(uuid(id.ulid())).select(projects::id).for_update();
+            held.execute(connection).await?;
             if living(connection, organization, id).await?.is_none() {
                 return Ok(ProjectDeleted::Gone);
             }

@@ -3,18 +3,20 @@
 use casement_domain::api_key::ApiKeyRepository;
 use casement_domain::organization::{Caps, OrganizationRepository};
 use casement_domain::page::Page;
+use casement_domain::profile::{ProfileRepository as _, ProfileStored};
 use casement_domain::project::{
     Project, ProjectDeleted, ProjectFilter, ProjectReplaced, ProjectRepository, ProjectStatus, ProjectStored,
     ResourceCount,
 };
 use casement_domain::session::{Created, Session, SessionRepository, SessionState};
 use casement_domain::testing::{self, organization_id};
-use casement_domain::{OrganizationId, ProjectId};
+use casement_domain::{OrganizationId, ProfileId, ProjectId};
+use casement_postgres::PgProfiles;
 use pretty_assertions::assert_eq;
 use ulid::Ulid;
 
-use crate::support::TestResult;
-use crate::world::{World, key, label, seconds};
+use crate::support::{TestResult, until};
+use crate::world::{Fault, World, key, label, seconds};
 
 fn project(n: u32, name: &str) -> Project {
     Project {
@@ -120,6 +122,31 @@ async fn no_creation_slips_past_a_deletion() -> TestResult {
             other => return Err(format!("{other:?}").into()),
         }
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn j6_a_deletion_sees_what_is_made_in_the_project_at_that_moment() -> TestResult {
+    let world = World::new().await?;
+    let doomed = project(1, "one");
+    assert_eq!(world.projects.create(&doomed).await?, ProjectStored::Yes);
+    let profiles = PgProfiles::new(world.db.database().clone());
+    let late = testing::profile(ProfileId::from_ulid(Ulid::from_parts(13, 1)), "late");
+    assert_eq!(profiles.create(&late, 10).await?, ProfileStored::Yes);
+    // As a creation does it, which takes its time between the row and its commit.
+    let (id, profile) = (uuid::Uuid::from_u128(doomed.id.ulid().0), uuid::Uuid::from_u128(late.id.ulid().0));
+    let creation = format!(
+        "BEGIN; SELECT id FROM projects WHERE id = '{id}' FOR NO KEY UPDATE;
+        UPDATE profiles SET project_id = '{id}' WHERE id = '{profile}'; SELECT pg_sleep(1); COMMIT"
+    );
+    let asleep = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()";
+    let deletion = async {
+        until("the creation", async || world.db.rows(asleep).await.is_ok_and(|rows| !rows.is_empty())).await?;
+        Ok::<_, Fault>(world.projects.delete(organization_id(), doomed.id, seconds(9)).await?)
+    };
+    let (created, deleted) = tokio::join!(world.db.execute(&creation), deletion);
+    created?;
+    assert_eq!(deleted?, ProjectDeleted::InUse(vec![ResourceCount { kind: "profiles", count: 1 }]));
     Ok(())
 }
 
