@@ -75,6 +75,7 @@ impl ProfileReports for Reports {
             status: 409,
             duration_ms: 0,
             user_agent: format!("session {session_id}"),
+            request_id: String::new(),
         });
     }
 

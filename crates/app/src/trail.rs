@@ -213,6 +213,7 @@ mod tests {
             status: 200,
             duration_ms: 0,
             user_agent: String::new(),
+            request_id: String::new(),
         }
     }
 

@@ -136,6 +136,8 @@ struct Row {
     duration_ms: i64,
     #[diesel(sql_type = Text)]
     user_agent: String,
+    #[diesel(sql_type = Text)]
+    request_id: String,
 }
 
 impl Row {
@@ -158,6 +160,7 @@ impl Row {
             status: u16::try_from(self.status).map_err(|error| BadRow::new("status", error))?,
             duration_ms: u64::try_from(self.duration_ms).map_err(|error| BadRow::new("duration_ms", error))?,
             user_agent: self.user_agent,
+            request_id: self.request_id,
         };
         let user = user.map_err(|error| BadRow::new("user_id", error))?;
         Ok(AuditRecord { organization, user, email: self.email, entry })

@@ -71,6 +71,7 @@ diesel::table! {
         status -> Int4,
         duration_ms -> Int8,
         user_agent -> Text,
+        request_id -> Text,
     }
 }
 

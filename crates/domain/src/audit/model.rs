@@ -93,6 +93,8 @@ pub struct AuditEntry {
     pub duration_ms: u64,
     /// What the caller calls itself, see [`user_agent`](Self::user_agent).
     pub user_agent: String,
+    /// How the request is called in its answer and in the log; empty for what was noted without a request.
+    pub request_id: String,
 }
 
 /// How much of a user agent is kept, in characters.

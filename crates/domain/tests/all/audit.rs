@@ -28,6 +28,7 @@ fn record(n: u32) -> AuditRecord {
         status: 200,
         duration_ms: 1,
         user_agent: String::new(),
+        request_id: String::new(),
     };
     AuditRecord { organization: organization_id(), user: None, email: String::new(), entry }
 }

@@ -39,6 +39,8 @@ pub(crate) struct AuditRecordBody {
     duration_ms: u64,
     /// What the caller calls itself.
     user_agent: String,
+    /// How the request is called in its answer (`X-Request-Id`) and in the log; empty for what was noted without a request.
+    request_id: String,
     /// `api`, `session` for a session's own address, or `apps`.
     service: &'static str,
     /// In which project.
@@ -64,6 +66,7 @@ impl From<AuditRecord> for AuditRecordBody {
             status: entry.status,
             duration_ms: entry.duration_ms,
             user_agent: entry.user_agent,
+            request_id: entry.request_id,
             service: entry.service.as_str(),
             project_id: entry.project.map(|id| id.to_string()),
         }

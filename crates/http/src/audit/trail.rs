@@ -119,6 +119,7 @@ impl Audited {
             status: CLIENT_CLOSED,
             duration_ms: 0,
             user_agent: AuditEntry::user_agent(&text(header::USER_AGENT).unwrap_or_default()),
+            request_id: request_id.to_owned(),
         };
         let trail = Arc::clone(&api.services.trail);
         Self { trail, identity, began: Instant::now(), entry: RefCell::new(Some(entry)) }

@@ -34,6 +34,7 @@ fn record(n: u32) -> AuditRecord {
         status: 404,
         duration_ms: 2,
         user_agent: "evil\"\n\u{2028}{}".to_owned(),
+        request_id: "request-7".to_owned(),
     };
     let user = Some(UserId::from_ulid(ulid::Ulid::from_parts(8, 1)));
     AuditRecord { organization: organization_id(), user, email: "ada@casement.test".to_owned(), entry }
@@ -82,7 +83,7 @@ async fn a_person_pages_through_the_records() {
         "id": "0000000001000000000000000" .to_owned() + "3", "timestamp": "2026-12-01T12:00:03.000000Z",
         "auth_strategy": "api_key", "user_id": "00000000080000000000000001", "email": "ada@casement.test",
         "client_ip": "192.0.2.1", "domain": "casement.test", "method": "GET", "path": "/browsers/a%22%0Ab",
-        "route": "/browsers/{id_or_name}", "status": 404, "duration_ms": 2, "user_agent": "evil\"\n\u{2028}{}",
+        "route": "/browsers/{id_or_name}", "status": 404, "duration_ms": 2, "user_agent": "evil\"\n\u{2028}{}", "request_id": "request-7",
         "service": "api", "project_id": project_id().to_string(),
     });
     assert_eq!(records[0], one);
@@ -192,6 +193,7 @@ async fn a_call_that_changes_something_is_answered_once_its_record_is_durable() 
         ("DELETE", format!("/browsers/{}", session_id(1)).as_str())
     );
     assert_eq!((entry.route.as_str(), entry.user_agent.as_str()), ("/browsers/{id_or_name}", "a\tb"));
+    assert_eq!(Some(entry.request_id.as_str()), reply.header("x-request-id"));
     assert_eq!((entry.domain.as_str(), entry.client_ip.as_str()), ("casement.test", "127.0.0.1"));
 }
 

@@ -31,6 +31,7 @@ pub(super) struct Append {
     status: Vec<i32>,
     duration_ms: Vec<i64>,
     user_agent: Vec<String>,
+    request_id: Vec<String>,
 }
 
 impl Append {
@@ -57,6 +58,7 @@ impl Append {
             status: all(rows, |entry| i32::from(entry.status)),
             duration_ms: all(rows, |entry| i64::try_from(entry.duration_ms).unwrap_or(i64::MAX)),
             user_agent: text(|entry| &entry.user_agent),
+            request_id: text(|entry| &entry.request_id),
         }
     }
 }
@@ -65,7 +67,8 @@ impl QueryFragment<Pg> for Append {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql(
             "INSERT INTO audit_records (id, organization_id, at, auth_strategy, service, user_id, email, api_key_id, \
-             project_id, client_ip, domain, method, path, route, status, duration_ms, user_agent) SELECT * FROM unnest(",
+             project_id, client_ip, domain, method, path, route, status, duration_ms, user_agent, \
+             request_id) SELECT * FROM unnest(",
         );
         out.push_bind_param::<Array<SqlUuid>, _>(&self.id)?;
         out.push_sql(", ");
@@ -88,8 +91,10 @@ impl QueryFragment<Pg> for Append {
         out.push_bind_param::<Array<Integer>, _>(&self.status)?;
         out.push_sql(", ");
         out.push_bind_param::<Array<BigInt>, _>(&self.duration_ms)?;
-        out.push_sql(", ");
-        out.push_bind_param::<Array<Text>, _>(&self.user_agent)?;
+        for texts in [&self.user_agent, &self.request_id] {
+            out.push_sql(", ");
+            out.push_bind_param::<Array<Text>, _>(texts)?;
+        }
         out.push_sql(") ON CONFLICT (at, id) DO NOTHING");
         Ok(())
     }

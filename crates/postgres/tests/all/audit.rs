@@ -4,7 +4,7 @@ use casement_domain::audit::{
     AuditEntry, AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditService, AuthStrategy, Reading,
 };
 use casement_domain::testing::{NOON, organization_id, project_id};
-use casement_domain::{AuditRecordId, OrganizationId};
+use casement_domain::{AuditRecordId, OrganizationId, UserId};
 use casement_postgres::PgAudit;
 use pretty_assertions::assert_eq;
 use time::{Duration, OffsetDateTime};
@@ -29,6 +29,7 @@ fn entry(n: u32) -> AuditEntry {
         status: 200,
         duration_ms: 3,
         user_agent: "curl\n\"8\"".to_owned(),
+        request_id: format!("request-{n}"),
     }
 }
 
@@ -173,26 +174,31 @@ async fn months_are_made_ahead_and_dropped_when_they_are_too_old_and_lose_no_rec
     Ok(())
 }
 
+fn somebody() -> UserId {
+    UserId::from_ulid(Ulid::from_parts(9, 2))
+}
+
 #[tokio::test]
 async fn filters_are_answered_from_indexes_whose_size_is_that_of_the_answer() -> TestResult {
+    let rare_user = somebody();
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
     audit.append(&[entry(1)]).await?;
     // Ten thousand that are like most are, and one of each kind that few are.
     world
         .db
-        .execute(
+        .execute(&format!(
             "INSERT INTO audit_records
              SELECT gen_random_uuid(), organization_id, at - n * interval '1 s', auth_strategy, service, user_id, email, api_key_id,
-                    project_id, client_ip, domain, method, path, route, status, duration_ms, user_agent
+                    project_id, client_ip, domain, method, path, route, status, duration_ms, user_agent, request_id
              FROM audit_records, generate_series(1, 10000) AS n;
              INSERT INTO audit_records
-             SELECT gen_random_uuid(), organization_id, at, rare.strategy, rare.service, user_id, email, api_key_id, project_id,
-                    client_ip, domain, rare.method, path, route, status, duration_ms, user_agent
-             FROM (SELECT * FROM audit_records LIMIT 1) AS one, (VALUES ('none', 'api', 'GET'), ('api_key', 'session', 'GET'),
-                  ('api_key', 'api', 'PATCH')) AS rare (strategy, service, method);
+             SELECT gen_random_uuid(), organization_id, at, rare.strategy, rare.service, rare.user_id, email, api_key_id, project_id,
+                    client_ip, domain, rare.method, path, route, status, duration_ms, user_agent, request_id
+             FROM (SELECT * FROM audit_records LIMIT 1) AS one, (VALUES ('none', 'api', 'GET', ''), ('api_key', 'session', 'GET', ''),
+                  ('api_key', 'api', 'PATCH', ''), ('api_key', 'api', 'GET', '{rare_user}')) AS rare (strategy, service, method, user_id);
              ANALYZE audit_records",
-        )
+        ))
         .await?;
     let plan =
         async |change: fn(&mut AuditQuery), after| audit.plan(organization_id(), &filter(change), after, 100).await;
@@ -216,6 +222,10 @@ async fn filters_are_answered_from_indexes_whose_size_is_that_of_the_answer() ->
         assert!(!plan.contains("Seq Scan") && plan.contains("organization_id_at_id_idx"), "{plan}");
         assert_eq!(found(&audit, change).await?.len(), 1);
     }
+    let by_somebody: fn(&mut AuditQuery) = |q| q.search_users = vec![somebody().to_string()];
+    let plan_of_one = plan(by_somebody, None).await?;
+    assert!(!plan_of_one.contains("Seq Scan") && plan_of_one.contains("user_id_at_id_idx"), "{plan_of_one}");
+    assert_eq!(found(&audit, by_somebody).await?.len(), 1);
     let common = plan(|q| q.method = Some("GET".into()), None).await?;
     assert!(common.contains("Index Scan Backward") && !common.contains("Sort"), "{common}");
     Ok(())
