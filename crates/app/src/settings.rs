@@ -209,6 +209,17 @@ fn plain_url(text: &str) -> Result<Url, String> {
     if readable { Ok(url) } else { Err("must be an http or https URL with a host".into()) }
 }
 
+/// A registry of packages. What builds is shown its address, so it says no password.
+fn registry_url(text: &str) -> Result<Url, String> {
+    let url = plain_url(text)?;
+    let anonymous = url.username().is_empty() && url.password().is_none();
+    if anonymous {
+        Ok(url)
+    } else {
+        Err("must be without a user and a password: programs that are built see it".into())
+    }
+}
+
 /// An address that clients can use: HTTP, a host, nothing behind it.
 fn public_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
@@ -234,10 +245,10 @@ pub(crate) struct BuildSettings {
     )]
     pub(crate) build_registries: Vec<String>,
     /// The index that pip asks [default: PyPI]
-    #[arg(long, value_name = "URL", env = "CASEMENT_PIP_INDEX", value_parser = plain_url)]
+    #[arg(long, value_name = "URL", env = "CASEMENT_PIP_INDEX", value_parser = registry_url)]
     pub(crate) pip_index: Option<Url>,
     /// The registry that npm asks [default: npm's own]
-    #[arg(long, value_name = "URL", env = "CASEMENT_NPM_REGISTRY", value_parser = plain_url)]
+    #[arg(long, value_name = "URL", env = "CASEMENT_NPM_REGISTRY", value_parser = registry_url)]
     pub(crate) npm_registry: Option<Url>,
 }
 

@@ -50,15 +50,20 @@ impl Names {
         if path.split('/').count() > limits.depth {
             return refuse("lies too deep");
         }
-        self.note(path, kind)?;
+        self.note(path, kind, limits)?;
         Ok(path)
     }
 
-    fn note(&mut self, path: &str, kind: Kind) -> Result<(), ArchiveError> {
+    fn note(&mut self, path: &str, kind: Kind, limits: &Limits) -> Result<(), ArchiveError> {
         for (at, _) in path.match_indices('/') {
             match self.0.get(&path[..at]) {
                 Some(Seen::File) => return Err(ArchiveError::refused(path, "lies in what is a file or a link")),
                 Some(_) => {}
+                // As many again as there may be entries: no name costs more than its own length.
+                None if self.0.len() as u64 >= 2 * limits.entries => {
+                    let why = format!("is one of more than {} files and directories", 2 * limits.entries);
+                    return Err(ArchiveError::refused(path, &why));
+                }
                 None => {
                     self.0.insert(path[..at].to_owned(), Seen::Implied);
                 }

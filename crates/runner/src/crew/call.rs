@@ -1,6 +1,7 @@
 //! One call, from the process that takes it to its end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::deployment::{Line, Lines};
@@ -15,6 +16,9 @@ use crate::host::Room;
 use crate::link::{self, Ear};
 use crate::notes::Note;
 use crate::protocol::{Answer, CallWords, Outcome, Request, Said, next};
+
+/// How long a process may let a call wait before it takes it. What was loaded may have left something behind that stops it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A call of an earlier life of the server.
 pub(super) struct Adopted {
@@ -42,9 +46,17 @@ pub(super) async fn run(
         outcome: None,
     };
     inner.notes.write(call.invocation, &note).map_err(failure::host)?;
-    if let Err(error) = begin(inner, &room, &call).await {
+    let begun = tokio::select! {
+        biased;
+        () = unwanted.cancelled() => Err(canceled()),
+        begun = tokio::time::timeout(PATIENCE, begin(inner, &room, &call)) => match begun {
+            Ok(begun) => begun.map_err(failure::host),
+            Err(_) => Err(failure::host("its process did not take it")),
+        },
+    };
+    if let Err(failed) = begun {
         room.end().await;
-        return Err(failure::host(error));
+        return Err(failed);
     }
     mind(inner, call.invocation, note, room, lines, unwanted).await
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use casement_domain::invocation::{CallLimits, Fallen, Runnable};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use super::Inner;
@@ -23,11 +23,31 @@ const CALM: Duration = Duration::from_secs(60);
 const MOST_FAILURES: u32 = 3;
 const REST: Duration = Duration::from_secs(2);
 
+/// How often in a row this machine may fail to load one before those who wait are told.
+const MOST_STUMBLES: u32 = 5;
+/// How many processes of one deployment are loaded at a time, and how long each keeps the others of this machine from it: most that take
+/// longer wait for something.
+const LOADING_OF_ONE: usize = 2;
+const TURN: Duration = Duration::from_secs(10);
+
 /// The processes of one deployment.
 pub(super) struct Pool {
     crew: Weak<Inner>,
     runnable: Runnable,
+    loading: Semaphore,
     state: Mutex<State>,
+}
+
+/// Why a process was not loaded.
+enum NotLoaded {
+    /// The program's own fault: another one will not be loaded either.
+    Program(String),
+    /// This machine's, which may pass.
+    Host(String),
+}
+
+fn host(error: impl std::fmt::Display) -> NotLoaded {
+    NotLoaded::Host(error.to_string())
 }
 
 #[derive(Default)]
@@ -37,6 +57,7 @@ struct State {
     waiters: VecDeque<oneshot::Sender<Result<Room, String>>>,
     loading: usize,
     failures: u32,
+    stumbles: u32,
     wanted: usize,
     missed: Option<Instant>,
 }
@@ -44,7 +65,7 @@ struct State {
 impl Pool {
     pub(super) fn new(crew: &Arc<Inner>, runnable: Runnable, wanted: usize) -> Self {
         let state = State { wanted, ..State::default() };
-        Self { crew: Arc::downgrade(crew), runnable, state: Mutex::new(state) }
+        Self { crew: Arc::downgrade(crew), runnable, loading: Semaphore::new(LOADING_OF_ONE), state: Mutex::new(state) }
     }
 
     /// Holds a process ready from now on.
@@ -76,7 +97,7 @@ impl Pool {
     pub(super) async fn take(self: &Arc<Self>, limits: CallLimits) -> Result<Room, String> {
         let crew = self.crew.upgrade().ok_or("the server is going down")?;
         if limits != crew.rooms.config.call_limits {
-            return self.load(limits).await;
+            return self.load(limits).await.map_err(|(NotLoaded::Program(reason) | NotLoaded::Host(reason))| reason);
         }
         let waiting = {
             let mut state = self.state();
@@ -126,14 +147,19 @@ impl Pool {
         let loaded = self.load(crew.rooms.config.call_limits).await;
         let failed = match loaded {
             Ok(room) => {
-                self.state().failures = 0;
+                {
+                    let mut state = self.state();
+                    (state.failures, state.stumbles) = (0, 0);
+                }
                 self.offer(room);
                 None
             }
-            Err(reason) => Some(reason),
+            Err(failed) => Some(failed),
         };
-        if let Some(reason) = failed {
-            self.fail(&crew, reason).await;
+        match failed {
+            Some(NotLoaded::Program(reason)) => self.fail(&crew, reason).await,
+            Some(NotLoaded::Host(reason)) => self.stumble(reason).await,
+            None => {}
         }
         self.state().loading -= 1;
         self.replenish();
@@ -192,11 +218,26 @@ impl Pool {
         }
     }
 
-    async fn load(&self, limits: CallLimits) -> Result<Room, String> {
-        let crew = self.crew.upgrade().ok_or("the server is going down")?;
-        let text = |error: &dyn std::fmt::Display| error.to_string();
-        let place = crew.artifacts.place(&self.runnable.artifact).await.map_err(|error| text(&error))?;
-        let _turn = crew.loading.acquire().await.map_err(|error| text(&error))?;
+    /// Whoever waits goes on waiting while this machine may come to itself again; nothing of it is the program's fault.
+    async fn stumble(&self, reason: String) {
+        let (stumbles, waiter) = {
+            let mut state = self.state();
+            state.stumbles += 1;
+            let waiter = if state.stumbles >= MOST_STUMBLES { state.waiters.pop_front() } else { None };
+            (state.stumbles, waiter)
+        };
+        tracing::warn!(deployment = %self.runnable.deployment, reason, "this machine could not load a process");
+        if let Some(waiter) = waiter {
+            waiter.send(Err(reason)).ok();
+        }
+        tokio::time::sleep(REST * stumbles.min(MOST_STUMBLES)).await;
+    }
+
+    async fn load(&self, limits: CallLimits) -> Result<Room, NotLoaded> {
+        let crew = self.crew.upgrade().ok_or_else(|| host("the server is going down"))?;
+        let place = crew.artifacts.place(&self.runnable.artifact).await.map_err(host)?;
+        let _own = self.loading.acquire().await.map_err(host)?;
+        let turn = crew.loading.acquire().await.map_err(host)?;
         let environment = &self.runnable.environment;
         let wanted = Wanted {
             kind: 'r',
@@ -207,18 +248,24 @@ impl Pool {
             artifact: Some(&place),
             base_url: Some(&environment.base_url),
         };
-        let room = crew.rooms.open(wanted).await.map_err(|error| text(&error))?;
+        let room = crew.rooms.open(wanted).await.map_err(host)?;
         let seconds = crew.rooms.config.load_seconds;
         let command = load_command(&crew.rooms, &self.runnable.entrypoint, environment, seconds);
-        let mut stream = room.ask(&Request::Load(command)).await.map_err(|error| text(&error))?;
-        let answer =
-            tokio::time::timeout(Duration::from_secs(seconds + 30), link::words(&mut stream, &mut link::Deaf)).await;
+        let mut stream = room.ask(&Request::Load(command)).await.map_err(host)?;
+        let mut deaf = link::Deaf;
+        let mut answering = std::pin::pin!(link::words(&mut stream, &mut deaf));
+        let soon = tokio::time::timeout(TURN, &mut answering).await;
+        drop(turn);
+        let answer = match soon {
+            Ok(answer) => Ok(answer),
+            Err(_) => tokio::time::timeout(Duration::from_secs(seconds + 30), answering).await,
+        };
         match answer {
             Ok(Ok(Answer::Loaded { .. })) => Ok(room),
-            Ok(Ok(Answer::Ended(outcome))) => Err(not_loaded(outcome, &room)),
-            Ok(Ok(Answer::Refused { reason })) => Err(reason),
-            Ok(Ok(_) | Err(_)) => Err("its process broke off".to_owned()),
-            Err(_) => Err("its process was not loaded in time".to_owned()),
+            Ok(Ok(Answer::Ended(outcome))) => Err(NotLoaded::Program(not_loaded(outcome, &room))),
+            Ok(Ok(Answer::Refused { reason })) => Err(NotLoaded::Program(reason)),
+            Ok(Ok(_) | Err(_)) => Err(NotLoaded::Program("its process broke off".to_owned())),
+            Err(_) => Err(NotLoaded::Program("its process was not loaded in time".to_owned())),
         }
     }
 
