@@ -1,5 +1,6 @@
 //! The casement program: `serve`, and the commands beside it. Wiring only; every rule stands in `casement-domain`.
 
+mod apps;
 mod config_file;
 mod connections;
 mod credentials;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use casement_domain::Clock as _;
 use casement_domain::credential::{CredentialRepository as _, Credentials};
+use casement_domain::deployment::{self, DeploymentRepository};
 use casement_domain::profile::{ProfileRepository as _, Profiles};
 use casement_domain::proxy::{Proxies, ProxyRepository as _};
 use casement_domain::sealing::{KeyId, Sealer as _};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
-use casement_postgres::{PgCredentials, PgProfiles, PgProxies};
+use casement_postgres::{PgCredentials, PgDeployments, PgProfiles, PgProxies};
 
 use crate::proxies::{self, Dialer};
 use crate::sealing::MasterKeys;
@@ -33,8 +34,13 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
         let states = profiles::use_cases(profiles::kept(versions.clone(), extensions::blobs(&data_dir)?, &keys));
         let login_rows = Arc::new(PgCredentials::new(beside.store.database.clone()));
         let logins = credentials::use_cases(login_rows.clone(), &keys);
-        let used = async || Ok([rows.keys().await?, versions.keys().await?, login_rows.keys().await?].concat());
-        rotate(&keys, &Sealed { proxies: secrets, profiles: states, credentials: logins }, used).await
+        let programs = Arc::new(PgDeployments::new(beside.store.database.clone()));
+        let used = async || {
+            let (proxies, profiles) = (rows.keys().await?, versions.keys().await?);
+            Ok([proxies, profiles, login_rows.keys().await?, programs.keys().await?].concat())
+        };
+        let sealed = Sealed { proxies: secrets, profiles: states, credentials: logins, deployments: programs.clone() };
+        rotate(&keys, &sealed, used).await
     };
     let done = done.await;
     beside.close().await?;
@@ -46,6 +52,7 @@ struct Sealed {
     proxies: Proxies,
     profiles: Profiles,
     credentials: Credentials,
+    deployments: Arc<dyn DeploymentRepository>,
 }
 
 async fn rotate(
@@ -56,6 +63,7 @@ async fn rotate(
     let added = keys.add(System.now())?;
     let resealed =
         sealed.proxies.reseal().await? + sealed.profiles.reseal(keys).await? + sealed.credentials.reseal().await?;
+    let resealed = resealed + deployment::reseal(&*sealed.deployments, keys).await?;
     let kept = keys.forget(&used().await?, System.now())?;
     let mut out = std::io::stdout().lock();
     let current = keys.current()?;

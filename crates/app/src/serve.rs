@@ -31,8 +31,9 @@ use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_otlp::{Export, Exporter};
 use casement_postgres::{
-    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgCredentials, PgExtensions, PgNodes, PgOrganizations, PgPools,
-    PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
+    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgCredentials, PgDeployments, PgExtensions, PgInvocations, PgLines,
+    PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine,
+    RecentKeys, node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -42,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
 
+use crate::apps::{AppGround, AppMachines, AppRows, Apps, NewsRoom};
 use crate::connections::LoggedConnections;
 use crate::credentials;
 use crate::data_dir::DataDir;
@@ -51,8 +53,8 @@ use crate::egress::WaysOut;
 use crate::extensions;
 use crate::first_start;
 use crate::loops::{
-    Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_audit,
-    keep_spares, keep_telemetry,
+    AppWork, Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear,
+    keep_audit, keep_spares, keep_telemetry,
 };
 use crate::metered::Metered;
 use crate::profiles;
@@ -94,6 +96,7 @@ struct Repositories {
     extensions: Arc<dyn ExtensionRepository>,
     profiles: Arc<dyn ProfileRepository>,
     credentials: Arc<dyn CredentialRepository>,
+    apps: AppRows,
     proxies: Arc<dyn ProxyRepository>,
     keys: ApiKeys,
     key_rows: Arc<PgApiKeys>,
@@ -107,6 +110,11 @@ impl Repositories {
         let key_rows = Arc::new(PgApiKeys::new(database()).remembering(recent_keys.clone()));
         Self {
             organizations: Arc::new(PgOrganizations::new(database())),
+            apps: AppRows {
+                deployments: Arc::new(PgDeployments::new(database()).forgetting(recent_keys.clone())),
+                invocations: Arc::new(PgInvocations::new(database())),
+                lines: Arc::new(PgLines::new(database())),
+            },
             projects: Arc::new(PgProjects::new(database()).forgetting(recent_keys)),
             nodes: Arc::new(PgNodes::new(database())),
             sessions: Arc::new(PgSessions::new(database())),
@@ -173,6 +181,8 @@ struct Running {
     session_rows: Arc<dyn SessionRepository>,
     spares: Spares,
     room: WaitingRoom,
+    news: NewsRoom,
+    apps: AppWork,
     stop: CancellationToken,
     trail: TrailWriter,
     telemetry: EventWriter,
@@ -209,7 +219,7 @@ impl Running {
         let engine = engine.with_extensions(extensions::kept(repositories.extensions.clone(), blobs.clone()));
         let kept_profiles = profiles::kept(repositories.profiles.clone(), blobs.clone(), &master_keys);
         let engine = engine.with_profiles(Arc::new(kept_profiles.clone()));
-        let _machines =
+        let machines =
             workshop::open(&settings.builds, data_dir, engine.config(), blobs.clone(), ways_out.clone()).await?;
         let (trail, trail_writer) = GroupedTrail::start(repositories.audit.clone());
         let trail = Arc::new(trail);
@@ -278,6 +288,16 @@ impl Running {
         let dialer = proxies::Dialer { egress: ways_out.egress(), address_url: settings.proxy_check_url.clone() };
         let kept_proxies = proxies::use_cases(repositories.proxies.clone(), &master_keys, dialer);
         let use_profiles = profiles::use_cases(kept_profiles);
+        let ground = AppGround {
+            node,
+            public_url: &public_url,
+            sessions: sessions.clone(),
+            keys: repositories.keys.clone(),
+            blobs: blobs.clone(),
+            sealer: &master_keys,
+        };
+        let machines = AppMachines { archives: machines.packages, builder: machines.workshop, runner: machines.crew };
+        let apps = Apps::new(ground, repositories.apps.clone(), machines, &settings.apps, stop.child_token());
         let services = Services {
             api_keys: repositories.keys.clone(),
             key_administration: KeyAdministration::new(
@@ -298,6 +318,8 @@ impl Running {
             displays: Arc::new(engine.clone()),
             extensions: extensions.clone(),
             credentials: credentials::use_cases(repositories.credentials.clone(), &master_keys),
+            deployments: apps.deployments.clone(),
+            invocations: apps.invocations.clone(),
             profiles: use_profiles.clone(),
             proxies: kept_proxies.clone(),
             processes: Processes::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
@@ -335,6 +357,7 @@ impl Running {
             pools: repositories.pools.clone(),
             line: repositories.line,
             sessions: sessions.clone(),
+            runs: apps.runs.clone(),
             leases: leases.clone(),
             room: room.clone(),
             figures: figures.clone(),
@@ -360,6 +383,8 @@ impl Running {
         tokio::spawn(keep_audit(repositories.audit, kept, stop.child_token()));
         let kept = time::Duration::days(settings.telemetry_days.into());
         tokio::spawn(keep_telemetry(repositories.telemetry, kept, stop.child_token()));
+        let news = apps.room.clone();
+        let apps = apps.spawn(store);
         tokio::spawn(extensions::sweep(extensions, stop.child_token()));
         tokio::spawn(profiles::sweep(use_profiles, blobs, stop.child_token()));
         tokio::spawn(proxies::keep_checked(kept_proxies, stop.child_token()));
@@ -371,6 +396,8 @@ impl Running {
             session_rows: repositories.sessions,
             spares,
             room,
+            news,
+            apps,
             stop,
             trail: trail_writer,
             telemetry: event_writer,
@@ -409,12 +436,16 @@ impl Running {
     async fn stop(self, order: StopOrder) {
         self.stop.cancel();
         self.room.close();
+        self.news.close();
         if let Err(error) = self.server.drain().await {
             warn!(%error, "the server did not stop as it should");
         }
-        let ending = end_sessions(&self.sessions, &*self.session_rows, self.node);
+        let ending = async {
+            self.apps.end_calls().await;
+            end_sessions(&self.sessions, &*self.session_rows, self.node).await;
+        };
         if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, ending).await.is_err() {
-            warn!("not all sessions could be ended in time; the next start ends what is left");
+            warn!("not all calls and sessions could be ended in time; the next start ends what is left");
         }
         match order {
             StopOrder::KeepSessions => {

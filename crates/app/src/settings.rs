@@ -194,6 +194,40 @@ pub(crate) struct ServeSettings {
     pub(crate) session_disk: u64,
     #[command(flatten)]
     pub(crate) builds: BuildSettings,
+    #[command(flatten)]
+    pub(crate) apps: AppSettings,
+}
+
+/// How programs are deployed and run.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AppSettings {
+    /// Where Git repositories may lie that deployments are fetched from; may be given several times
+    #[arg(
+        long = "git-origin",
+        value_name = "ORIGIN",
+        env = "CASEMENT_GIT_ORIGIN",
+        value_delimiter = ',',
+        value_parser = public_url,
+        default_value = casement_domain::deployment::Deployments::DEFAULT_ORIGIN,
+        action = clap::ArgAction::Append
+    )]
+    pub(crate) git_origins: Vec<Url>,
+    /// A region that deployments may name, the first unless they do; may be given several times
+    #[arg(
+        long = "region",
+        value_name = "PROVIDER.ZONE",
+        env = "CASEMENT_REGION",
+        value_delimiter = ',',
+        default_value = casement_domain::deployment::Deployments::DEFAULT_REGION,
+        action = clap::ArgAction::Append
+    )]
+    pub(crate) regions: Vec<String>,
+    /// How many invocations this node runs at a time; more wait
+    #[arg(long, value_name = "N", env = "CASEMENT_APP_PARALLEL", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) app_parallel: u32,
+    /// Of how many deployments, those that were invoked last, this node keeps a loaded process
+    #[arg(long, value_name = "N", env = "CASEMENT_APP_READY", default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub(crate) app_ready: u32,
 }
 
 /// A network, or one address.
@@ -266,7 +300,7 @@ fn place(text: &str) -> Result<String, String> {
 pub(crate) struct StopSettings {
     #[command(flatten)]
     pub(crate) data_dir: DataDir,
-    /// End the sessions too
+    /// End the sessions and the invocations that run, too
     #[arg(long)]
     pub(crate) end_sessions: bool,
 }

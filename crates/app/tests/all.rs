@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod all {
+    mod apps;
+    mod apps_killed;
     mod computer;
     mod configuration;
     mod conformance;
@@ -26,6 +28,7 @@ mod all {
     mod pools;
     mod processes;
     mod profiles;
+    mod programs;
     mod proxies;
     mod puppeteer;
     mod python_client;

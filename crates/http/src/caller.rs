@@ -10,7 +10,7 @@ use actix_web::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{
-    OrganizationId, SessionId,
+    OrganizationId, SessionId, UserId,
     access::Scope,
     api_key::{AuthenticateError, Caller},
     project::Project,
@@ -39,6 +39,7 @@ const PROJECT: &str = "x-kernel-project-id";
 /// A caller with an API key, in its project.
 pub(crate) struct Authorized {
     scope: Scope,
+    user: UserId,
     call: Call,
 }
 
@@ -90,6 +91,9 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
     match api.services.api_keys.authenticate(text).await {
         Ok(caller) => {
             Identity::key(request, caller.key, caller.project);
+            if caller.deployed {
+                Identity::deployed(request);
+            }
             api.rate.admit(caller.key)?;
             Ok(caller)
         }
@@ -103,7 +107,7 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
     }
 }
 
-async fn scope(api: &Api, request: &HttpRequest) -> Result<Scope, ApiError> {
+async fn scope(api: &Api, request: &HttpRequest) -> Result<(Scope, UserId), ApiError> {
     let caller = authenticate(api, request).await?;
     let headers = request.headers();
     let mut named = headers.get_all(PROJECT);
@@ -114,7 +118,7 @@ async fn scope(api: &Api, request: &HttpRequest) -> Result<Scope, ApiError> {
     };
     let scope = api.services.access.resolve(&caller, project).await?;
     Identity::key(request, caller.key, Some(scope.project_id()));
-    Ok(scope)
+    Ok((scope, caller.user))
 }
 
 impl FromRequest for Authorized {
@@ -125,8 +129,8 @@ impl FromRequest for Authorized {
         let call = Call::take(request, payload);
         Box::pin(async move {
             let call = call?;
-            let scope = scope(&call.api, &call.request).await?;
-            Ok(Self { scope, call })
+            let (scope, user) = scope(&call.api, &call.request).await?;
+            Ok(Self { scope, user, call })
         })
     }
 }
@@ -248,6 +252,11 @@ impl OrganizationWide {
 impl Authorized {
     pub(crate) fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// Who made the caller's key.
+    pub(crate) fn user(&self) -> UserId {
+        self.user
     }
 
     /// Notes which session the call is about.
@@ -376,7 +385,7 @@ impl Holder {
     /// By a key of its project, where the path names the session under `/browsers`.
     async fn by_key(call: Call) -> Result<Self, ApiError> {
         let Call { api, request, payload } = call;
-        let scope = scope(&api, &request).await?;
+        let (scope, _) = scope(&api, &request).await?;
         let id = session_id(&segment(&request, "id")?)?;
         let (end, registered) = api.services.connections.register(id);
         let session = api.services.sessions.get(&scope, &id.to_string(), false).await?;
@@ -411,7 +420,7 @@ impl Holder {
         if also == Also::Nothing {
             return Err(ApiError::unauthorized(headers.contains_key(header::AUTHORIZATION)));
         }
-        let scope = scope(api, request).await?;
+        let (scope, _) = scope(api, request).await?;
         let session = services.sessions.get(&scope, &session_id(text)?.to_string(), false).await?;
         Ok((session.id, Permission::Drive, false))
     }

@@ -244,6 +244,16 @@ impl ApiError {
         }
     }
 
+    /// What the caller reads.
+    pub(crate) fn body(&self) -> ErrorBody {
+        ErrorBody {
+            code: self.0.code.as_str(),
+            message: shortened(self.0.message.clone()),
+            details: self.0.details.clone(),
+            inner_error: self.0.inner.clone(),
+        }
+    }
+
     /// What the caller can tell apart.
     #[must_use]
     pub fn code(&self) -> Code {
@@ -320,12 +330,7 @@ impl ResponseError for ApiError {
         for header in &self.0.headers {
             response.insert_header(header.clone());
         }
-        let body = ErrorBody {
-            code: self.0.code.as_str(),
-            message: shortened(self.0.message.clone()),
-            details: self.0.details.clone(),
-            inner_error: self.0.inner.clone(),
-        };
+        let body = self.body();
         if !self.0.webdriver {
             return response.json(body);
         }

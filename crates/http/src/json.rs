@@ -41,6 +41,27 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     })
 }
 
+/// As [`read`], of the text in a field of something else.
+///
+/// # Errors
+/// `invalid_input`: `invalid_format` for what is no JSON, or has a key twice.
+pub(crate) fn text<T: DeserializeOwned>(field: &str, text: &str) -> Result<T, ApiError> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let parsed = Unique { depth: 0 }.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    // What is wrong is not repeated: a secret may stand there.
+    let refused = |_| ApiError::field(field, FieldCode::InvalidFormat, "must be JSON text without a key twice");
+    serde_path_to_error::deserialize(Strict(parsed.map_err(refused)?)).map_err(|error| {
+        let path = match error.path().to_string() {
+            root if root == "." => field.to_owned(),
+            path => format!("{field}.{path}"),
+        };
+        match error.into_inner() {
+            Wrong { field: Some(below), code, message } => ApiError::field(&format!("{path}.{below}"), code, message),
+            Wrong { field: None, code, message } => ApiError::field(&path, code, message),
+        }
+    })
+}
+
 /// Tells null from absent.
 pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,

@@ -127,6 +127,14 @@ impl Form {
         self.texts.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect()
     }
 
+    /// What stands in the first brackets of the names `name[…]`, each once.
+    pub(crate) fn names_in<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let inner =
+            move |key: &'a str| key.strip_prefix(name)?.strip_prefix('[')?.split_once(']').map(|(inner, _)| inner);
+        let found: std::collections::BTreeSet<&str> = self.texts.iter().filter_map(|(key, _)| inner(key)).collect();
+        found.into_iter()
+    }
+
     /// Whether a file comes.
     pub(crate) fn has_file(&self) -> bool {
         self.next.is_some()

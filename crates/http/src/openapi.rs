@@ -11,8 +11,8 @@ use utoipa::{
 };
 
 use crate::{
-    api_key, audit, computer, credential, curl, extension, fs, operational, pool, process, profile, project, proxy,
-    replay, script, session, session_log, telemetry,
+    api_key, audit, computer, credential, curl, deployment, extension, fs, invocation, operational, pool, process,
+    profile, project, proxy, replay, script, session, session_log, telemetry,
 };
 
 #[derive(OpenApi)]
@@ -73,6 +73,19 @@ use crate::{
         credential::update_credential,
         credential::delete_credential,
         credential::get_totp_code,
+        deployment::create_deployment,
+        deployment::list_deployments,
+        deployment::get_deployment,
+        deployment::stop_deployment,
+        deployment::follow_deployment,
+        deployment::list_apps,
+        invocation::create_invocation,
+        invocation::list_invocations,
+        invocation::get_invocation,
+        invocation::update_invocation,
+        invocation::follow_invocation,
+        invocation::list_invocation_browsers,
+        invocation::delete_invocation_browsers,
         profile::create_profile,
         profile::list_profiles,
         profile::get_profile,

@@ -12,10 +12,10 @@ use actix_web::{
 };
 
 use crate::{
-    api_key, audit, computer, credential, curl,
+    api_key, audit, computer, credential, curl, deployment,
     error::{ApiError, Code},
-    extension, fs, operational, pool, process, profile, project, proxy, replay, script, session, session_log,
-    telemetry, ui, vm,
+    extension, fs, invocation, operational, pool, process, profile, project, proxy, replay, script, session,
+    session_log, telemetry, ui, vm,
 };
 
 /// All paths, by what they begin with: a request is compared with those alone that share its first segments, not with all of
@@ -182,6 +182,7 @@ pub(crate) fn all(config: &mut ServiceConfig) {
         .done(routes);
     path("/extensions/{id_or_name}/metadata").on(Method::GET, extension::get_extension).done(routes);
     credentials(routes);
+    apps(routes);
     path("/profiles").on(Method::GET, profile::list_profiles).on(Method::POST, profile::create_profile).done(routes);
     path("/profiles/{id_or_name}")
         .on(Method::GET, profile::get_profile)
@@ -289,6 +290,32 @@ fn on_computer(routes: &mut Routes) {
 }
 
 /// Programs, logs and requests of a session.
+fn apps(routes: &mut Routes) {
+    path("/apps").on(Method::GET, deployment::list_apps).done(routes);
+    path("/deployments")
+        .on(Method::GET, deployment::list_deployments)
+        .on(Method::POST, deployment::create_deployment)
+        .done(routes);
+    path("/deployments/{id}")
+        .on(Method::GET, deployment::get_deployment)
+        .on(Method::DELETE, deployment::stop_deployment)
+        .done(routes);
+    path("/deployments/{id}/events").on(Method::GET, deployment::follow_deployment).done(routes);
+    path("/invocations")
+        .on(Method::GET, invocation::list_invocations)
+        .on(Method::POST, invocation::create_invocation)
+        .done(routes);
+    path("/invocations/{id}")
+        .on(Method::GET, invocation::get_invocation)
+        .on(Method::PATCH, invocation::update_invocation)
+        .done(routes);
+    path("/invocations/{id}/events").on(Method::GET, invocation::follow_invocation).done(routes);
+    path("/invocations/{id}/browsers")
+        .on(Method::GET, invocation::list_invocation_browsers)
+        .on(Method::DELETE, invocation::delete_invocation_browsers)
+        .done(routes);
+}
+
 fn credentials(routes: &mut Routes) {
     path("/credentials")
         .on(Method::GET, credential::list_credentials)

@@ -11,8 +11,10 @@ use casement_domain::{
     computer::Computers,
     credential::Credentials,
     curl::Curl,
+    deployment::Deployments,
     extension::Extensions,
     fs::Files,
+    invocation::Invocations,
     live_view::LiveDisplay,
     pool::{Leases, Pools},
     process::Processes,
@@ -95,6 +97,10 @@ pub struct Services {
     pub computers: Computers,
     /// Credentials.
     pub credentials: Credentials,
+    /// Deployments and their apps.
+    pub deployments: Deployments,
+    /// Invocations.
+    pub invocations: Invocations,
     /// Profiles.
     pub profiles: Profiles,
     /// Proxies.

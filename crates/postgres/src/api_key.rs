@@ -37,6 +37,7 @@ pub(crate) struct ApiKeyRow {
     created_at: OffsetDateTime,
     expires_at: Option<OffsetDateTime>,
     deleted_at: Option<OffsetDateTime>,
+    for_deployment: bool,
 }
 
 impl From<&ApiKey> for ApiKeyRow {
@@ -52,6 +53,7 @@ impl From<&ApiKey> for ApiKeyRow {
             created_at: key.created_at,
             expires_at: key.expires_at,
             deleted_at: key.deleted_at,
+            for_deployment: key.for_deployment,
         }
     }
 }
@@ -72,6 +74,7 @@ impl TryFrom<ApiKeyRow> for ApiKey {
             created_at: row.created_at,
             expires_at: row.expires_at,
             deleted_at: row.deleted_at,
+            for_deployment: row.for_deployment,
         })
     }
 }

@@ -27,7 +27,8 @@ use crate::database::Database;
 use crate::error::CallError;
 use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
-use statements::{GiveOne, TakeNow, pg_advisory_xact_lock, pg_notify};
+pub(crate) use statements::pg_notify;
+use statements::{GiveOne, TakeNow, pg_advisory_xact_lock};
 
 /// Long past its end a ticket has nobody who could ask for it.
 const FORGET: &str =

@@ -87,6 +87,7 @@ mod tests {
             created_at: NOON,
             expires_at: None,
             deleted_at: None,
+            for_deployment: false,
         };
         KeyWithHash { key, project_deleted: false, home: None }
     }

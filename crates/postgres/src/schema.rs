@@ -49,6 +49,7 @@ diesel::table! {
         created_at -> Timestamptz,
         expires_at -> Nullable<Timestamptz>,
         deleted_at -> Nullable<Timestamptz>,
+        for_deployment -> Bool,
     }
 }
 
@@ -149,6 +150,7 @@ diesel::table! {
         profile_version_id -> Nullable<Uuid>,
         save_profile -> Bool,
         telemetry -> Nullable<Array<Text>>,
+        invocation_id -> Nullable<Uuid>,
     }
 }
 
@@ -299,6 +301,98 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    deployments (id) {
+        id -> Uuid,
+        project_id -> Uuid,
+        status -> Text,
+        status_reason -> Nullable<Text>,
+        region -> Text,
+        version -> Text,
+        force -> Bool,
+        entrypoint -> Text,
+        source_url -> Nullable<Text>,
+        source_ref -> Nullable<Text>,
+        source_path -> Nullable<Text>,
+        source_checksum -> Nullable<Text>,
+        env_names -> Array<Text>,
+        api_key_id -> Uuid,
+        artifact -> Nullable<Text>,
+        lease_holder -> Nullable<Uuid>,
+        lease_number -> Nullable<Int4>,
+        lease_expires_at -> Nullable<Timestamptz>,
+        begun_at -> Nullable<Timestamptz>,
+        used_at -> Timestamptz,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    deployment_secrets (deployment_id, kind, name) {
+        deployment_id -> Uuid,
+        kind -> Text,
+        name -> Text,
+        sealed -> Bytea,
+    }
+}
+
+diesel::table! {
+    app_versions (id) {
+        id -> Uuid,
+        project_id -> Uuid,
+        deployment_id -> Uuid,
+        app_name -> Text,
+        version -> Text,
+        region -> Text,
+        actions -> Array<Text>,
+        live -> Bool,
+        created_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    invocations (id) {
+        id -> Uuid,
+        project_id -> Uuid,
+        deployment_id -> Uuid,
+        app_name -> Text,
+        version -> Text,
+        action_name -> Text,
+        payload -> Nullable<Text>,
+        output -> Nullable<Text>,
+        status -> Text,
+        status_reason -> Nullable<Text>,
+        node_id -> Nullable<Uuid>,
+        timeout_seconds -> Int4,
+        deadline -> Timestamptz,
+        started_at -> Timestamptz,
+        finished_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    app_lines (subject_id, number) {
+        subject_id -> Uuid,
+        number -> Int8,
+        at -> Timestamptz,
+        message -> Text,
+    }
+}
+
+diesel::table! {
+    app_line_counts (subject_id) {
+        subject_id -> Uuid,
+        next_number -> Int8,
+        bytes -> Int8,
+        is_full -> Bool,
+        last_at -> Timestamptz,
+    }
+}
+
+diesel::joinable!(app_versions -> deployments (deployment_id));
+diesel::joinable!(invocations -> deployments (deployment_id));
+
 diesel::allow_tables_to_appear_in_same_query!(
     organizations,
     users,
@@ -314,5 +408,11 @@ diesel::allow_tables_to_appear_in_same_query!(
     profiles,
     profile_versions,
     credentials,
-    credential_values
+    credential_values,
+    deployments,
+    deployment_secrets,
+    app_versions,
+    invocations,
+    app_lines,
+    app_line_counts
 );

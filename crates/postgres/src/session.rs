@@ -10,7 +10,9 @@ use casement_domain::session::{
     StatusFilter, Tags,
 };
 use casement_domain::telemetry::Capture;
-use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, Replaced, SessionId, StoreError};
+use casement_domain::{
+    BrowserId, InvocationId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, Replaced, SessionId, StoreError,
+};
 use diesel::dsl::not;
 use diesel::prelude::*;
 use diesel::sql_types;
@@ -26,7 +28,7 @@ use crate::convert::{
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
 use crate::schema::{browsers, sessions};
-use crate::{line, organization, project, usage};
+use crate::{invocation, line, organization, project, usage};
 
 shape_columns!(SessionShape, sessions);
 
@@ -54,6 +56,7 @@ pub(crate) struct SessionRow {
     created_at: OffsetDateTime,
     last_active_at: OffsetDateTime,
     ended_at: Option<OffsetDateTime>,
+    invocation_id: Option<Uuid>,
 }
 
 fn reason_text(state: SessionState) -> Option<&'static str> {
@@ -84,6 +87,7 @@ impl From<&Session> for SessionRow {
             created_at: session.created_at,
             last_active_at: session.last_active_at,
             ended_at: session.ended_at,
+            invocation_id: session.invocation.map(|id| uuid(id.ulid())),
         }
     }
 }
@@ -117,6 +121,7 @@ impl TryFrom<SessionRow> for Session {
             created_at: row.created_at,
             last_active_at: row.last_active_at,
             ended_at: row.ended_at,
+            invocation: row.invocation_id.map(|id| InvocationId::from_ulid(ulid(id))),
         })
     }
 }
@@ -200,6 +205,11 @@ impl SessionRepository for PgSessions {
             let Some(owner) = project::living(connection, organization, session.project).await? else {
                 return Ok(Created::ProjectGone);
             };
+            if let Some(invocation) = session.invocation
+                && !invocation::is_unfinished(connection, session.project, invocation).await?
+            {
+                return Ok(Created::NoInvocation);
+            }
             let in_project = usage::of_project(connection, owner.id).await?;
             let in_all = usage::of_organization(connection, organization).await?;
             let caps = owner.caps_in_force(&held);
@@ -289,6 +299,15 @@ impl SessionRepository for PgSessions {
             all(rows.select(SessionRow::as_select()).load(connection).await?)
         };
         self.database.call("session.of_pool", work).await
+    }
+
+    async fn of_invocation(&self, invocation: InvocationId) -> Result<Vec<Session>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows = sessions::table.filter(sessions::invocation_id.eq(uuid(invocation.ulid())));
+            let rows = rows.filter(not(sessions::state.eq("ended"))).order((sessions::created_at, sessions::id));
+            all(rows.select(SessionRow::as_select()).load(connection).await?)
+        };
+        self.database.call("session.of_invocation", work).await
     }
 
     async fn list(

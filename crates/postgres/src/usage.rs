@@ -9,7 +9,9 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use crate::convert::{count, uuid};
 use crate::error::CallError;
-use crate::schema::{browser_pools, credentials, extensions, profiles, projects, proxies, sessions};
+use crate::schema::{
+    browser_pools, credentials, deployments, extensions, invocations, profiles, projects, proxies, sessions,
+};
 
 /// In one project.
 pub(crate) async fn of_project(connection: &mut AsyncPgConnection, id: ProjectId) -> Result<Usage, CallError> {
@@ -19,7 +21,10 @@ pub(crate) async fn of_project(connection: &mut AsyncPgConnection, id: ProjectId
     let pools = browser_pools::table.filter(browser_pools::deleted_at.is_null());
     let pools = pools.filter(browser_pools::project_id.eq(uuid(id.ulid())));
     let pooled: Option<i64> = pools.select(sum(browser_pools::size)).get_result(connection).await?;
-    Ok(Usage { on_demand: count(on_demand), pooled: count(pooled.unwrap_or(0)) })
+    let running = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
+    let running = running.filter(invocations::project_id.eq(uuid(id.ulid())));
+    let running: i64 = running.count().get_result(connection).await?;
+    Ok(Usage { on_demand: count(on_demand), pooled: count(pooled.unwrap_or(0)), invocations: count(running) })
 }
 
 /// In all projects of an organization.
@@ -29,11 +34,14 @@ pub(crate) async fn of_organization(
 ) -> Result<Usage, CallError> {
     let of_it = projects::table.filter(projects::organization_id.eq(uuid(id.ulid()))).select(projects::id);
     let living = sessions::table.filter(not(sessions::state.eq("ended"))).filter(sessions::pool_id.is_null());
-    let on_demand: i64 = living.filter(sessions::project_id.eq_any(of_it)).count().get_result(connection).await?;
+    let on_demand: i64 =
+        living.filter(sessions::project_id.eq_any(of_it.clone())).count().get_result(connection).await?;
     let pools = browser_pools::table.filter(browser_pools::deleted_at.is_null());
-    let pools = pools.filter(browser_pools::project_id.eq_any(of_it));
+    let pools = pools.filter(browser_pools::project_id.eq_any(of_it.clone()));
     let pooled: Option<i64> = pools.select(sum(browser_pools::size)).get_result(connection).await?;
-    Ok(Usage { on_demand: count(on_demand), pooled: count(pooled.unwrap_or(0)) })
+    let running = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
+    let running: i64 = running.filter(invocations::project_id.eq_any(of_it)).count().get_result(connection).await?;
+    Ok(Usage { on_demand: count(on_demand), pooled: count(pooled.unwrap_or(0)), invocations: count(running) })
 }
 
 /// What of a project is active, by kind; nothing of what there is none of.
@@ -49,6 +57,10 @@ pub(crate) async fn resources_of(
     let ways = proxies::table.filter(proxies::project_id.eq(id)).filter(proxies::deleted_at.is_null());
     let logins = credentials::table.filter(credentials::project_id.eq(id));
     let states = profiles::table.filter(profiles::project_id.eq(id)).filter(profiles::deleted_at.is_null());
+    let programs = deployments::table.filter(not(deployments::status.eq_any(["failed", "stopped"])));
+    let programs = programs.filter(deployments::project_id.eq(id));
+    let calls = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
+    let calls = calls.filter(invocations::project_id.eq(id));
     let counted = [
         ("sessions", living.count().get_result::<i64>(connection).await?),
         ("browser pools", pools.count().get_result(connection).await?),
@@ -56,6 +68,8 @@ pub(crate) async fn resources_of(
         ("credentials", logins.count().get_result(connection).await?),
         ("profiles", states.count().get_result(connection).await?),
         ("proxies", ways.count().get_result(connection).await?),
+        ("deployments", programs.count().get_result(connection).await?),
+        ("invocations", calls.count().get_result(connection).await?),
     ];
     let found = counted.into_iter().map(|(kind, found)| ResourceCount { kind, count: count(found) });
     Ok(found.filter(|found| found.count > 0).collect())

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use casement_domain::invocation::Runs;
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolRepository, WaitingLine};
 use casement_domain::session::{SessionEvent, Sessions};
@@ -32,6 +33,7 @@ pub(crate) struct Housekeeping {
     pub(crate) pools: Arc<dyn PoolRepository>,
     pub(crate) line: Arc<dyn WaitingLine>,
     pub(crate) sessions: Sessions,
+    pub(crate) runs: Runs,
     pub(crate) leases: Leases,
     pub(crate) room: WaitingRoom,
     pub(crate) figures: PoolFigures,
@@ -98,6 +100,7 @@ impl Housekeeping {
                 warn!(%node, "a node is gone; its sessions end");
                 self.line.clear(node, System.now()).await?;
                 self.sessions.mourn(node).await?;
+                self.runs.mourn(node).await?;
             }
         }
         Ok(())

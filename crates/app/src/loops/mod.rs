@@ -1,5 +1,6 @@
 //! What goes on in the background: pools are kept full, spares warm, idle sessions ended, the store kept true.
 
+mod apps;
 mod audit;
 mod figures;
 mod housekeeping;
@@ -8,6 +9,7 @@ mod spares;
 mod starts;
 mod telemetry;
 
+pub(crate) use apps::AppWork;
 pub(crate) use audit::keep_audit;
 pub(crate) use figures::PoolFigures;
 pub(crate) use housekeeping::{Housekeeping, follow_browsers, hear};

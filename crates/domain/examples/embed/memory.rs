@@ -17,7 +17,8 @@ use casement_domain::session::{
 };
 use casement_domain::telemetry::Capture;
 use casement_domain::{
-    BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, Replaced, SessionId, StoreError, TicketId,
+    BrowserId, InvocationId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, Replaced, SessionId, StoreError,
+    TicketId,
 };
 use time::OffsetDateTime;
 use tokio::sync::Notify;
@@ -50,7 +51,7 @@ impl Memory {
     fn admit(&self, state: &State, ask: Ask) -> Option<casement_domain::organization::LimitExceeded> {
         let on_demand = state.sessions.values().filter(|row| row.ended_at.is_none() && row.pool.is_none()).count();
         let pooled = state.pools.values().map(|pool| pool.config.size).sum();
-        let usage = Usage { on_demand: u32::try_from(on_demand).unwrap_or(u32::MAX), pooled };
+        let usage = Usage { on_demand: u32::try_from(on_demand).unwrap_or(u32::MAX), pooled, invocations: 0 };
         admit((&self.caps, usage), (&Caps::default(), usage), ask).err()
     }
 }
@@ -89,6 +90,7 @@ impl State {
             start_url: lease.start_url.clone().or(pool.config.start_url),
             tags: lease.tags.clone(),
             telemetry: lease.telemetry.clone(),
+            invocation: None,
             state: SessionState::Active,
             created_at: now,
             last_active_at: now,
@@ -192,6 +194,11 @@ impl SessionRepository for Memory {
     async fn of_node(&self, node: NodeId) -> Result<Vec<Session>, StoreError> {
         let state = self.state();
         Ok(state.sessions.values().filter(|row| row.node == node && row.ended_at.is_none()).cloned().collect())
+    }
+
+    async fn of_invocation(&self, invocation: InvocationId) -> Result<Vec<Session>, StoreError> {
+        let of_it = |row: &&Session| row.ended_at.is_none() && row.invocation == Some(invocation);
+        Ok(self.state().sessions.values().filter(of_it).cloned().collect())
     }
 
     async fn of_pool(&self, pool: PoolId) -> Result<Vec<Session>, StoreError> {

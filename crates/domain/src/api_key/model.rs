@@ -29,6 +29,8 @@ pub struct ApiKey {
     pub expires_at: Option<OffsetDateTime>,
     /// When it was deleted.
     pub deleted_at: Option<OffsetDateTime>,
+    /// Whether programs of a deployment call with it.
+    pub for_deployment: bool,
 }
 
 /// What a key is at some moment.

@@ -26,6 +26,8 @@ pub struct Caller {
     pub project: Option<ProjectId>,
     /// See [`KeyWithHash::home`](super::KeyWithHash::home).
     pub home: Option<Project>,
+    /// Whether it is a program of a deployment.
+    pub deployed: bool,
 }
 
 /// The credential does not open anything.
@@ -126,8 +128,8 @@ impl ApiKeys {
         if !good {
             return Err(AuthenticateError::Refused);
         }
-        let ApiKey { id, created_by, organization, project, .. } = found.key;
-        Ok(Caller { key: id, user: created_by, organization, project, home: found.home })
+        let ApiKey { id, created_by, organization, project, for_deployment, .. } = found.key;
+        Ok(Caller { key: id, user: created_by, organization, project, home: found.home, deployed: for_deployment })
     }
 
     /// A key that is not stored yet.
@@ -157,6 +159,7 @@ impl ApiKeys {
             created_at: now,
             expires_at: days.map(|days| now + Duration::days(i64::from(days))),
             deleted_at: None,
+            for_deployment: false,
         };
         Ok(CreatedKey { key, secret })
     }

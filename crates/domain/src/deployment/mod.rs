@@ -1,12 +1,35 @@
 //! Deployments: programs that callers bring, built once and kept ready to run.
 
+mod builds;
 mod entrypoint;
+mod follow;
+mod input;
+mod lines;
+mod model;
 mod ports;
+mod repository;
+mod service;
+mod transitions;
 
+pub use builds::{BuildEnd, Builds, TakenBuild};
 pub use entrypoint::{Entrypoint, NoRuntime, PackagePath, Runtime};
+pub use follow::{FollowDeps, Followed, Follower};
+pub use input::{AuthWish, CreateDeployment, DeploymentRules, SourceWish};
+pub use lines::keep;
+pub use model::{
+    AppVersion, BuildLease, Deployment, DeploymentSecret, DeploymentSource, DeploymentStatus, SealedDeployment,
+};
 pub use ports::{
     Build, BuildFailure, BuildSource, BuildStep, Builder, Built, BuiltApp, Environment, InspectedPackage, Line, Lines,
     PackageArchives,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockBuilder, MockLines, MockPackageArchives};
+pub use repository::{
+    AppFilter, DeploymentFilter, DeploymentRepository, DeploymentStored, Kept, LineSpan, LineStore, ListedApp, News,
+    Registered, SealedDeploymentSecret, Subject, Waiting, Woken,
+};
+#[cfg(feature = "mocks")]
+pub use repository::{MockDeploymentRepository, MockLineStore, MockNews, MockWaiting};
+pub use service::{DeploymentDeps, DeploymentError, Deployments, MAX_PACKAGE_BYTES, reseal};
+pub use transitions::{DeploymentEvent, DeploymentRefused, reason};

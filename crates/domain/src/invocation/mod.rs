@@ -1,7 +1,22 @@
 //! Invocations: single runs of the actions that deployments register.
 
+mod input;
+mod model;
 mod ports;
+mod repository;
+mod runs;
+mod service;
+mod transitions;
 
+pub use input::{Invoke, LONGEST_JSON, UpdateInvocation};
+pub use model::{Invocation, InvocationStatus};
 #[cfg(feature = "mocks")]
 pub use ports::MockRunner;
 pub use ports::{Call, CallLimits, Fallen, RunFailure, RunFault, Runnable, Runner};
+#[cfg(feature = "mocks")]
+pub use repository::MockInvocationRepository;
+pub use repository::{InvocationFilter, InvocationRepository, InvocationStored};
+pub use runs::{Runs, TakenRun};
+pub(crate) use service::end_all;
+pub use service::{Accepted, InvocationDeps, InvocationError, Invocations};
+pub use transitions::{InvocationEvent, InvocationRefused};

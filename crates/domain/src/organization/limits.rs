@@ -20,6 +20,8 @@ pub struct Usage {
     pub on_demand: u32,
     /// The sum of the sizes of pools.
     pub pooled: u32,
+    /// Invocations queued or running.
+    pub invocations: u32,
 }
 
 /// What is asked for.
@@ -29,6 +31,8 @@ pub enum Ask {
     Session,
     /// So many more pooled browsers: the size of a new pool, or what an old one grows by.
     Pooled(u32),
+    /// One more invocation.
+    Invocation,
 }
 
 /// Which limit.
@@ -52,6 +56,12 @@ pub enum Limit {
     ProjectProfiles,
     /// How many credentials a project may have.
     ProjectCredentials,
+    /// How many deployments that have not ended a project may have.
+    ProjectDeployments,
+    /// `max_concurrent_invocations` of the project.
+    ProjectInvocations,
+    /// `max_concurrent_invocations` of the organization.
+    OrganizationInvocations,
 }
 
 impl fmt::Display for Limit {
@@ -66,6 +76,9 @@ impl fmt::Display for Limit {
             Self::ProjectProxies => "the number of proxies in a project",
             Self::ProjectProfiles => "the number of profiles in a project",
             Self::ProjectCredentials => "the number of credentials in a project",
+            Self::ProjectDeployments => "the number of deployments in a project that have not ended",
+            Self::ProjectInvocations => "max_concurrent_invocations of the project",
+            Self::OrganizationInvocations => "max_concurrent_invocations of the organization",
         })
     }
 }
@@ -101,11 +114,16 @@ pub fn admit(
         _ => Ok(()),
     };
     let asked = match ask {
-        Ask::Session => 1,
+        Ask::Session | Ask::Invocation => 1,
         Ask::Pooled(more) => more,
     };
     if asked == 0 {
         return Ok(());
+    }
+    if ask == Ask::Invocation {
+        check(Limit::ProjectInvocations, project.concurrent_invocations, project_usage.invocations, asked)?;
+        let (cap, used) = (organization.concurrent_invocations, organization_usage.invocations);
+        return check(Limit::OrganizationInvocations, cap, used, asked);
     }
     if let Ask::Pooled(_) = ask {
         check(Limit::ProjectPooled, project.pooled_sessions, project_usage.pooled, asked)?;
@@ -125,7 +143,7 @@ mod tests {
     #[test]
     fn sessions_on_demand_and_pool_sizes_share_the_session_limit() {
         let organization = Caps { concurrent_sessions: Some(10), ..NONE };
-        let usage = Usage { on_demand: 3, pooled: 6 };
+        let usage = Usage { on_demand: 3, pooled: 6, invocations: 0 };
         assert_eq!(admit((&NONE, usage), (&organization, usage), Ask::Session), Ok(()));
         assert_eq!(
             admit((&NONE, usage), (&organization, usage), Ask::Pooled(2)),
@@ -137,7 +155,7 @@ mod tests {
     fn the_project_is_asked_before_the_organization() {
         let project = Caps { concurrent_sessions: Some(1), ..NONE };
         let organization = Caps { concurrent_sessions: Some(1), ..NONE };
-        let usage = Usage { on_demand: 1, pooled: 0 };
+        let usage = Usage { on_demand: 1, pooled: 0, invocations: 0 };
         let refused = admit((&project, usage), (&organization, usage), Ask::Session).expect_err("full");
         assert_eq!(refused.limit, Limit::ProjectSessions);
     }
@@ -145,7 +163,18 @@ mod tests {
     #[test]
     fn a_pool_that_does_not_grow_is_admitted_even_over_a_lowered_limit() {
         let caps = Caps { concurrent_sessions: Some(1), pooled_sessions: Some(1), ..NONE };
-        let usage = Usage { on_demand: 0, pooled: 5 };
+        let usage = Usage { on_demand: 0, pooled: 5, invocations: 0 };
         assert_eq!(admit((&caps, usage), (&caps, usage), Ask::Pooled(0)), Ok(()));
+    }
+
+    #[test]
+    fn invocations_are_counted_apart_from_sessions() {
+        let caps = Caps { concurrent_sessions: Some(0), concurrent_invocations: Some(2), ..NONE };
+        let usage = |invocations| Usage { on_demand: 9, pooled: 9, invocations };
+        assert_eq!(admit((&caps, usage(1)), (&NONE, usage(5)), Ask::Invocation), Ok(()));
+        let refused = admit((&caps, usage(2)), (&NONE, usage(5)), Ask::Invocation).expect_err("full");
+        assert_eq!((refused.limit, refused.value, refused.used), (Limit::ProjectInvocations, 2, 2));
+        let refused = admit((&NONE, usage(0)), (&caps, usage(2)), Ask::Invocation).expect_err("full");
+        assert_eq!(refused.limit, Limit::OrganizationInvocations);
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::browser::{BrowserPolicy, Shape, StartUrl, Viewport};
 use crate::extension::{ExtensionRef, references};
 use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::ids::InvocationId;
 use crate::name::LabelName;
 use crate::profile::ProfileWish;
 use crate::telemetry;
@@ -106,8 +107,8 @@ pub struct CreateSession {
     pub proxy: Option<String>,
     /// Extensions of the project, in the order they are loaded.
     pub extensions: Vec<ExtensionRef>,
-    /// Whether an invocation was named.
-    pub invocation: bool,
+    /// An invocation of the project, which has not ended.
+    pub invocation: Option<String>,
 }
 
 /// A session as asked for, checked.
@@ -131,6 +132,8 @@ pub struct SessionWish {
     pub tags: Tags,
     /// See [`Session`](super::Session).
     pub telemetry: Option<telemetry::Capture>,
+    /// See [`Session`](super::Session).
+    pub invocation: Option<InvocationId>,
 }
 
 /// Either kind of refusal.
@@ -186,6 +189,11 @@ pub(crate) fn supported(gpu: Option<bool>, asked: &[(&'static str, bool)]) -> Re
     Ok(())
 }
 
+/// The field names no invocation that could have a browser.
+pub(crate) fn no_invocation() -> Bad {
+    Bad::new(FieldCode::ReferenceNotFound, "names no invocation of the project that has not ended")
+}
+
 impl CreateSession {
     /// # Errors
     /// The fields that break a rule, or what cannot be done here.
@@ -205,8 +213,11 @@ impl CreateSession {
         references(&self.extensions, &mut fields);
         let tags = fields.take_optional("tags", self.tags, Tags::parse);
         let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
+        let invocation = fields.take_optional("invocation_id", self.invocation, |text| {
+            text.parse::<InvocationId>().map_err(|_| no_invocation())
+        });
         fields.finish()?;
-        supported(self.gpu, &[("invocation_id", self.invocation)])?;
+        supported(self.gpu, &[])?;
         Ok(SessionWish {
             shape,
             profile: self.profile,
@@ -217,6 +228,7 @@ impl CreateSession {
             start_url,
             tags: tags.unwrap_or_default(),
             telemetry: capture,
+            invocation,
         })
     }
 }

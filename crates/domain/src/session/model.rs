@@ -6,7 +6,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::Tags;
 use crate::browser::{Shape, StartUrl};
-use crate::ids::{BadId, BrowserId, NodeId, PoolId, ProjectId, SessionId};
+use crate::ids::{BadId, BrowserId, InvocationId, NodeId, PoolId, ProjectId, SessionId};
 use crate::name::{LabelName, SlugName};
 use crate::telemetry::Capture;
 
@@ -117,6 +117,8 @@ pub struct Session {
     pub tags: Tags,
     /// What is captured of it; `None`: nothing.
     pub telemetry: Option<Capture>,
+    /// Which invocation it belongs to.
+    pub invocation: Option<InvocationId>,
     /// Where it stands.
     pub state: SessionState,
     /// When it was asked for; of a pooled one, when it was leased.

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::{EndReason, IdOrName, Session, SessionChanges, StatusFilter};
 use crate::browser::{Browser, Viewport};
-use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, SessionId};
+use crate::ids::{BrowserId, InvocationId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, SessionId};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::profile::LoadedProfile;
@@ -26,6 +26,8 @@ pub enum Created {
     LimitExceeded(LimitExceeded),
     /// The project was deleted meanwhile. Nothing was stored.
     ProjectGone,
+    /// The invocation that it names is none of the project, or has ended. Nothing was stored.
+    NoInvocation,
 }
 
 /// Which sessions a list shows.
@@ -44,7 +46,8 @@ pub struct SessionFilter {
 #[async_trait]
 pub trait SessionRepository: Send + Sync {
     /// Stores a new session on demand, with its browser if it has one already, in one transaction that no other
-    /// reservation of the organization can interleave; the limits decide by [`admit`](crate::organization::admit).
+    /// reservation of the organization can interleave; the limits decide by [`admit`](crate::organization::admit). An invocation that it
+    /// names does not end meanwhile.
     async fn create(
         &self,
         organization: OrganizationId,
@@ -80,6 +83,9 @@ pub trait SessionRepository: Send + Sync {
 
     /// The active sessions leased from a pool.
     async fn of_pool(&self, pool: PoolId) -> Result<Vec<Session>, StoreError>;
+
+    /// The sessions of an invocation that have not ended, starting ones too.
+    async fn of_invocation(&self, invocation: InvocationId) -> Result<Vec<Session>, StoreError>;
 
     /// The project's sessions, newest first.
     async fn list(&self, project: ProjectId, filter: &SessionFilter, page: Page)

@@ -1,5 +1,6 @@
 //! For tests, here and downstream: fixed time and identifiers, and builders of resources.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -11,8 +12,15 @@ use ulid::Ulid;
 use crate::access::Scope;
 use crate::browser::Shape;
 use crate::clock::{Clock, Entropy, IdSource};
-use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, SessionId};
+use crate::deployment::{
+    AppVersion, Deployment, DeploymentSource, DeploymentStatus, Deployments, Entrypoint, PackagePath,
+};
+use crate::ids::{
+    ApiKeyId, AppVersionId, BrowserId, DeploymentId, InvocationId, NodeId, OrganizationId, PoolId, ProfileId,
+    ProjectId, ProxyId, SessionId,
+};
 use crate::inside::ByteStream;
+use crate::invocation::{Invocation, InvocationStatus};
 use crate::name::{LabelName, SlugName};
 use crate::organization::{Caps, Organization};
 use crate::pool::{Growth, Pool, PoolConfig};
@@ -157,10 +165,75 @@ pub fn session(n: u32) -> Session {
         start_url: None,
         tags: Tags::default(),
         telemetry: None,
+        invocation: None,
         state: SessionState::Active,
         created_at: NOON,
         last_active_at: NOON,
         ended_at: None,
+    }
+}
+
+/// The n-th deployment: a Python program of version `v1`, uploaded at noon.
+#[must_use]
+pub fn deployment(n: u32) -> Deployment {
+    let path = PackagePath::parse("main.py").unwrap_or_else(|bad| unreachable!("{bad}"));
+    Deployment {
+        id: DeploymentId::from_ulid(Ulid::from_parts(20, u128::from(n))),
+        project: project_id(),
+        status: DeploymentStatus::Queued,
+        status_reason: None,
+        region: Deployments::DEFAULT_REGION.to_owned(),
+        version: "v1".to_owned(),
+        force: false,
+        entrypoint: Entrypoint::at(path).unwrap_or_else(|none| unreachable!("{none}")),
+        source: DeploymentSource::File,
+        source_checksum: Some("ab".repeat(32)),
+        env_names: BTreeSet::from(["GREETING".to_owned()]),
+        api_key: ApiKeyId::from_ulid(Ulid::from_parts(21, u128::from(n))),
+        artifact: None,
+        lease: None,
+        begun_at: None,
+        created_at: NOON + Duration::seconds(i64::from(n)),
+        updated_at: NOON + Duration::seconds(i64::from(n)),
+    }
+}
+
+/// The app `shop` of the n-th deployment, with the actions `buy` and `look`.
+#[must_use]
+pub fn app_version(n: u32) -> AppVersion {
+    let label = |text| LabelName::parse(text).unwrap_or_else(|bad| unreachable!("{bad}"));
+    let deployment = deployment(n);
+    AppVersion {
+        id: AppVersionId::from_ulid(Ulid::from_parts(22, u128::from(n))),
+        project: deployment.project,
+        deployment: deployment.id,
+        name: label("shop"),
+        version: deployment.version,
+        region: deployment.region,
+        actions: vec![label("buy"), label("look")],
+        created_at: deployment.created_at,
+    }
+}
+
+/// The n-th invocation: `buy` of the first deployment's app, queued at noon, for 900 s.
+#[must_use]
+pub fn invocation(n: u32) -> Invocation {
+    let app = app_version(1);
+    Invocation {
+        id: InvocationId::from_ulid(Ulid::from_parts(23, u128::from(n))),
+        project: app.project,
+        deployment: app.deployment,
+        action: app.actions[0].clone(),
+        app: app.name,
+        version: app.version,
+        payload: None,
+        output: None,
+        status: InvocationStatus::Queued,
+        status_reason: None,
+        node: None,
+        timeout_seconds: 900,
+        started_at: NOON + Duration::seconds(i64::from(n)),
+        finished_at: None,
     }
 }
 

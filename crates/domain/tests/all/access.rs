@@ -21,7 +21,7 @@ fn gone() -> ProjectId {
 
 fn caller(project: Option<ProjectId>) -> Caller {
     let (key, user) = (ApiKeyId::from_ulid(nth(1)), UserId::from_ulid(nth(2)));
-    Caller { key, user, organization: organization_id(), project, home: None }
+    Caller { key, user, organization: organization_id(), project, home: None, deployed: false }
 }
 
 /// The organization has its default project and one other.

@@ -48,7 +48,8 @@ async fn the_text_of_a_key_opens_what_the_key_is_for() {
             user: owner(),
             organization: organization_id(),
             project: Some(project_id()),
-            home: Some(project())
+            home: Some(project()),
+            deployed: false
         }
     );
 }

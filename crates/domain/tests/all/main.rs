@@ -17,4 +17,5 @@ mod sessions_end;
 mod sessions_node;
 mod sessions_use;
 mod states;
+mod states_apps;
 mod support;

@@ -6,7 +6,7 @@ use casement_domain::browser::{BrowserState, Shape, Started};
 use casement_domain::field::FieldCode;
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::session::{CreateSession, CreateSessionError, Created, EndReason, Session, SessionState};
-use casement_domain::testing::{NOON, browser_id, node_id, scope};
+use casement_domain::testing::{NOON, browser_id, invocation, node_id, scope};
 use casement_domain::{BrowserId, Replaced, SessionId};
 use pretty_assertions::assert_eq;
 
@@ -87,7 +87,7 @@ async fn after_two_spares_that_do_not_answer_a_browser_is_started() {
 
 #[tokio::test]
 async fn a_spare_goes_back_untouched_when_the_store_refuses() {
-    for refusal in [Created::NameTaken, Created::LimitExceeded(FULL), Created::ProjectGone] {
+    for refusal in [Created::NameTaken, Created::LimitExceeded(FULL), Created::ProjectGone, Created::NoInvocation] {
         let mut world = World::default();
         world.spares.expect_take().times(1).return_const(Some(browser_id(1)));
         world.spares.expect_put_back().withf(|_, id| *id == browser_id(1)).times(1).return_const(());
@@ -102,6 +102,7 @@ async fn a_spare_goes_back_untouched_when_the_store_refuses() {
             }
             Created::LimitExceeded(_) => matches!(error, CreateSessionError::Limit(limit) if limit == FULL),
             Created::ProjectGone => matches!(error, CreateSessionError::ProjectGone),
+            Created::NoInvocation => matches!(error, CreateSessionError::Invalid(_)),
             Created::Yes => false,
         };
         assert!(fits, "{error:?}");
@@ -196,17 +197,31 @@ async fn an_archived_project_refuses_before_anything_is_touched() {
 
 #[tokio::test]
 async fn what_this_installation_cannot_do_is_refused_and_never_ignored() {
-    for (field, wish) in [
-        ("gpu", CreateSession { gpu: Some(true), ..wish() }),
-        ("invocation_id", CreateSession { invocation: true, ..wish() }),
-    ] {
-        // `gpu` beside `headless` contradicts itself, which is told first.
-        let wish = CreateSession { headless: Some(false), ..wish };
-        let error = World::default().build().sessions.create(&scope(), wish).await.expect_err(field);
-        match error {
-            CreateSessionError::NotSupported(unsupported) => assert_eq!(unsupported.field, field),
-            other => panic!("{field}: {other:?}"),
-        }
+    // `gpu` beside `headless` contradicts itself, which is told first.
+    let wish = CreateSession { gpu: Some(true), headless: Some(false), ..wish() };
+    let error = World::default().build().sessions.create(&scope(), wish).await.expect_err("gpu");
+    match error {
+        CreateSessionError::NotSupported(unsupported) => assert_eq!(unsupported.field, "gpu"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_session_belongs_to_an_invocation_that_has_not_ended_or_is_not_made() {
+    let named = || CreateSession { invocation: Some(invocation(1).id.to_string()), ..wish() };
+    let mut world = World::default();
+    world.sessions.expect_create().times(1).returning(|_, session, _| {
+        assert_eq!(session.invocation, Some(invocation(1).id));
+        Ok(Created::NoInvocation)
+    });
+    world.spares.expect_take().returning(|_| None);
+    let error = world.build().sessions.create(&scope(), named()).await.expect_err("it has ended");
+    let odd = CreateSession { invocation: Some("x".to_owned()), ..wish() };
+    let other = World::default().build().sessions.create(&scope(), odd).await.expect_err("no identifier");
+    for error in [error, other] {
+        let CreateSessionError::Invalid(invalid) = error else { panic!("{error:?}") };
+        let codes: Vec<_> = invalid.fields().iter().map(|field| (field.field.as_str(), field.code)).collect();
+        assert_eq!(codes, [("invocation_id", FieldCode::ReferenceNotFound)]);
     }
 }
 

@@ -215,6 +215,7 @@ fn a_key_is_what_its_table_says() {
             created_at: NOON - Duration::DAY,
             expires_at: expires.map(|seconds| NOON + Duration::seconds(seconds)),
             deleted_at: deleted.then_some(NOON - Duration::HOUR),
+            for_deployment: false,
         };
         assert_eq!(key.status(NOON), status, "expires {text}, deleted: {deleted}");
     }
@@ -302,6 +303,11 @@ fn states_page() -> String {
         }),
     );
     page.push_str(include_str!("states_key.md"));
+    for (heading, columns, rows, words) in crate::states_apps::tables() {
+        let _ = write!(page, "\n## {heading}\n\n");
+        table(&mut page, &columns, rows);
+        page.push_str(words);
+    }
     page
 }
 

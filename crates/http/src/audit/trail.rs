@@ -50,6 +50,8 @@ pub(crate) struct Identity {
 #[derive(Clone)]
 struct Slot {
     identity: Rc<Cell<Option<Identity>>>,
+    /// Whether it comes from a program of a deployment.
+    deployed: Rc<Cell<bool>>,
     request_id: Rc<str>,
 }
 
@@ -71,6 +73,13 @@ impl Identity {
         }
     }
 
+    /// It comes from a program of a deployment.
+    pub(crate) fn deployed(request: &HttpRequest) {
+        if let Some(slot) = request.extensions().get::<Slot>() {
+            slot.deployed.set(true);
+        }
+    }
+
     fn leave(self, request: &HttpRequest) {
         if let Some(slot) = request.extensions().get::<Slot>() {
             slot.identity.set(Some(self));
@@ -87,6 +96,7 @@ pub(crate) fn request_id(request: &HttpRequest) -> String {
 pub(crate) struct Audited {
     trail: Arc<dyn AuditTrail>,
     identity: Rc<Cell<Option<Identity>>>,
+    deployed: Rc<Cell<bool>>,
     began: Instant,
     /// Everything that is known beforehand.
     entry: RefCell<Option<AuditEntry>>,
@@ -95,7 +105,9 @@ pub(crate) struct Audited {
 impl Audited {
     pub(crate) fn begin(api: &Api, request: &ServiceRequest, request_id: &str) -> Self {
         let identity = Rc::<Cell<Option<Identity>>>::default();
-        request.extensions_mut().insert(Slot { identity: identity.clone(), request_id: request_id.into() });
+        let deployed = Rc::<Cell<bool>>::default();
+        let slot = Slot { identity: identity.clone(), deployed: deployed.clone(), request_id: request_id.into() };
+        request.extensions_mut().insert(slot);
         let headers = request.headers();
         let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let host = request.connection_info().host().to_owned();
@@ -122,7 +134,7 @@ impl Audited {
             request_id: request_id.to_owned(),
         };
         let trail = Arc::clone(&api.services.trail);
-        Self { trail, identity, began: Instant::now(), entry: RefCell::new(Some(entry)) }
+        Self { trail, identity, deployed, began: Instant::now(), entry: RefCell::new(Some(entry)) }
     }
 
     /// The answer may go out: its record is durable, or its request changed nothing. Else there is another answer.
@@ -164,6 +176,10 @@ impl Audited {
             auth_strategy: identity.strategy,
             api_key: identity.api_key,
             project: identity.project,
+            service: match entry.service {
+                AuditService::Api if self.deployed.get() => AuditService::Apps,
+                service => service,
+            },
             route: route.to_owned(),
             status,
             duration_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),

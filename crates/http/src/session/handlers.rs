@@ -28,7 +28,7 @@ impl Api {
     }
 
     /// The records of sessions as they are now.
-    async fn sessions(&self, sessions: Vec<Session>) -> Result<Vec<SessionBody>, ApiError> {
+    pub(crate) async fn sessions(&self, sessions: Vec<Session>) -> Result<Vec<SessionBody>, ApiError> {
         let loaded: Vec<_> = sessions.iter().filter_map(|session| session.shape.profile).map(|one| one.id).collect();
         let profiles = self.services.profiles.of_ids(&loaded).await?;
         let record = |session: Session| {

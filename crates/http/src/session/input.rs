@@ -198,7 +198,7 @@ impl CreateBrowser {
             profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
             extensions: self.extensions.unwrap_or_default().into_iter().map(Into::into).collect(),
-            invocation: self.invocation_id.is_some(),
+            invocation: self.invocation_id,
         };
         checked(wish, fields, CreateSession::parse)
     }

@@ -32,6 +32,7 @@ fn entry(id: ApiKeyId) -> KeyEntry {
         created_at: NOON - Duration::days(30),
         expires_at: Some(NOON + Duration::days(60)),
         deleted_at: None,
+        for_deployment: false,
     };
     let created_by = User { id: maker, organization: organization_id(), email: "ada@casement.test".into(), name: None };
     KeyEntry { key, created_by, project_name: Some("default".to_owned()) }

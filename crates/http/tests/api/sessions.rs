@@ -128,11 +128,9 @@ async fn a_browser_that_cannot_be_started_is_an_answer_with_its_cause() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_built_is_refused_and_never_ignored() {
-    for (body, field) in [(json!({ "gpu": true }), "gpu"), (json!({ "invocation_id": "i" }), "invocation_id")] {
-        let reply = TestApi::start(Ports::default()).post("/browsers", &body).await;
-        assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{body}");
-        assert!(reply.json()["message"].as_str().unwrap().starts_with(field), "{reply}");
-    }
+    let reply = TestApi::start(Ports::default()).post("/browsers", &json!({ "gpu": true })).await;
+    assert_eq!((reply.status, &*reply.code()), (400, "not_supported"));
+    assert!(reply.json()["message"].as_str().unwrap().starts_with("gpu"), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

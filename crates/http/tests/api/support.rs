@@ -22,6 +22,10 @@ use casement_domain::{
     computer::{Computers, MockComputer},
     credential::{CredentialDeps, Credentials, MockCredentialRepository},
     curl::{Curl, MockCurlMachine},
+    deployment::{
+        DeploymentDeps, DeploymentRules, Deployments, InspectedPackage, MockDeploymentRepository, MockLineStore,
+        MockNews, PackageArchives, PackagePath,
+    },
     extension::{
         ExtensionArchives, ExtensionDeps, Extensions, Inspected, MockExtensionMachine, MockExtensionRepository,
         MockWebStore,
@@ -29,6 +33,7 @@ use casement_domain::{
     field::{Bad, FieldCode, InvalidInput},
     fs::{Files, MockFileMachine},
     inside::{ByteStream, InsideError},
+    invocation::{InvocationDeps, Invocations, MockInvocationRepository},
     live_view::MockLiveDisplay,
     name::LabelName,
     page::{Listed, Page},
@@ -77,6 +82,11 @@ pub(super) struct Ports {
     pub(super) wake: MockPoolWake,
     pub(super) extensions: MockExtensionRepository,
     pub(super) credentials: MockCredentialRepository,
+    pub(super) deployments: MockDeploymentRepository,
+    pub(super) invocations: MockInvocationRepository,
+    pub(super) lines: MockLineStore,
+    pub(super) news: MockNews,
+    pub(super) packages: MockBlobStore,
     pub(super) profiles: MockProfileRepository,
     pub(super) profile_bytes: MockBlobStore,
     pub(super) proxies: MockProxyRepository,
@@ -197,6 +207,7 @@ impl Key {
             created_at: NOON,
             expires_at: None,
             deleted_at: matches!(self, Self::Revoked).then_some(NOON),
+            for_deployment: false,
         };
         KeyWithHash { key, project_deleted: false, home: None }
     }
@@ -302,6 +313,18 @@ impl ExtensionArchives for Archives {
     }
 }
 
+#[async_trait]
+impl PackageArchives for Archives {
+    async fn inspect(&self, entrypoint: &PackagePath, content: ByteStream) -> Result<InspectedPackage, InsideError> {
+        let Inspected { size_bytes, checksum, content } = ExtensionArchives::inspect(self, "file", content).await?;
+        if entrypoint.as_str() == "missing.py" {
+            let bad = Bad::new(FieldCode::InvalidFormat, "is no file of the archive");
+            return Err(InvalidInput::of("entrypoint_rel_path", bad).into());
+        }
+        Ok(InspectedPackage { size_bytes, checksum, content })
+    }
+}
+
 /// A running server.
 pub(super) struct TestApi {
     pub(super) server: Server,
@@ -377,6 +400,34 @@ impl TestApi {
             Arc::new(CountingIds::default()),
         );
         let directory = Arc::new(ports.directory);
+        let (deployments, invocations) = (Arc::new(ports.deployments), Arc::new(ports.invocations));
+        let (lines, news) = (Arc::new(ports.lines), Arc::new(ports.news));
+        let deployment_deps = DeploymentDeps {
+            deployments: deployments.clone(),
+            invocations: invocations.clone(),
+            lines: lines.clone(),
+            news: news.clone(),
+            blobs: Arc::new(ports.packages),
+            archives: Arc::new(Archives),
+            keys: api_keys.clone(),
+            sealer: Arc::new(PlainSealer),
+            clock: clock.clone(),
+            ids: ids.clone(),
+            rules: DeploymentRules {
+                regions: vec![Deployments::DEFAULT_REGION.to_owned(), "home.attic".to_owned()],
+                origins: vec![Deployments::DEFAULT_ORIGIN.parse().unwrap(), "http://127.0.0.1:3000".parse().unwrap()],
+            },
+            most: 500,
+        };
+        let invocation_deps = InvocationDeps {
+            invocations,
+            deployments,
+            lines,
+            news,
+            sessions: sessions.clone(),
+            clock: clock.clone(),
+            ids: ids.clone(),
+        };
         let services = Services {
             key_administration: KeyAdministration::new(
                 api_keys.clone(),
@@ -401,6 +452,8 @@ impl TestApi {
                 ids: ids.clone(),
                 most: 1000,
             }),
+            deployments: Deployments::new(deployment_deps),
+            invocations: Invocations::new(invocation_deps),
             profiles: Profiles::new(kept, clock.clone(), ids.clone(), 1000),
             proxies: Proxies::new(ProxyDeps {
                 proxies,

@@ -1,5 +1,6 @@
 //! The repositories and the private cluster, against a real PostgreSQL.
 
+mod apps;
 mod audit;
 mod cluster;
 mod credentials;

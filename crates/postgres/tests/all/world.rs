@@ -68,6 +68,7 @@ pub(crate) fn key(n: u32) -> Result<ApiKey, Fault> {
         created_at: seconds(i64::from(n)),
         expires_at: None,
         deleted_at: None,
+        for_deployment: false,
     })
 }
 

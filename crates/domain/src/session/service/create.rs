@@ -1,10 +1,12 @@
 //! A session comes to be: on a spare browser, or on one that is started for it.
 
+use super::super::input::no_invocation;
 use super::super::{CreateSession, Created, Session, SessionEvent, SessionState, SessionWish};
 use super::{CreateSessionError, Sessions, hand_out};
 use crate::access::Scope;
 use crate::browser::{Browser, BrowserState, EngineError, Launch, Shape};
 use crate::extension::resolve;
+use crate::field::InvalidInput;
 use crate::ids::{BrowserId, SessionId};
 use crate::store_error::Replaced;
 
@@ -53,6 +55,7 @@ impl Sessions {
             start_url: wish.start_url.clone(),
             tags: wish.tags.clone(),
             telemetry: wish.telemetry.clone(),
+            invocation: wish.invocation,
             state: SessionState::Starting,
             created_at: now,
             last_active_at: now,
@@ -157,6 +160,7 @@ impl Sessions {
             Created::Yes => Ok(()),
             Created::LimitExceeded(limit) => Err(limit.into()),
             Created::ProjectGone => Err(CreateSessionError::ProjectGone),
+            Created::NoInvocation => Err(InvalidInput::of("invocation_id", no_invocation()).into()),
             Created::NameTaken => Err(match &session.name {
                 Some(name) => CreateSessionError::NameTaken(name.clone()),
                 None => unreachable!("a session without a name takes none"),

@@ -3,7 +3,7 @@
 use super::super::{EndReason, IdOrName, Session, SessionEvent, SessionState};
 use super::{EndSessionError, Sessions};
 use crate::access::Scope;
-use crate::ids::{BrowserId, SessionId};
+use crate::ids::{BrowserId, InvocationId, SessionId};
 use crate::store_error::{Replaced, StoreError};
 
 impl Sessions {
@@ -36,6 +36,36 @@ impl Sessions {
             self.clear_away(&next).await;
             return Ok(next);
         }
+    }
+
+    /// The active sessions of an invocation.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn of_invocation(&self, invocation: InvocationId) -> Result<Vec<Session>, StoreError> {
+        let mut found = self.deps.sessions.of_invocation(invocation).await?;
+        found.retain(Session::is_active);
+        Ok(found)
+    }
+
+    /// Ends the sessions of an invocation, those too that are only coming to be.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn end_of_invocation(&self, invocation: InvocationId) -> Result<(), EndSessionError> {
+        for session in self.deps.sessions.of_invocation(invocation).await? {
+            let event = if session.is_active() { SessionEvent::Delete } else { SessionEvent::StartFailed };
+            match self.end(session.id, event).await {
+                // It became active meanwhile, or ended.
+                Err(EndSessionError::Refused(_)) => match self.end(session.id, SessionEvent::Delete).await {
+                    Err(EndSessionError::Refused(_) | EndSessionError::NotFound(_)) | Ok(_) => {}
+                    Err(error) => return Err(error),
+                },
+                Err(EndSessionError::NotFound(_)) | Ok(_) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     pub(super) async fn end_quietly(&self, session: &Session, event: SessionEvent) {

@@ -1,0 +1,124 @@
+//! Deployments and invocations, put together.
+
+mod lines;
+mod news;
+
+use std::sync::Arc;
+
+use casement_domain::NodeId;
+use casement_domain::api_key::ApiKeys;
+use casement_domain::blob::BlobStore;
+use casement_domain::deployment::{
+    Builder, Builds, DeploymentDeps, DeploymentRepository, DeploymentRules, Deployments, LineStore, PackageArchives,
+};
+use casement_domain::invocation::{CallLimits, InvocationDeps, InvocationRepository, Invocations, Runner, Runs};
+use casement_domain::session::Sessions;
+use casement_postgres::{Notifications, apps_channel};
+pub(crate) use lines::StoredLines;
+pub(crate) use news::{Bells, NewsRoom};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use crate::loops::AppWork;
+use crate::sealing::MasterKeys;
+use crate::settings::AppSettings;
+use crate::store::Store;
+use crate::system::System;
+
+/// Where rows lie.
+#[derive(Clone)]
+pub(crate) struct AppRows {
+    pub(crate) deployments: Arc<dyn DeploymentRepository>,
+    pub(crate) invocations: Arc<dyn InvocationRepository>,
+    pub(crate) lines: Arc<dyn LineStore>,
+}
+
+/// What looks through programs, builds and runs them.
+#[derive(Clone)]
+pub(crate) struct AppMachines {
+    pub(crate) archives: Arc<dyn PackageArchives>,
+    pub(crate) builder: Arc<dyn Builder>,
+    pub(crate) runner: Arc<dyn Runner>,
+}
+
+/// What else they stand on.
+pub(crate) struct AppGround<'a> {
+    pub(crate) node: NodeId,
+    pub(crate) public_url: &'a Url,
+    pub(crate) sessions: Sessions,
+    pub(crate) keys: ApiKeys,
+    pub(crate) blobs: Arc<dyn BlobStore>,
+    pub(crate) sealer: &'a MasterKeys,
+}
+
+/// Deployments and invocations: what callers do with them, and the work behind it.
+pub(crate) struct Apps {
+    pub(crate) deployments: Deployments,
+    pub(crate) invocations: Invocations,
+    pub(crate) room: NewsRoom,
+    pub(crate) runs: Runs,
+    work: AppWork,
+}
+
+impl Apps {
+    /// Put together; nothing works yet.
+    pub(crate) fn new(
+        ground: AppGround<'_>,
+        rows: AppRows,
+        machines: AppMachines,
+        settings: &AppSettings,
+        stop: CancellationToken,
+    ) -> Self {
+        let room = NewsRoom::default();
+        let news = Arc::new(room.clone());
+        let system = Arc::new(System);
+        let deployments = Deployments::new(DeploymentDeps {
+            deployments: rows.deployments.clone(),
+            invocations: rows.invocations.clone(),
+            lines: rows.lines.clone(),
+            news: news.clone(),
+            blobs: ground.blobs,
+            archives: machines.archives,
+            keys: ground.keys,
+            sealer: Arc::new(ground.sealer.clone()),
+            clock: system.clone(),
+            ids: system.clone(),
+            rules: DeploymentRules { regions: settings.regions.clone(), origins: settings.git_origins.clone() },
+            most: Deployments::DEFAULT_MOST,
+        });
+        let invocations = Invocations::new(InvocationDeps {
+            invocations: rows.invocations.clone(),
+            deployments: rows.deployments.clone(),
+            lines: rows.lines.clone(),
+            news: news.clone(),
+            sessions: ground.sessions,
+            clock: system.clone(),
+            ids: system.clone(),
+        });
+        let base_url = ground.public_url.as_str().trim_end_matches('/').to_owned();
+        let builds = Builds::new(deployments.clone(), ground.node, base_url);
+        let runs = Runs::new(rows.invocations, rows.deployments, system, builds.clone(), CallLimits::DEFAULT);
+        let work = AppWork {
+            builds,
+            runs: runs.clone(),
+            builder: machines.builder,
+            runner: machines.runner,
+            lines: rows.lines,
+            news,
+            bells: Arc::new(Bells::default()),
+            at_once: settings.app_parallel as usize,
+            ready: settings.app_ready,
+            stop,
+        };
+        Self { deployments, invocations, room, runs, work }
+    }
+
+    /// Begins the work, which is answered.
+    pub(crate) fn spawn(self, store: &Store) -> AppWork {
+        let notifications = Notifications::listen(&store.config, vec![apps_channel()]);
+        let hearing = news::hear(notifications, self.room, self.work.bells.clone());
+        tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(hearing));
+        self.work.clone().spawn();
+        self.work
+    }
+}

@@ -1,0 +1,177 @@
+//! Wakes those who wait for news of deployments and invocations.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::Clock as _;
+use casement_domain::deployment::{News, Subject, Waiting, Woken};
+use casement_postgres::{Heard, Notifications};
+use time::OffsetDateTime;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::system::System;
+
+/// After so long it is looked again, whatever was or was not heard.
+const NET: Duration = Duration::from_secs(30);
+
+/// What was said about work, for those who do it.
+#[derive(Default)]
+pub(crate) struct Bells {
+    /// A build may wait.
+    pub(crate) builds: Notify,
+    /// A call may wait.
+    pub(crate) runs: Notify,
+    /// What is held ready may have changed.
+    pub(crate) ready: Notify,
+}
+
+/// Who waits on this node; clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct NewsRoom {
+    ears: Arc<Mutex<HashMap<Subject, watch::Sender<u64>>>>,
+    stopping: CancellationToken,
+}
+
+impl NewsRoom {
+    fn ears(&self) -> MutexGuard<'_, HashMap<Subject, watch::Sender<u64>>> {
+        self.ears.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, subject: Subject) {
+        if let Some(ear) = self.ears().get(&subject) {
+            ear.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn tell_all(&self) {
+        self.ears().values().for_each(|ear| ear.send_modify(|count| *count += 1));
+    }
+
+    /// The server stops: every wait is over.
+    pub(crate) fn close(&self) {
+        self.stopping.cancel();
+    }
+}
+
+impl News for NewsRoom {
+    fn expect(&self, subject: Subject) -> Box<dyn Waiting> {
+        let heard = self.ears().entry(subject).or_default().subscribe();
+        Box::new(Ear { room: self.clone(), subject, heard })
+    }
+}
+
+struct Ear {
+    room: NewsRoom,
+    subject: Subject,
+    heard: watch::Receiver<u64>,
+}
+
+#[async_trait]
+impl Waiting for Ear {
+    async fn next(&mut self, until: Option<OffsetDateTime>) -> Woken {
+        let left = until.map(|until| Duration::try_from(until - System.now()).unwrap_or(Duration::ZERO));
+        let nap = left.map_or(NET, |left| left.min(NET));
+        tokio::select! {
+            biased;
+            () = self.room.stopping.cancelled() => Woken::Closed,
+            // Its sender lives as long as somebody listens.
+            _ = self.heard.changed() => Woken::News,
+            () = tokio::time::sleep(nap) => if left == Some(nap) { Woken::TimeUp } else { Woken::News },
+        }
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        let mut ears = self.room.ears();
+        if ears.get(&self.subject).is_some_and(|ear| ear.receiver_count() <= 1) {
+            ears.remove(&self.subject);
+        }
+    }
+}
+
+/// Hears what every node says about deployments and invocations.
+pub(crate) async fn hear(mut notifications: Notifications, room: NewsRoom, bells: Arc<Bells>) {
+    loop {
+        match notifications.next().await {
+            Heard::Notification { payload, .. } => match Word::parse(&payload) {
+                Some(Word { subject, is_new }) => {
+                    room.tell(subject);
+                    match (subject, is_new) {
+                        (Subject::Deployment(_), true) => bells.builds.notify_one(),
+                        (Subject::Invocation(_), true) => bells.runs.notify_one(),
+                        (Subject::Deployment(_), false) => bells.ready.notify_one(),
+                        (Subject::Invocation(_), false) => {}
+                    }
+                }
+                None => warn!("heard something that is no news"),
+            },
+            Heard::Listening => {
+                room.tell_all();
+                bells.builds.notify_one();
+                bells.runs.notify_one();
+                bells.ready.notify_one();
+            }
+        }
+    }
+}
+
+/// What is said on the channel.
+#[derive(Debug, PartialEq, Eq)]
+struct Word {
+    subject: Subject,
+    is_new: bool,
+}
+
+impl Word {
+    fn parse(text: &str) -> Option<Self> {
+        let (is_new, text) = text.strip_prefix('+').map_or((false, text), |text| (true, text));
+        let (kind, id) = text.split_once(':')?;
+        let subject = match kind {
+            "d" => Subject::Deployment(id.parse().ok()?),
+            "i" => Subject::Invocation(id.parse().ok()?),
+            _ => return None,
+        };
+        Some(Self { subject, is_new })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use casement_domain::InvocationId;
+    use ulid::Ulid;
+
+    use super::*;
+
+    fn subject(n: u128) -> Subject {
+        Subject::Invocation(InvocationId::from_ulid(Ulid(n)))
+    }
+
+    #[tokio::test]
+    async fn news_reach_those_who_wait_for_them_and_nobody_else() {
+        let room = NewsRoom::default();
+        let (mut one, mut two) = (room.expect(subject(1)), room.expect(subject(2)));
+        room.tell(subject(1));
+        assert_eq!(one.next(None).await, Woken::News);
+        assert_eq!(two.next(Some(OffsetDateTime::UNIX_EPOCH)).await, Woken::TimeUp);
+        room.close();
+        assert_eq!(two.next(None).await, Woken::Closed);
+        drop((one, two));
+        assert!(room.ears().is_empty(), "nobody is left in the room");
+    }
+
+    #[test]
+    fn a_word_names_what_there_is_news_of() {
+        let id = "01k9zk0000000000000000000a";
+        let parsed = Word::parse(&format!("+i:{id}")).expect("a word");
+        assert_eq!(parsed, Word { subject: Subject::Invocation(id.parse().expect("an id")), is_new: true });
+        assert!(!Word::parse(&format!("d:{id}")).expect("a word").is_new);
+        for text in ["", "d", "x:01k9zk0000000000000000000a", "d:x"] {
+            assert_eq!(Word::parse(text), None, "{text}");
+        }
+    }
+}

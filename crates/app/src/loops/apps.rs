@@ -1,0 +1,300 @@
+//! The work on deployments and invocations: builds, calls, what is held ready, and what is tidied up behind them.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use casement_domain::deployment::{BuildEnd, Builder, Builds, LineStore, News, Subject, TakenBuild, Waiting, Woken};
+use casement_domain::invocation::{RunFailure, Runner, Runs, TakenRun};
+use casement_domain::{Clock as _, InvocationId, StoreError};
+use time::OffsetDateTime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::apps::{Bells, StoredLines};
+use crate::system::System;
+
+/// Builds at a time: each keeps a core busy.
+const BUILDS: usize = 2;
+/// After so long it is looked for work, whatever was or was not heard.
+const NET: Duration = Duration::from_secs(10);
+/// How long until the store is asked again that is away.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How often a build says that it goes on.
+const RENEW: time::Duration = time::Duration::seconds(15);
+/// How often late invocations are looked for.
+const TIDY: Duration = Duration::from_secs(5);
+/// How often what nobody needs any more is looked for.
+const SWEEP: Duration = Duration::from_secs(3600);
+/// For how long lines are kept, and of how many builds and calls they are forgotten at once.
+const KEEP_LINES: time::Duration = time::Duration::days(30);
+const FORGET_AT_ONCE: u32 = 100;
+
+/// What the work stands on.
+#[derive(Clone)]
+pub(crate) struct AppWork {
+    pub(crate) builds: Builds,
+    pub(crate) runs: Runs,
+    pub(crate) builder: Arc<dyn Builder>,
+    pub(crate) runner: Arc<dyn Runner>,
+    pub(crate) lines: Arc<dyn LineStore>,
+    pub(crate) news: Arc<dyn News>,
+    pub(crate) bells: Arc<Bells>,
+    /// Calls at a time.
+    pub(crate) at_once: usize,
+    /// Deployments that are held ready.
+    pub(crate) ready: u32,
+    pub(crate) stop: CancellationToken,
+}
+
+impl AppWork {
+    /// Begins all of it.
+    pub(crate) fn spawn(self) {
+        tokio::spawn(self.clone().build());
+        tokio::spawn(self.clone().run());
+        tokio::spawn(self.clone().keep_ready());
+        tokio::spawn(self.clone().hear_of_the_fallen());
+        tokio::spawn(self.clone().tidy());
+        tokio::spawn(self.sweep());
+    }
+
+    /// Ends the calls that this node runs, for a server that is stopped with all it has.
+    pub(crate) async fn end_calls(&self) {
+        let running = self.runs.forgotten().await.unwrap_or_else(|error| {
+            warn!(%error, "cannot list the calls that run");
+            Vec::new()
+        });
+        for invocation in running {
+            let id = invocation.id;
+            if let Err(error) = self.runs.stop(invocation).await {
+                warn!(invocation = %id, %error, "cannot end a call");
+            }
+            self.runner.end(id).await;
+        }
+    }
+
+    /// Asks until the store answers; nothing once the server stops.
+    async fn insist<T, F>(&self, what: &'static str, ask: impl Fn() -> F) -> Option<T>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        loop {
+            match ask().await {
+                Ok(answer) => return Some(answer),
+                Err(error) => {
+                    warn!(what, %error, "the store does not answer; trying again");
+                    self.stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await?;
+                }
+            }
+        }
+    }
+
+    async fn build(self) {
+        let slots = Arc::new(Semaphore::new(BUILDS));
+        loop {
+            let free = self.stop.run_until_cancelled(slots.clone().acquire_owned()).await;
+            let Some(Ok(slot)) = free else { return };
+            match self.insist("a build is looked for", || self.builds.take()).await {
+                None => return,
+                Some(Some(taken)) => drop(tokio::spawn(self.clone().attend_build(taken, slot))),
+                Some(None) => tokio::select! {
+                    () = self.stop.cancelled() => return,
+                    () = self.bells.builds.notified() => {}
+                    () = tokio::time::sleep(NET) => {}
+                },
+            }
+        }
+    }
+
+    async fn attend_build(self, taken: TakenBuild, _slot: OwnedSemaphorePermit) {
+        let TakenBuild { deployment, build, deadline } = taken;
+        let subject = Subject::Deployment(deployment.id);
+        info!(deployment = %deployment.id, "a deployment is being built");
+        let mut waiting = self.news.expect(subject);
+        let lines = StoredLines::of_build(self.lines.clone(), subject, self.stop.clone()).await;
+        let mut building = self.builder.build(build, Arc::new(lines));
+        let end = loop {
+            let renew_at = deadline.min(System.now() + RENEW);
+            let woken = tokio::select! {
+                end = &mut building => break BuildEnd::Done(end),
+                woken = waiting.next(Some(renew_at)) => woken,
+            };
+            if woken == Woken::Closed {
+                // Dropped, it ends; the next life of this node begins it again.
+                return;
+            }
+            if System.now() >= deadline {
+                break BuildEnd::TimedOut;
+            }
+            match self.builds.renew(&deployment).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    info!(deployment = %deployment.id, "the deployment is not this node's to build any more");
+                    return;
+                }
+                Err(error) => debug!(%error, "cannot say that a build goes on"),
+            }
+        };
+        drop(building);
+        let finished = self.insist("a build is over", || self.builds.finish(&deployment, &end)).await;
+        if finished.is_some() {
+            info!(deployment = %deployment.id, built = matches!(end, BuildEnd::Done(Ok(_))), "a build is over");
+        }
+        self.bells.ready.notify_one();
+    }
+
+    async fn run(self) {
+        if self.adopt().await.is_none() {
+            return;
+        }
+        let slots = Arc::new(Semaphore::new(self.at_once));
+        loop {
+            let free = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
+            if free > 0 {
+                let taken = self.insist("calls are looked for", || self.runs.take(free)).await;
+                let Some(taken) = taken else { return };
+                for one in taken {
+                    // There are as many as were taken: nobody else takes any.
+                    let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
+                    tokio::spawn(self.clone().call(one, slot));
+                }
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = self.bells.runs.notified() => {}
+                () = tokio::time::sleep(NET) => {}
+            }
+        }
+    }
+
+    /// Goes on with what an earlier life of this node ran.
+    async fn adopt(&self) -> Option<()> {
+        let known: HashSet<InvocationId> = self.runner.adopt().await.into_iter().collect();
+        let mine = self.insist("earlier calls are looked for", || self.runs.forgotten()).await?;
+        let running: HashSet<InvocationId> = mine.iter().map(|one| one.id).collect();
+        for ended in known.difference(&running) {
+            self.runner.end(*ended).await;
+        }
+        for invocation in mine {
+            if known.contains(&invocation.id) {
+                info!(invocation = %invocation.id, "a call of an earlier life goes on");
+                tokio::spawn(self.clone().resume(invocation.id, invocation.deadline()));
+            } else {
+                let lost = invocation.clone();
+                self.insist("a call was lost", || self.runs.give_up(lost.clone())).await?;
+            }
+        }
+        Some(())
+    }
+
+    fn lines_of(&self, id: InvocationId) -> Arc<StoredLines> {
+        let subject = Subject::Invocation(id);
+        Arc::new(StoredLines::of_call(self.lines.clone(), subject, self.stop.clone()))
+    }
+
+    async fn call(self, taken: TakenRun, slot: OwnedSemaphorePermit) {
+        let (id, deadline) = (taken.invocation.id, taken.invocation.deadline());
+        let waiting = self.news.expect(Subject::Invocation(id));
+        let lines = self.lines_of(id);
+        self.attend(id, deadline, waiting, self.runner.run(taken.call, lines)).await;
+        drop(slot);
+        // There is room for the next one.
+        self.bells.runs.notify_one();
+    }
+
+    async fn resume(self, id: InvocationId, deadline: OffsetDateTime) {
+        let waiting = self.news.expect(Subject::Invocation(id));
+        let lines = self.lines_of(id);
+        self.attend(id, deadline, waiting, self.runner.resume(id, lines)).await;
+    }
+
+    /// Waits for the end of a call, from whichever side it comes first.
+    async fn attend(
+        &self,
+        id: InvocationId,
+        deadline: OffsetDateTime,
+        mut waiting: Box<dyn Waiting>,
+        run: impl Future<Output = Result<Option<String>, RunFailure>> + Send,
+    ) {
+        let mut run = Box::pin(run);
+        loop {
+            let woken = tokio::select! {
+                end = &mut run => {
+                    // What is not stored now, the next life of this node asks for again.
+                    let stored = self.insist("a call has ended", || self.runs.finish(id, &end)).await;
+                    if stored.is_none() {
+                        return;
+                    }
+                    break;
+                }
+                woken = waiting.next(Some(deadline)) => woken,
+            };
+            match woken {
+                Woken::Closed => return,
+                Woken::TimeUp => {
+                    let stored = self.insist("a call's time is up", || self.runs.time_up(id)).await;
+                    if stored.is_none() {
+                        return;
+                    }
+                    break;
+                }
+                Woken::News => match self.runs.over(id).await {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => debug!(%error, "cannot look whether a call is wanted still"),
+                },
+            }
+        }
+        self.runner.end(id).await;
+    }
+
+    async fn keep_ready(self) {
+        loop {
+            let wanted = self.insist("what is to be ready", || self.runs.wanted(self.ready)).await;
+            let Some(wanted) = wanted else { return };
+            self.runner.keep(wanted);
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = self.bells.ready.notified() => {}
+                () = tokio::time::sleep(NET) => {}
+            }
+        }
+    }
+
+    async fn hear_of_the_fallen(self) {
+        while let Some(fallen) = self.stop.run_until_cancelled(self.runner.fallen()).await {
+            warn!(deployment = %fallen.deployment, reason = fallen.reason, "a deployment cannot be kept up");
+            self.insist("a deployment fell", || self.runs.fell(&fallen)).await;
+        }
+    }
+
+    async fn tidy(self) {
+        let mut tick = tokio::time::interval(TIDY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while self.stop.run_until_cancelled(tick.tick()).await.is_some() {
+            if let Err(error) = self.runs.tidy().await {
+                debug!(%error, "cannot look for late invocations");
+            }
+        }
+    }
+
+    async fn sweep(self) {
+        let mut tick = tokio::time::interval(SWEEP);
+        while self.stop.run_until_cancelled(tick.tick()).await.is_some() {
+            if let Err(error) = self.builds.clear().await {
+                warn!(%error, "stored archives that nobody needs cannot be looked for");
+            }
+            match self.builds.spent_artifacts().await {
+                Ok(spent) => {
+                    for artifact in spent {
+                        self.builder.discard(&artifact).await;
+                    }
+                }
+                Err(error) => warn!(%error, "artifacts that nobody needs cannot be looked for"),
+            }
+            while let Ok(1..) = self.lines.forget(System.now() - KEEP_LINES, FORGET_AT_ONCE).await {}
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Deployments and invocations, with the public Python client and a program that is written for it.
+
+use std::thread;
+
+use serde_json::json;
+
+use super::host::sql;
+use super::programs::{LONG, Place, invocation};
+use super::support::http::Answer;
+use super::support::{Clients, Options, Process, Server, Shared, until};
+
+#[test]
+fn every_call_of_the_python_client_for_apps_works_on_a_program_that_is_written_for_it() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/kernel_apps.py", &[])?;
+    let saw = json!({
+        "deployed": ["queued", { "GREETING": "" }, ["app_version_summary", "running"]],
+        "deployment": "running",
+        "listed": [true],
+        "apps": [["shop", "1.0", ["echo", "browse", "fail"]]],
+        "echo": ["succeeded", { "n": 1 }, "hi", true],
+        "fail": ["failed", "ValueError: not today"],
+        "followed": ["invocation_state", ["echoing {'n': 1}"]],
+        "async": "queued",
+        "browsers": [1, true],
+        "browsers deleted": 0,
+        "canceled": ["failed", "canceled", "\"enough\""],
+        "the end of the stream": ["failed"],
+        "too late": "invalid_state",
+        "invocations": ["browse", "fail"],
+        "retrieved": "{\"n\": 1}",
+        "same version": ["failed", "version exists: shop 1.0"],
+        "forced": ["running", "stopped"],
+        "stopped": [["stopped", "stopped by request"]],
+        "not running": "invalid_state",
+    });
+    assert_eq!(run.json()?, saw);
+
+    // What a program of a deployment calls, is told from what people call.
+    let called = sql(&server, "select count(*) > 0 from audit_records where service = 'apps' and path = '/browsers'")?;
+    assert_eq!(called.trim(), "t");
+    // Of deployments that have ended, no key opens anything, and no secret is kept.
+    let left = "select count(*) from api_keys where for_deployment and deleted_at is null";
+    assert_eq!(sql(&server, left)?.trim(), "0");
+    assert_eq!(sql(&server, "select count(*) from deployment_secrets")?.trim(), "0");
+    until("its processes are gone", LONG, || {
+        let left = server.processes().iter().filter(|one| one.argv.iter().any(|word| word == "inside")).count();
+        (left == 0).then_some(())
+    })
+}
+
+#[test]
+fn invocations_in_a_rush_meet_their_limit_exactly_and_none_is_lost() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let place = Place::new(server, "apps in a rush")?;
+    let deployment = place.running("1")?;
+    let project = format!("/org/projects/{}/limits", place.project());
+    place.send("PATCH", &project, &json!({ "max_concurrent_invocations": 4 }))?.expect(200)?;
+
+    let body = invocation("1", "wait", &json!({ "async": true, "payload": "\"go\"" }));
+    let ask = place.request("POST", "/invocations").json(&body);
+    let answers: Vec<Answer> = thread::scope(|scope| {
+        let callers: Vec<_> = (0..24).map(|_| scope.spawn(|| ask.send(server.address()))).collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).collect::<anyhow::Result<_>>()
+    })?;
+
+    let accepted: Vec<&Answer> = answers.iter().filter(|answer| answer.status == 202).collect();
+    let refused: Vec<&Answer> = answers.iter().filter(|answer| answer.status == 429).collect();
+    let others = answers.iter().filter(|answer| !matches!(answer.status, 202 | 429)).map(Answer::text);
+    assert_eq!((accepted.len(), refused.len()), (4, 20), "{:?}", others.collect::<Vec<_>>());
+    for answer in refused {
+        let body = answer.json()?;
+        assert_eq!(body["code"], "limit_exceeded");
+        assert_eq!(body["message"], "max_concurrent_invocations of the project is 4, 4 in use, 1 more asked");
+    }
+    place.allow("go")?;
+    for answer in accepted {
+        let ended = place.end(answer.json()?["id"].as_str().unwrap())?;
+        assert_eq!((&ended["status"], &ended["output"]), (&json!("succeeded"), &json!("\"go\"")), "{ended}");
+    }
+    place.invoke("1", "echo", &json!({ "payload": "1" }))?.expect(200)?;
+    place.request("DELETE", &format!("/deployments/{deployment}")).send(server.address())?.expect(204).map(drop)
+}
+
+#[test]
+fn an_invocation_ends_by_its_deadline_by_its_caller_or_with_its_deployment_and_stays_as_it_ended() -> anyhow::Result<()>
+{
+    let server = &Shared::get().server;
+    let place = Place::new(server, "apps that end")?;
+    let deployment = place.running("1")?;
+    let late = json!({ "async": true, "async_timeout_seconds": 10, "payload": "\"go\"" });
+    let late = place.invoke("1", "wait", &late)?.expect(202)?.json()?;
+    let done = place.begun("1", "wait", Some("\"go\""))?;
+    let stopped = place.begun("1", "wait", Some("\"never\""))?;
+
+    let path = format!("/invocations/{done}");
+    let wish = json!({ "status": "succeeded", "output": "[\"mine\"]" });
+    let patched = place.send("PATCH", &path, &wish)?.expect(200)?.json()?;
+    assert_eq!((&patched["status"], &patched["output"]), (&json!("succeeded"), &json!("[\"mine\"]")));
+    let again = place.send("PATCH", &path, &wish)?.expect(409)?.json()?;
+    assert_eq!(again["code"], "invalid_state");
+
+    let late = place.end(late["id"].as_str().unwrap())?;
+    assert_eq!((&late["status"], &late["status_reason"]), (&json!("failed"), &json!("timed out after 10 s")));
+    place.allow("go")?;
+    place.request("DELETE", &format!("/deployments/{deployment}")).send(server.address())?.expect(204)?;
+    let stopped = place.end(&stopped)?;
+    assert_eq!((&stopped["status"], &stopped["status_reason"]), (&json!("failed"), &json!("deployment stopped")));
+    assert_eq!(place.get(&path)?, patched, "what comes after the end changes nothing");
+    until("no process of its programs is left", LONG, || {
+        let mark = format!("MARK={}", place.project());
+        let mine = |process: &Process| {
+            let environment = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        };
+        (!server.processes().iter().any(mine)).then_some(())
+    })
+}

@@ -1,0 +1,83 @@
+//! The server is killed in the middle of builds and calls: they go on, or fail with the reason, and never both.
+
+use std::process::Command;
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::host::sql;
+use super::programs::{LONG, Place, lines};
+use super::support::{Options, Server, until};
+
+/// Notes every end of an invocation.
+const TRACE: &str = "
+    CREATE TABLE ends (id uuid NOT NULL, before text NOT NULL, after text NOT NULL);
+    CREATE FUNCTION trace_ends() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO ends VALUES (NEW.id, OLD.status, NEW.status); RETURN NULL;
+    END $$;
+    CREATE TRIGGER trace AFTER UPDATE ON invocations FOR EACH ROW
+        WHEN (NEW.finished_at IS NOT NULL) EXECUTE FUNCTION trace_ends()";
+
+fn default_project(server: &Server) -> anyhow::Result<String> {
+    super::host::id_of(&sql(server, "select id from projects where name = 'default'")?)
+}
+
+#[test]
+fn a_killed_server_goes_on_with_its_builds_and_calls_and_needs_no_build_for_what_ran() -> anyhow::Result<()> {
+    let mut server = Server::start(Options::default())?;
+    sql(&server, TRACE)?;
+    let project = default_project(&server)?;
+    let place = Place::of(&server, &project);
+    let built = place.running("1")?;
+    let secret = "a-word-that-stands-nowhere-else";
+    let building = place.bring("2", &json!({ "WAIT": "go", "SECRET": secret }))?;
+    let waiting = |server: &Server, count: usize| {
+        until("the build waits", LONG, || {
+            let found = lines(server, &building).ok()?;
+            (found.iter().filter(|line| *line == "waiting").count() == count).then_some(())
+        })
+    };
+    waiting(&server, 1)?;
+    let goes_on = place.begun("1", "wait", Some("\"go\""))?;
+    let returns = place.begun("1", "return when alone", None)?;
+    let dies = place.begun("1", "die when alone", None)?;
+
+    server.kill()?;
+    server.restart()?;
+
+    let place = Place::of(&server, &project);
+    let died = place.end(&dies)?;
+    assert_eq!((&died["status"], &died["output"]), (&json!("failed"), &json!(null)), "{died}");
+    assert!(died["status_reason"].as_str().is_some_and(|why| why.contains("exit code 3")), "{died}");
+    let returned = place.end(&returns)?;
+    assert_eq!((&returned["status"], &returned["output"]), (&json!("succeeded"), &json!("\"alone\"")), "{returned}");
+    waiting(&server, 2)?;
+    place.allow("go")?;
+    let ended = place.end(&goes_on)?;
+    assert_eq!((&ended["status"], &ended["output"]), (&json!("succeeded"), &json!("\"go\"")), "{ended}");
+    assert_eq!(lines(&server, &goes_on)?, ["began", "done"], "each line once");
+    let ends = sql(&server, "select count(*), count(distinct id), count(*) filter (where before = after) from ends")?;
+    assert_eq!(ends, "3|3|0", "each ended once, and nothing moved after its end");
+
+    place.until_running(&building)?;
+    let said = lines(&server, &building)?;
+    let times = |text: &str| said.iter().filter(|line| line.contains(text)).count();
+    assert_eq!((times("loading main.py"), times("built before")), (2, 2), "{said:#?}");
+    let echoed = place.invoke("2", "echo", &json!({ "payload": "[1]" }))?.expect(200)?.json()?;
+    assert_eq!(echoed["output"], "[1]");
+
+    // What was built runs again without a build, and its secrets lie nowhere in the clear.
+    let before = lines(&server, &built)?;
+    assert!(server.stop()?.success());
+    server.restart()?;
+    let place = Place::of(&server, &project);
+    for version in ["1", "2"] {
+        let echoed = place.invoke(version, "echo", &json!({ "payload": "{\"n\":2}" }))?.expect(200)?.json()?;
+        assert_eq!((&echoed["status"], &echoed["output"]), (&json!("succeeded"), &json!("{\"n\":2}")), "{echoed}");
+    }
+    assert_eq!(lines(&server, &built)?, before);
+    let found = Command::new("grep").args(["-rlF", secret]).arg(server.data_dir()).output()?;
+    ensure!(found.stdout.is_empty(), "the secret lies in {}", String::from_utf8_lossy(&found.stdout));
+    ensure!(!server.log().contains(secret), "the secret was logged");
+    Ok(())
+}

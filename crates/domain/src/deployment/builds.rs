@@ -1,0 +1,298 @@
+//! How queued deployments come to run: who builds them, what becomes of what was built.
+
+use std::collections::BTreeSet;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use time::{Duration, OffsetDateTime};
+
+use super::{
+    AppVersion, Build, BuildFailure, BuildLease, BuildSource, Built, BuiltApp, Deployment, DeploymentError,
+    DeploymentEvent, DeploymentSecret, DeploymentSource, Deployments, Environment, Registered, SealedDeployment,
+};
+use crate::ids::{AppVersionId, DeploymentId, NodeId};
+use crate::name::LabelName;
+use crate::sealing::SealError;
+use crate::store_error::{Replaced, StoreError};
+
+/// Apps of one deployment, actions of one app.
+const MOST_APPS: usize = 50;
+const MOST_ACTIONS: usize = 200;
+/// How many builds are looked at at once, and how many artifacts released.
+const BATCH: u32 = 20;
+/// For how long an artifact is kept that no deployment needs: the next upload of the same source is built in no time.
+const KEEP_ARTIFACTS: Duration = Duration::days(1);
+
+/// The work of a node on deployments.
+#[derive(Clone)]
+pub struct Builds {
+    deployments: Deployments,
+    node: NodeId,
+    base_url: String,
+    began: OffsetDateTime,
+}
+
+/// A build that this node has taken.
+#[derive(Debug)]
+pub struct TakenBuild {
+    /// As it is stored now.
+    pub deployment: Deployment,
+    /// What to build.
+    pub build: Build,
+    /// Until when it must be done.
+    pub deadline: OffsetDateTime,
+}
+
+/// What became of a build.
+#[derive(Debug)]
+pub enum BuildEnd {
+    /// The builder's answer.
+    Done(Result<Built, BuildFailure>),
+    /// The time was up.
+    TimedOut,
+}
+
+impl Builds {
+    /// How long a build may take.
+    pub const LIMIT: Duration = Duration::minutes(15);
+    /// For how long a node has a build that it does not go on with.
+    pub const LEASE: Duration = Duration::seconds(45);
+
+    /// The work of `node`. `base_url` is where programs find the API.
+    #[must_use]
+    pub fn new(deployments: Deployments, node: NodeId, base_url: String) -> Self {
+        let began = deployments.deps.clock.now();
+        Self { deployments, node, base_url, began }
+    }
+
+    /// Takes the next build that waits, if any does: what nobody builds, what a lost node built, and what this one did in an earlier life.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn take(&self) -> Result<Option<TakenBuild>, StoreError> {
+        let deps = &self.deployments.deps;
+        let now = deps.clock.now();
+        // What this life has taken, is leased for longer than anything that the one before had.
+        let own_before = self.began + Self::LEASE;
+        for current in deps.deployments.due(self.node, now, own_before, BATCH).await? {
+            let lease = BuildLease {
+                node: self.node,
+                number: current.lease.map_or(0, |lease| lease.number) + 1,
+                expires_at: now + Self::LEASE,
+            };
+            let Ok(next) = current.on(&DeploymentEvent::Take(lease), now) else { continue };
+            if deps.deployments.replace(&current, &next).await? == Replaced::LostRace {
+                continue;
+            }
+            let deadline = next.begun_at.unwrap_or(now) + Self::LIMIT;
+            match self.build(&next).await {
+                Ok(build) => return Ok(Some(TakenBuild { deployment: next, build, deadline })),
+                Err(DeploymentError::Store(error)) => return Err(error),
+                Err(error) => self.fail(&next, format!("it cannot be prepared: {error}")).await?,
+            }
+        }
+        Ok(None)
+    }
+
+    async fn build(&self, deployment: &Deployment) -> Result<Build, DeploymentError> {
+        let deps = &self.deployments.deps;
+        let sealed = deps.deployments.secrets(deployment.id).await?.unwrap_or_default();
+        let source = match &deployment.source {
+            DeploymentSource::File => BuildSource::Archive {
+                blob: Deployment::blob(deployment.id),
+                checksum: deployment.source_checksum.clone().unwrap_or_default(),
+                entrypoint: deployment.entrypoint.clone(),
+            },
+            DeploymentSource::Git { url, git_ref, path } => BuildSource::Git {
+                url: url.clone(),
+                git_ref: git_ref.clone(),
+                path: path.clone(),
+                entrypoint: deployment.entrypoint.clone(),
+                token: sealed
+                    .token
+                    .as_ref()
+                    .map(|token| self.open(deployment.id, &DeploymentSecret::Token, token))
+                    .transpose()?,
+            },
+        };
+        let environment = self.open_environment(deployment.id, &sealed)?;
+        Ok(Build { deployment: deployment.id, project: deployment.project, source, environment })
+    }
+
+    fn open(&self, id: DeploymentId, secret: &DeploymentSecret, sealed: &[u8]) -> Result<SecretString, SealError> {
+        let clear = self.deployments.deps.sealer.open(&Deployment::place(id, secret), sealed)?;
+        let text = String::from_utf8(clear.expose_secret().to_vec()).map_err(|_| SealError::Damaged)?;
+        Ok(text.into())
+    }
+
+    fn open_environment(&self, id: DeploymentId, sealed: &SealedDeployment) -> Result<Environment, SealError> {
+        let variable = |(name, value): (&String, &Vec<u8>)| {
+            Ok((name.clone(), self.open(id, &DeploymentSecret::EnvVar(name.clone()), value)?))
+        };
+        Ok(Environment {
+            base_url: self.base_url.clone(),
+            api_key: self.open(id, &DeploymentSecret::ApiKey, &sealed.api_key)?,
+            env_vars: sealed.env_vars.iter().map(variable).collect::<Result<_, SealError>>()?,
+        })
+    }
+
+    /// What processes of a deployment find in their environment.
+    ///
+    /// # Errors
+    /// See [`DeploymentError`].
+    pub(crate) async fn environment(&self, id: DeploymentId) -> Result<Environment, DeploymentError> {
+        let sealed = self.deployments.deps.deployments.secrets(id).await?;
+        let sealed = sealed.ok_or_else(|| DeploymentError::NotFound(id.to_string()))?;
+        Ok(self.open_environment(id, &sealed)?)
+    }
+
+    /// The use cases that it is the work for.
+    #[must_use]
+    pub fn deployments(&self) -> &Deployments {
+        &self.deployments
+    }
+
+    /// Which node's work it is.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Says that the build goes on; `false` if it is not this node's any more, or the deployment was stopped.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn renew(&self, deployment: &Deployment) -> Result<bool, StoreError> {
+        let deps = &self.deployments.deps;
+        let number = deployment.lease.map_or(0, |lease| lease.number);
+        deps.deployments.renew(deployment.id, number, deps.clock.now() + Self::LEASE).await
+    }
+
+    /// Stores what became of a build: the deployment runs, or has failed. If it moved on meanwhile, nothing is done.
+    ///
+    /// # Errors
+    /// The store's failure; it may be called again.
+    pub async fn finish(&self, deployment: &Deployment, end: &BuildEnd) -> Result<(), StoreError> {
+        match end {
+            BuildEnd::Done(Ok(built)) => match apps(&built.apps) {
+                Ok(apps) => self.register(deployment, built, apps).await,
+                Err(why) => self.fail(deployment, why).await,
+            },
+            BuildEnd::Done(Err(failure)) => self.fail(deployment, failure.reason.clone()).await,
+            BuildEnd::TimedOut => {
+                self.fail(deployment, format!("not built within {} minutes", Self::LIMIT.whole_minutes())).await
+            }
+        }
+    }
+
+    async fn register(&self, current: &Deployment, built: &Built, apps: Vec<App>) -> Result<(), StoreError> {
+        let deps = &self.deployments.deps;
+        let now = deps.clock.now();
+        let event =
+            DeploymentEvent::Built { checksum: built.source_checksum.clone(), artifact: built.artifact.clone() };
+        let Ok(next) = current.on(&event, now) else { return Ok(()) };
+        let apps: Vec<AppVersion> = apps
+            .into_iter()
+            .map(|App { name, actions }| AppVersion {
+                id: AppVersionId::mint(deps.ids.as_ref()),
+                project: current.project,
+                deployment: current.id,
+                name,
+                version: current.version.clone(),
+                region: current.region.clone(),
+                actions,
+                created_at: now,
+            })
+            .collect();
+        match deps.deployments.register(current, &next, &apps).await? {
+            Registered::Yes(replaced) => {
+                let _ = deps.blobs.delete(&Deployment::blob(current.id)).await;
+                for older in &replaced {
+                    self.deployments.ended(older).await?;
+                }
+                Ok(())
+            }
+            Registered::VersionExists { app } => {
+                self.fail(current, format!("version exists: {app} {}", current.version)).await
+            }
+            Registered::LostRace => Ok(()),
+        }
+    }
+
+    async fn fail(&self, current: &Deployment, why: String) -> Result<(), StoreError> {
+        let deps = &self.deployments.deps;
+        let Ok(next) = current.on(&DeploymentEvent::BuildFailed(why), deps.clock.now()) else { return Ok(()) };
+        if deps.deployments.replace(current, &next).await? == Replaced::Yes {
+            self.deployments.ended(&next).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends what hangs on deployments that have ended, and was not ended with them.
+    ///
+    /// # Errors
+    /// See [`DeploymentError`]; it may be called again.
+    pub async fn clear(&self) -> Result<(), DeploymentError> {
+        let deps = &self.deployments.deps;
+        // Listed before it is looked which are needed: what is stored in between stays.
+        let stored = deps.blobs.list(Deployment::BLOBS).await?;
+        let old = deps.clock.now() - Self::LIMIT;
+        let ids: Vec<DeploymentId> = stored
+            .iter()
+            .filter(|(_, since)| *since < old)
+            .filter_map(|(key, _)| key.strip_prefix(Deployment::BLOBS)?.parse().ok())
+            .collect();
+        let needed = deps.deployments.unbuilt(&ids).await?;
+        for id in ids.into_iter().filter(|id| !needed.contains(id)) {
+            deps.blobs.delete(&Deployment::blob(id)).await?;
+        }
+        Ok(())
+    }
+
+    /// Artifacts that no deployment needs, and none names from now on: the builder may discard them.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn spent_artifacts(&self) -> Result<Vec<String>, StoreError> {
+        let deps = &self.deployments.deps;
+        deps.deployments.release_artifacts(deps.clock.now() - KEEP_ARTIFACTS, BATCH).await
+    }
+}
+
+struct App {
+    name: LabelName,
+    actions: Vec<LabelName>,
+}
+
+/// What an entrypoint registers, checked; or why it cannot be registered.
+fn apps(built: &[BuiltApp]) -> Result<Vec<App>, String> {
+    let label = |what: &str, text: &str| {
+        LabelName::parse(text).map_err(|bad| format!("{what} {:?}: {bad}", text.chars().take(100).collect::<String>()))
+    };
+    if built.iter().all(|app| app.actions.is_empty()) {
+        return Err("the entrypoint registers no app with an action".to_owned());
+    }
+    if built.len() > MOST_APPS {
+        return Err(format!("the entrypoint registers {} apps; {MOST_APPS} are allowed", built.len()));
+    }
+    let mut seen = BTreeSet::new();
+    let mut apps = Vec::new();
+    for app in built {
+        let name = label("the name of the app", &app.name)?;
+        if !seen.insert(name.as_str().to_owned()) {
+            return Err(format!("the entrypoint registers the app {name} twice"));
+        }
+        if app.actions.len() > MOST_ACTIONS {
+            return Err(format!("the app {name} has {} actions; {MOST_ACTIONS} are allowed", app.actions.len()));
+        }
+        let mut actions = Vec::new();
+        for action in &app.actions {
+            let action = label("the name of the action", action)?;
+            if actions.contains(&action) {
+                return Err(format!("the app {name} has the action {action} twice"));
+            }
+            actions.push(action);
+        }
+        apps.push(App { name, actions });
+    }
+    Ok(apps)
+}

@@ -1,0 +1,288 @@
+//! What callers ask for, before and after it was checked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+use super::{DeploymentSource, Entrypoint, PackagePath};
+use crate::field::{Bad, FieldCode, Fields};
+use crate::session::{NotSupported, Refusal};
+
+/// The version of who says none.
+const DEFAULT_VERSION: &str = "latest";
+/// Variables of a deployment, bytes of one value, bytes of all.
+const MOST_VARIABLES: usize = 200;
+const LONGEST_VALUE: usize = 32 << 10;
+const LONGEST_VALUES: usize = 256 << 10;
+/// Characters of the name of a variable, of a version, of a ref, of a URL; bytes of a token.
+const LONGEST_NAME: usize = 128;
+const LONGEST_VERSION: usize = 255;
+const LONGEST_REF: usize = 255;
+const LONGEST_URL: usize = 2048;
+const LONGEST_TOKEN: usize = 8192;
+
+/// What an installation takes.
+#[derive(Clone, Debug)]
+pub struct DeploymentRules {
+    /// The regions that may be named; the first is the default.
+    pub regions: Vec<String>,
+    /// Where repositories may lie.
+    pub origins: Vec<Url>,
+}
+
+/// A deployment as asked for.
+#[derive(Default)]
+pub struct CreateDeployment {
+    /// Required with a file.
+    pub entrypoint_rel_path: Option<String>,
+    /// Default: `latest`.
+    pub version: Option<String>,
+    /// Default: the first of the installation.
+    pub region: Option<String>,
+    /// Default: false.
+    pub force: Option<bool>,
+    /// Default: none.
+    pub env_vars: Option<BTreeMap<String, SecretString>>,
+    /// Instead of a file.
+    pub source: Option<SourceWish>,
+    /// Whether a file comes.
+    pub file: bool,
+}
+
+/// A repository as asked for.
+#[derive(Default)]
+pub struct SourceWish {
+    /// Required: `github`.
+    pub kind: Option<String>,
+    /// Required.
+    pub url: Option<String>,
+    /// Required.
+    pub git_ref: Option<String>,
+    /// Required; relative to `path`.
+    pub entrypoint: Option<String>,
+    /// Default: the root.
+    pub path: Option<String>,
+    /// For a private one.
+    pub auth: Option<AuthWish>,
+}
+
+/// What opens a repository, as given.
+#[derive(Default)]
+pub struct AuthWish {
+    /// Required: `github_token`.
+    pub method: Option<String>,
+    /// Required.
+    pub token: Option<SecretString>,
+}
+
+/// Says nothing of secrets.
+impl fmt::Debug for CreateDeployment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CreateDeployment").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// A deployment as asked for, checked; not yet sealed.
+pub(super) struct NewDeployment {
+    pub(super) entrypoint: Entrypoint,
+    pub(super) version: String,
+    pub(super) region: String,
+    pub(super) force: bool,
+    pub(super) env_vars: BTreeMap<String, SecretString>,
+    pub(super) source: DeploymentSource,
+    pub(super) token: Option<SecretString>,
+}
+
+impl CreateDeployment {
+    pub(super) fn parse(self, rules: &DeploymentRules) -> Result<NewDeployment, Refusal> {
+        let mut fields = Fields::new();
+        match (self.file, &self.source) {
+            (true, Some(_)) => {
+                fields.refuse("source", Bad::new(FieldCode::MutuallyExclusive, "and file exclude one another"));
+            }
+            (false, None) => fields.refuse("file", Bad::new(FieldCode::Required, "is required, or source instead")),
+            (true, None) | (false, Some(_)) => {}
+        }
+        let path = |text: &str| PackagePath::parse(text);
+        let given = match self.source {
+            None if self.file => fields.take_required("entrypoint_rel_path", self.entrypoint_rel_path.as_deref(), path),
+            _ => fields.take_optional("entrypoint_rel_path", self.entrypoint_rel_path.as_deref(), path),
+        };
+        let version = fields.take_optional("version", self.version.as_deref(), version);
+        let region = fields.take_optional("region", self.region.as_deref(), |text| region(text, &rules.regions));
+        let env_vars = fields.take_optional("env_vars", self.env_vars, variables).unwrap_or_default();
+        let source = self.source.and_then(|wish| wish.parse(&rules.origins, given.as_ref(), &mut fields));
+        fields.finish()?;
+        let (field, path, source, token) = match source {
+            Some(found) => ("source.entrypoint", found.entrypoint, found.source, found.token),
+            None => {
+                let path = given.unwrap_or_else(|| unreachable!("a file without an entrypoint is refused"));
+                ("entrypoint_rel_path", path, DeploymentSource::File, None)
+            }
+        };
+        let why = "only Python (.py) and Node (.ts, .mts, .js, .mjs, .cjs) programs can be run";
+        Ok(NewDeployment {
+            entrypoint: Entrypoint::at(path).map_err(|_| NotSupported { field, why })?,
+            version: version.unwrap_or_else(|| DEFAULT_VERSION.to_owned()),
+            region: region.or_else(|| rules.regions.first().cloned()).unwrap_or_default(),
+            force: self.force.unwrap_or(false),
+            env_vars,
+            source,
+            token,
+        })
+    }
+}
+
+struct Repository {
+    entrypoint: PackagePath,
+    source: DeploymentSource,
+    token: Option<SecretString>,
+}
+
+impl SourceWish {
+    fn parse(self, origins: &[Url], given: Option<&PackagePath>, fields: &mut Fields) -> Option<Repository> {
+        let only = |expected: &'static str| {
+            move |text: &str| match text {
+                text if text == expected => Ok(()),
+                _ => Err(Bad::new(FieldCode::NotAllowed, format!("must be {expected}"))),
+            }
+        };
+        let kind = fields.take_required("source.type", self.kind.as_deref(), only("github"));
+        let url = fields.take_required("source.url", self.url.as_deref(), |text| repository(text, origins));
+        let git_ref = fields.take_required("source.ref", self.git_ref.as_deref(), git_ref);
+        let entrypoint = fields.take_required("source.entrypoint", self.entrypoint.as_deref(), PackagePath::parse);
+        // The root has no name.
+        let path = self.path.as_deref().filter(|text| !matches!(*text, "" | "." | "/" | "./"));
+        let path = fields.take_optional("source.path", path, PackagePath::parse);
+        let token = self.auth.and_then(|auth| {
+            let method = fields.take_required("source.auth.method", auth.method.as_deref(), only("github_token"));
+            let token = fields.take_required("source.auth.token", auth.token, token);
+            method.and(token)
+        });
+        if let (Some(given), Some(entrypoint)) = (given, &entrypoint)
+            && given != entrypoint
+        {
+            let message = "must be absent or equal to source.entrypoint";
+            fields.refuse("entrypoint_rel_path", Bad::new(FieldCode::MutuallyExclusive, message));
+        }
+        kind?;
+        let source = DeploymentSource::Git { url: url?, git_ref: git_ref?, path };
+        Some(Repository { entrypoint: entrypoint?, source, token })
+    }
+}
+
+fn version(text: &str) -> Result<String, Bad> {
+    match text.chars().take(LONGEST_VERSION + 1).count() {
+        0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
+        1..=LONGEST_VERSION if text.chars().any(char::is_control) => {
+            Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"))
+        }
+        1..=LONGEST_VERSION => Ok(text.to_owned()),
+        _ => Err(Bad::new(FieldCode::TooLong, "must have at most 255 characters")),
+    }
+}
+
+fn region(text: &str, known: &[String]) -> Result<String, Bad> {
+    let word = |part: &str, more: fn(u8) -> bool| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || more(b))
+    };
+    let shaped = text.split_once('.').is_some_and(|(a, b)| word(a, |_| false) && word(b, |b| b == b'_'));
+    if !shaped {
+        return Err(Bad::new(FieldCode::InvalidFormat, "must be a provider, a dot and a zone, as aws.us-east-1a"));
+    }
+    if !known.iter().any(|known| known == text) {
+        return Err(Bad::new(FieldCode::NotAllowed, format!("must be one of {}", known.join(", "))));
+    }
+    Ok(text.to_owned())
+}
+
+fn variables(given: BTreeMap<String, SecretString>) -> Result<BTreeMap<String, SecretString>, Bad> {
+    if given.len() > MOST_VARIABLES {
+        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MOST_VARIABLES}")));
+    }
+    Bad::any(given.iter().filter_map(|(name, value)| variable(name, value.expose_secret()).err()))?;
+    let all: usize = given.values().map(|value| value.expose_secret().len()).sum();
+    if all > LONGEST_VALUES {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_VALUES} bytes together")));
+    }
+    Ok(given)
+}
+
+fn variable(name: &str, value: &str) -> Result<(), Bad> {
+    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && (1..=LONGEST_NAME).contains(&name.len());
+    if !plain {
+        // What is no name is not repeated: it may be a secret in the wrong place.
+        let message = "the name of a variable must have 1 to 128 letters, digits and '_', and begin with no digit";
+        return Err(Bad::new(FieldCode::InvalidFormat, message));
+    }
+    if value.len() > LONGEST_VALUE {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_VALUE} bytes")).of(name));
+    }
+    if value.contains('\0') {
+        return Err(Bad::new(FieldCode::InvalidFormat, "may not hold a NUL").of(name));
+    }
+    Ok(())
+}
+
+fn repository(text: &str, origins: &[Url]) -> Result<Url, Bad> {
+    if text.chars().nth(LONGEST_URL).is_some() {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_URL} characters")));
+    }
+    let bad = |text: &str| Bad::new(FieldCode::InvalidFormat, text);
+    let url = Url::parse(text).map_err(|_| bad("must be an absolute URL"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(Bad::new(FieldCode::Blocked, "may not hold credentials; they belong into auth"));
+    }
+    if !origins.iter().any(|origin| origin.origin().is_tuple() && origin.origin() == url.origin()) {
+        let known: Vec<_> = origins.iter().map(|origin| origin.origin().ascii_serialization()).collect();
+        return Err(Bad::new(FieldCode::NotAllowed, format!("must lie at one of {}", known.join(", "))));
+    }
+    let name = |part: &str| {
+        !part.is_empty()
+            && !matches!(part, "." | "..")
+            && !part.starts_with('-')
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+    };
+    let path = url.path().trim_start_matches('/').strip_suffix('/').unwrap_or(url.path().trim_start_matches('/'));
+    let names: Vec<&str> = path.split('/').collect();
+    if url.query().is_some() || url.fragment().is_some() || names.len() != 2 || !names.into_iter().all(name) {
+        return Err(bad("must be <origin>/<owner>/<repository>"));
+    }
+    Ok(url)
+}
+
+fn git_ref(text: &str) -> Result<String, Bad> {
+    let bad = |text: &str| Err(Bad::new(FieldCode::InvalidFormat, text));
+    match text.chars().take(LONGEST_REF + 1).count() {
+        0 => return Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
+        1..=LONGEST_REF => {}
+        _ => return Err(Bad::new(FieldCode::TooLong, "must have at most 255 characters")),
+    }
+    if text.starts_with('-') {
+        return bad("may not begin with '-'");
+    }
+    // As git-check-ref-format(1) has it.
+    let odd = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c);
+    let parts_are_plain =
+        text.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock"));
+    if text.contains(odd) || text.contains("..") || text.contains("@{") || text.ends_with('.') || !parts_are_plain {
+        return bad("must be the name of a branch or tag, or a commit");
+    }
+    Ok(text.to_owned())
+}
+
+fn token(token: SecretString) -> Result<SecretString, Bad> {
+    let text = token.expose_secret();
+    match text.len() {
+        0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
+        1..=LONGEST_TOKEN if !text.bytes().all(|b| b.is_ascii_graphic()) => {
+            Err(Bad::new(FieldCode::InvalidFormat, "may hold visible ASCII characters only"))
+        }
+        1..=LONGEST_TOKEN => Ok(token),
+        _ => Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_TOKEN} characters"))),
+    }
+}

@@ -1,0 +1,360 @@
+//! What callers can do with deployments.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use time::OffsetDateTime;
+
+use super::input::NewDeployment;
+use super::{
+    AppFilter, CreateDeployment, Deployment, DeploymentEvent, DeploymentFilter, DeploymentRefused,
+    DeploymentRepository, DeploymentRules, DeploymentSecret, DeploymentSource, DeploymentStatus, DeploymentStored,
+    FollowDeps, Follower, LineStore, ListedApp, News, PackageArchives, SealedDeployment, Subject,
+};
+use crate::access::{ProjectArchived, Scope};
+use crate::api_key::{ApiKeys, CreateKey, CreatedKey};
+use crate::blob::{BlobError, BlobStore};
+use crate::clock::{Clock, IdSource};
+use crate::field::InvalidInput;
+use crate::ids::{DeploymentId, UserId};
+use crate::inside::{ByteStream, InsideError};
+use crate::invocation::{InvocationEvent, InvocationRepository, end_all};
+use crate::organization::LimitExceeded;
+use crate::page::{Listed, Page};
+use crate::sealing::{SealError, Sealer};
+use crate::session::{NotSupported, Refusal};
+use crate::store_error::{Replaced, StoreError};
+
+/// The longest archive that may be uploaded, in bytes.
+pub const MAX_PACKAGE_BYTES: u64 = 256 << 20;
+
+/// Something was not done with a deployment.
+#[derive(Debug, thiserror::Error)]
+pub enum DeploymentError {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// It cannot be done here.
+    #[error(transparent)]
+    NotSupported(#[from] NotSupported),
+    /// The archive was refused, or did not come.
+    #[error(transparent)]
+    Archive(#[from] InsideError),
+    /// The archive cannot be kept.
+    #[error(transparent)]
+    Blob(BlobError),
+    /// The project takes nothing new.
+    #[error(transparent)]
+    Archived(#[from] ProjectArchived),
+    /// The project is gone.
+    #[error("the project was deleted")]
+    ProjectGone,
+    /// The project has as many as it may have.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// The project has no such deployment.
+    #[error("deployment {0} not found")]
+    NotFound(String),
+    /// Its secrets cannot be sealed or opened.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<Refusal> for DeploymentError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid(invalid) => invalid.into(),
+            Refusal::NotSupported(not) => not.into(),
+        }
+    }
+}
+
+impl From<BlobError> for DeploymentError {
+    fn from(error: BlobError) -> Self {
+        match error {
+            BlobError::Content(content) => Self::Archive(content),
+            other @ BlobError::Store(_) => Self::Blob(other),
+        }
+    }
+}
+
+/// What the use cases of deployments stand on.
+#[derive(Clone)]
+pub struct DeploymentDeps {
+    /// Where deployments are kept.
+    pub deployments: Arc<dyn DeploymentRepository>,
+    /// Where their invocations are kept.
+    pub invocations: Arc<dyn InvocationRepository>,
+    /// Where what they say is kept.
+    pub lines: Arc<dyn LineStore>,
+    /// News of them.
+    pub news: Arc<dyn News>,
+    /// Where archives lie.
+    pub blobs: Arc<dyn BlobStore>,
+    /// Looks through archives.
+    pub archives: Arc<dyn PackageArchives>,
+    /// Makes their keys.
+    pub keys: ApiKeys,
+    /// Seals their secrets.
+    pub sealer: Arc<dyn Sealer>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identifiers.
+    pub ids: Arc<dyn IdSource>,
+    /// What this installation takes.
+    pub rules: DeploymentRules,
+    /// How many that have not ended a project may have.
+    pub most: u32,
+}
+
+impl DeploymentDeps {
+    pub(crate) fn follow(&self) -> FollowDeps {
+        FollowDeps {
+            deployments: self.deployments.clone(),
+            invocations: self.invocations.clone(),
+            lines: self.lines.clone(),
+            news: self.news.clone(),
+        }
+    }
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct Deployments {
+    pub(super) deps: DeploymentDeps,
+}
+
+/// How many secrets are sealed anew at a time.
+const BATCH: u32 = 100;
+
+impl Deployments {
+    /// How many deployments that have not ended a project may have, unless configured.
+    pub const DEFAULT_MOST: u32 = 500;
+    /// Where repositories may lie, unless configured.
+    pub const DEFAULT_ORIGIN: &str = "https://github.com";
+    /// Where deployments run, unless configured.
+    pub const DEFAULT_REGION: &str = "aws.us-east-1a";
+
+    /// The use cases on these ports.
+    #[must_use]
+    pub fn new(deps: DeploymentDeps) -> Self {
+        Self { deps }
+    }
+
+    /// Takes a program: its archive, which must have passed to its end, or where to fetch it. It waits to be built.
+    ///
+    /// # Errors
+    /// See [`DeploymentError`]; then nothing is kept.
+    pub async fn create(
+        &self,
+        scope: &Scope,
+        user: UserId,
+        wish: CreateDeployment,
+        archive: Option<ByteStream>,
+    ) -> Result<Deployment, DeploymentError> {
+        scope.writable()?;
+        let new = wish.parse(&self.deps.rules)?;
+        let id = DeploymentId::mint(self.deps.ids.as_ref());
+        let checksum = match archive {
+            Some(content) => {
+                let inspected = self.deps.archives.inspect(new.entrypoint.path(), content).await?;
+                self.deps.blobs.put(&Deployment::blob(id), inspected.content).await?;
+                Some(inspected.checksum)
+            }
+            None => None,
+        };
+        let stored = self.store(scope, user, id, new, checksum).await;
+        if stored.is_err() {
+            // What cannot be deleted now, the sweep finds.
+            let _ = self.deps.blobs.delete(&Deployment::blob(id)).await;
+        }
+        stored
+    }
+
+    async fn store(
+        &self,
+        scope: &Scope,
+        user: UserId,
+        id: DeploymentId,
+        new: NewDeployment,
+        checksum: Option<String>,
+    ) -> Result<Deployment, DeploymentError> {
+        let wish = CreateKey {
+            name: Some(format!("deployment {id}")),
+            days_to_expire: None,
+            project: Some(scope.project_id()),
+        };
+        let mut key = self.deps.keys.draft(scope.organization(), user, wish)?;
+        key.key.for_deployment = true;
+        let secrets = self.seal(id, &new.env_vars, new.token.as_ref(), &key)?;
+        let now = self.deps.clock.now();
+        let deployment = Deployment {
+            id,
+            project: scope.project_id(),
+            status: DeploymentStatus::Queued,
+            status_reason: None,
+            region: new.region,
+            version: new.version,
+            force: new.force,
+            entrypoint: new.entrypoint,
+            source: new.source,
+            source_checksum: checksum,
+            env_names: new.env_vars.into_keys().collect(),
+            api_key: key.key.id,
+            artifact: None,
+            lease: None,
+            begun_at: None,
+            created_at: now,
+            updated_at: now,
+        };
+        let rows = &self.deps.deployments;
+        match rows.create(scope.organization(), &deployment, &secrets, &key.key, self.deps.most).await? {
+            DeploymentStored::Yes => Ok(deployment),
+            DeploymentStored::LimitExceeded(limit) => Err(limit.into()),
+            DeploymentStored::ProjectGone => Err(DeploymentError::ProjectGone),
+        }
+    }
+
+    fn seal(
+        &self,
+        id: DeploymentId,
+        env_vars: &BTreeMap<String, SecretString>,
+        token: Option<&SecretString>,
+        key: &CreatedKey,
+    ) -> Result<SealedDeployment, SealError> {
+        let seal = |secret: &DeploymentSecret, clear: &str| {
+            self.deps.sealer.seal(&Deployment::place(id, secret), clear.as_bytes())
+        };
+        let variable = |(name, value): (&String, &SecretString)| {
+            Ok((name.clone(), seal(&DeploymentSecret::EnvVar(name.clone()), value.expose_secret())?))
+        };
+        Ok(SealedDeployment {
+            env_vars: env_vars.iter().map(variable).collect::<Result<_, SealError>>()?,
+            token: token.map(|token| seal(&DeploymentSecret::Token, token.expose_secret())).transpose()?,
+            api_key: seal(&DeploymentSecret::ApiKey, &key.secret.key_text(key.key.id))?,
+        })
+    }
+
+    /// The project's deployment.
+    ///
+    /// # Errors
+    /// [`DeploymentError::NotFound`]; the store's failure.
+    pub async fn get(&self, scope: &Scope, which: &str) -> Result<Deployment, DeploymentError> {
+        let found = match which.parse() {
+            Ok(id) => self.deps.deployments.find(scope.project_id(), id).await?,
+            Err(_) => None,
+        };
+        found.ok_or_else(|| DeploymentError::NotFound(which.to_owned()))
+    }
+
+    /// The project's deployments, newest first.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn list(
+        &self,
+        scope: &Scope,
+        filter: &DeploymentFilter,
+        page: Page,
+    ) -> Result<Listed<Deployment>, StoreError> {
+        self.deps.deployments.list(scope.project_id(), filter, page).await
+    }
+
+    /// The project's apps that can be invoked, newest first.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn apps(&self, scope: &Scope, filter: &AppFilter, page: Page) -> Result<Listed<ListedApp>, StoreError> {
+        self.deps.deployments.list_apps(scope.project_id(), filter, page).await
+    }
+
+    /// Follows a deployment; with what was written from `since` on, or all that is kept.
+    ///
+    /// # Errors
+    /// [`DeploymentError::NotFound`]; the store's failure.
+    pub async fn follow(
+        &self,
+        scope: &Scope,
+        which: &str,
+        since: Option<OffsetDateTime>,
+    ) -> Result<Follower, DeploymentError> {
+        let Deployment { id, .. } = self.get(scope, which).await?;
+        Ok(Follower::new(self.deps.follow(), Subject::Deployment(id), since))
+    }
+
+    /// Stops a deployment; its unfinished invocations fail. Of one that has ended, nothing is done.
+    ///
+    /// # Errors
+    /// [`DeploymentError::NotFound`]; the store's failure.
+    pub async fn stop(&self, scope: &Scope, which: &str) -> Result<(), DeploymentError> {
+        let Deployment { id, .. } = self.get(scope, which).await?;
+        self.end(id, &DeploymentEvent::Stop).await?;
+        Ok(())
+    }
+
+    /// Moves a deployment by an event that ends it; `None` if that is not possible any more. What hangs on it ends, too.
+    ///
+    /// # Errors
+    /// The store's failure. What was not ended then, [`clear`](super::Builds::clear) ends.
+    pub async fn end(&self, id: DeploymentId, event: &DeploymentEvent) -> Result<Option<Deployment>, StoreError> {
+        // Ends: a race is lost only to a step forward, and from the last step `on` refuses.
+        loop {
+            let Some(current) = self.deps.deployments.get(id).await? else { return Ok(None) };
+            let next = match current.on(event, self.deps.clock.now()) {
+                Ok(next) => next,
+                Err(DeploymentRefused { .. }) => return Ok(None),
+            };
+            if self.deps.deployments.replace(&current, &next).await? == Replaced::Yes {
+                self.ended(&next).await?;
+                return Ok(Some(next));
+            }
+        }
+    }
+
+    /// After a deployment was stored as ended: what hangs on it ends, too.
+    pub(super) async fn ended(&self, deployment: &Deployment) -> Result<(), StoreError> {
+        if deployment.source == DeploymentSource::File {
+            // What cannot be deleted now, the sweep finds.
+            let _ = self.deps.blobs.delete(&Deployment::blob(deployment.id)).await;
+        }
+        let unfinished = self.deps.invocations.unfinished_of(deployment.id).await?;
+        let event = match deployment.status {
+            DeploymentStatus::Failed => InvocationEvent::DeploymentFailed,
+            _ => InvocationEvent::DeploymentStopped,
+        };
+        end_all(&*self.deps.invocations, &*self.deps.clock, unfinished, |_| event.clone()).await
+    }
+
+    /// Seals anew what is not sealed under the key in force; says how many.
+    ///
+    /// # Errors
+    /// See [`DeploymentError`]; what is done stays done.
+    pub async fn reseal(&self) -> Result<usize, DeploymentError> {
+        reseal(&*self.deps.deployments, &*self.deps.sealer).await
+    }
+}
+
+/// As [`Deployments::reseal`], for whoever has no more than these two.
+///
+/// # Errors
+/// See [`DeploymentError`]; what is done stays done.
+pub async fn reseal(deployments: &dyn DeploymentRepository, sealer: &dyn Sealer) -> Result<usize, DeploymentError> {
+    let mut done = 0;
+    loop {
+        let old = deployments.sealed_otherwise(sealer.current()?, BATCH).await?;
+        if old.is_empty() {
+            return Ok(done);
+        }
+        for one in &old {
+            let place = Deployment::place(one.deployment, &one.secret);
+            let clear = sealer.open(&place, &one.sealed)?;
+            let next = sealer.seal(&place, clear.expose_secret())?;
+            deployments.reseal(one, &next).await?;
+            done += 1;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What callers ask for, before and after it was checked.
+
+use serde_json::value::RawValue;
+
+use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+
+/// Bytes of a payload and of an output.
+pub const LONGEST_JSON: usize = 1 << 20;
+/// Characters of a name that is looked for; no longer one is registered.
+const LONGEST_NAME: usize = 255;
+/// Of who says none, and of who waits for the end.
+const DEFAULT_TIMEOUT_SECONDS: u32 = 900;
+
+/// An invocation as asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Invoke {
+    /// Required.
+    pub app_name: Option<String>,
+    /// Required.
+    pub action_name: Option<String>,
+    /// Required.
+    pub version: Option<String>,
+    /// JSON text.
+    pub payload: Option<String>,
+    /// Whether its caller does not wait; default: false.
+    pub no_wait: Option<bool>,
+    /// Of one whose caller does not wait; 10 to 3600, default: 900.
+    pub async_timeout_seconds: Option<i64>,
+}
+
+/// An invocation as asked for, checked.
+pub(super) struct NewInvocation {
+    pub(super) app: String,
+    pub(super) action: String,
+    pub(super) version: String,
+    pub(super) payload: Option<String>,
+    pub(super) timeout_seconds: u32,
+}
+
+impl Invoke {
+    pub(super) fn parse(self) -> Result<NewInvocation, InvalidInput> {
+        let mut fields = Fields::new();
+        let app = fields.take_required("app_name", self.app_name, name);
+        let action = fields.take_required("action_name", self.action_name, name);
+        let version = fields.take_required("version", self.version, name);
+        let payload = fields.take_optional("payload", self.payload, json);
+        let timeout =
+            fields.take_optional("async_timeout_seconds", self.async_timeout_seconds, |n| within(n, 10, 3600));
+        fields.finish()?;
+        let (Some(app), Some(action), Some(version)) = (app, action, version) else {
+            unreachable!("a refused field is an error")
+        };
+        let timeout_seconds = timeout.filter(|_| self.no_wait == Some(true)).unwrap_or(DEFAULT_TIMEOUT_SECONDS);
+        Ok(NewInvocation { app, action, version, payload, timeout_seconds })
+    }
+}
+
+/// How a caller moves an invocation.
+#[derive(Clone, Debug, Default)]
+pub struct UpdateInvocation {
+    /// Required: `succeeded` or `failed`.
+    pub status: Option<String>,
+    /// JSON text.
+    pub output: Option<String>,
+}
+
+/// A move as asked for, checked.
+pub(super) struct Move {
+    pub(super) succeeded: bool,
+    pub(super) output: Option<String>,
+}
+
+impl UpdateInvocation {
+    pub(super) fn parse(self) -> Result<Move, InvalidInput> {
+        let mut fields = Fields::new();
+        let succeeded = fields.take_required("status", self.status.as_deref(), |text| match text {
+            "succeeded" => Ok(true),
+            "failed" => Ok(false),
+            _ => Err(Bad::new(FieldCode::NotAllowed, "must be succeeded or failed")),
+        });
+        let output = fields.take_optional("output", self.output, json);
+        fields.finish()?;
+        let Some(succeeded) = succeeded else { unreachable!("a refused field is an error") };
+        Ok(Move { succeeded, output })
+    }
+}
+
+fn name(text: String) -> Result<String, Bad> {
+    match text.chars().take(LONGEST_NAME + 1).count() {
+        0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
+        1..=LONGEST_NAME if text.chars().any(char::is_control) => {
+            Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"))
+        }
+        1..=LONGEST_NAME => Ok(text),
+        _ => Err(Bad::new(FieldCode::TooLong, "must have at most 255 characters")),
+    }
+}
+
+/// JSON text of at most 1 MiB.
+///
+/// # Errors
+/// `too_long`; `invalid_format`.
+pub(super) fn json(text: String) -> Result<String, Bad> {
+    if text.len() > LONGEST_JSON {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_JSON} bytes")));
+    }
+    // Read without being kept: its numbers and the order of its members are the caller's own.
+    serde_json::from_str::<&RawValue>(&text)
+        .map(|_| ())
+        .map_err(|error| Bad::new(FieldCode::InvalidFormat, format!("must be JSON text: {error}")))?;
+    Ok(text)
+}

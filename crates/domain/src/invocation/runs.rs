@@ -1,0 +1,238 @@
+//! How queued invocations come to run: who runs them, and what becomes of what came out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::input::json;
+use super::{
+    Call, CallLimits, Fallen, Invocation, InvocationEvent, InvocationRepository, RunFailure, Runnable, end_all,
+};
+use crate::clock::Clock;
+use crate::deployment::{Builds, Deployment, DeploymentError, DeploymentEvent, DeploymentRepository, DeploymentStatus};
+use crate::ids::{DeploymentId, InvocationId, NodeId};
+use crate::store_error::{Replaced, StoreError};
+
+/// How many late or stranded invocations are looked at at once.
+const BATCH: u32 = 100;
+
+/// The work of a node on invocations.
+#[derive(Clone)]
+pub struct Runs {
+    invocations: Arc<dyn InvocationRepository>,
+    deployments: Arc<dyn DeploymentRepository>,
+    clock: Arc<dyn Clock>,
+    builds: Builds,
+    limits: CallLimits,
+    /// What this node holds ready, opened.
+    ready: Arc<Mutex<HashMap<DeploymentId, Runnable>>>,
+}
+
+/// An invocation that this node has taken.
+#[derive(Debug)]
+pub struct TakenRun {
+    /// As it is stored now.
+    pub invocation: Invocation,
+    /// What to run.
+    pub call: Call,
+}
+
+impl Runs {
+    /// The work of the node that `builds` is the work of.
+    #[must_use]
+    pub fn new(
+        invocations: Arc<dyn InvocationRepository>,
+        deployments: Arc<dyn DeploymentRepository>,
+        clock: Arc<dyn Clock>,
+        builds: Builds,
+        limits: CallLimits,
+    ) -> Self {
+        Self { invocations, deployments, clock, builds, limits, ready: Arc::default() }
+    }
+
+    fn ready(&self) -> MutexGuard<'_, HashMap<DeploymentId, Runnable>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up to `most` invocations that wait, the oldest first.
+    ///
+    /// # Errors
+    /// The store's failure. What was taken before it, the node finds again as [`Runs::forgotten`].
+    pub async fn take(&self, most: u32) -> Result<Vec<TakenRun>, StoreError> {
+        let mut taken = Vec::new();
+        for current in self.invocations.queued(most).await? {
+            let Ok(next) = current.on(&InvocationEvent::Take(self.builds.node()), self.clock.now()) else { continue };
+            if self.invocations.replace(&current, &next).await? == Replaced::LostRace {
+                continue;
+            }
+            match self.call(&next).await {
+                Ok(call) => taken.push(TakenRun { invocation: next, call }),
+                Err(DeploymentError::Store(error)) => {
+                    self.end(next, InvocationEvent::Broke("it could not be prepared: the store is away".to_owned()))
+                        .await?;
+                    return Err(error);
+                }
+                Err(error) => {
+                    self.end(next, InvocationEvent::Broke(format!("it could not be prepared: {error}"))).await?;
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    async fn call(&self, invocation: &Invocation) -> Result<Call, DeploymentError> {
+        let known = self.ready().get(&invocation.deployment).cloned();
+        let runnable = match known {
+            Some(runnable) => runnable,
+            None => {
+                let deployment = self.deployments.get(invocation.deployment).await?;
+                let missing = || DeploymentError::NotFound(invocation.deployment.to_string());
+                self.runnable(&deployment.ok_or_else(missing)?).await?
+            }
+        };
+        Ok(Call {
+            invocation: invocation.id,
+            runnable,
+            app: invocation.app.as_str().to_owned(),
+            action: invocation.action.as_str().to_owned(),
+            payload: invocation.payload.clone(),
+            limits: self.limits,
+            deadline: invocation.deadline(),
+        })
+    }
+
+    async fn runnable(&self, deployment: &Deployment) -> Result<Runnable, DeploymentError> {
+        let artifact = deployment.artifact.clone();
+        Ok(Runnable {
+            deployment: deployment.id,
+            project: deployment.project,
+            artifact: artifact.ok_or_else(|| DeploymentError::NotFound(deployment.id.to_string()))?,
+            entrypoint: deployment.entrypoint.clone(),
+            environment: self.builds.environment(deployment.id).await?,
+        })
+    }
+
+    /// The up to `most` deployments that this node should hold ready.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn wanted(&self, most: u32) -> Result<Vec<Runnable>, StoreError> {
+        let mut wanted = Vec::new();
+        for deployment in self.deployments.running(most).await? {
+            let known = self.ready().get(&deployment.id).cloned();
+            match known {
+                Some(runnable) => wanted.push(runnable),
+                None => match self.runnable(&deployment).await {
+                    Ok(runnable) => wanted.push(runnable),
+                    Err(DeploymentError::Store(error)) => return Err(error),
+                    // It ended just now, or its secrets cannot be opened; what is invoked of it says so.
+                    Err(_) => {}
+                },
+            }
+        }
+        *self.ready() = wanted.iter().map(|one| (one.deployment, one.clone())).collect();
+        Ok(wanted)
+    }
+
+    /// Stores what came of a call, unless the invocation has ended otherwise meanwhile: then it is dropped.
+    ///
+    /// # Errors
+    /// The store's failure; it may be called again.
+    pub async fn finish(&self, id: InvocationId, end: &Result<Option<String>, RunFailure>) -> Result<(), StoreError> {
+        let event = match end {
+            Ok(None) => InvocationEvent::Returned(None),
+            Ok(Some(text)) => match json(text.replace('\0', "\u{fffd}")) {
+                Ok(text) => InvocationEvent::Returned(Some(text)),
+                Err(bad) => InvocationEvent::Broke(format!("the result {bad}")),
+            },
+            Err(failure) => InvocationEvent::Broke(failure.reason.clone()),
+        };
+        self.move_by(id, event).await
+    }
+
+    /// The time of a call is up.
+    ///
+    /// # Errors
+    /// The store's failure; it may be called again.
+    pub async fn time_up(&self, id: InvocationId) -> Result<(), StoreError> {
+        self.move_by(id, InvocationEvent::TimedOut).await
+    }
+
+    async fn move_by(&self, id: InvocationId, event: InvocationEvent) -> Result<(), StoreError> {
+        match self.invocations.get(id).await? {
+            Some(current) => self.end(current, event).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn end(&self, current: Invocation, event: InvocationEvent) -> Result<(), StoreError> {
+        end_all(&*self.invocations, &*self.clock, vec![current], |_| event.clone()).await
+    }
+
+    /// Whether the invocation has ended.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn over(&self, id: InvocationId) -> Result<bool, StoreError> {
+        Ok(self.invocations.get(id).await?.is_none_or(|one| one.status.is_final()))
+    }
+
+    /// What this node runs, as far as the store knows: asked after a start, so that each is found again or given up.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn forgotten(&self) -> Result<Vec<Invocation>, StoreError> {
+        self.invocations.running_on(self.builds.node()).await
+    }
+
+    /// Nobody runs this invocation any more, and nobody will tell how it ended.
+    ///
+    /// # Errors
+    /// The store's failure; it may be called again.
+    pub async fn give_up(&self, invocation: Invocation) -> Result<(), StoreError> {
+        self.end(invocation, InvocationEvent::Lost).await
+    }
+
+    /// The node is stopped, and what it runs with it.
+    ///
+    /// # Errors
+    /// The store's failure; it may be called again.
+    pub async fn stop(&self, invocation: Invocation) -> Result<(), StoreError> {
+        self.end(invocation, InvocationEvent::Broke("the server was stopped".to_owned())).await
+    }
+
+    /// A node is gone: what it ran has failed.
+    ///
+    /// # Errors
+    /// The store's failure; it may be called again.
+    pub async fn mourn(&self, node: NodeId) -> Result<(), StoreError> {
+        let lost = self.invocations.running_on(node).await?;
+        end_all(&*self.invocations, &*self.clock, lost, |_| InvocationEvent::Lost).await
+    }
+
+    /// A deployment cannot be kept up: it fails, with its invocations.
+    ///
+    /// # Errors
+    /// The store's failure; it may be called again.
+    pub async fn fell(&self, fallen: &Fallen) -> Result<(), StoreError> {
+        let event = DeploymentEvent::Fell(fallen.reason.clone());
+        self.builds.deployments().end(fallen.deployment, &event).await.map(|_| ())
+    }
+
+    /// Ends invocations whose time is up, and those whose deployment has ended, if nobody else did.
+    ///
+    /// # Errors
+    /// The store's failure; it may be called again.
+    pub async fn tidy(&self) -> Result<(), StoreError> {
+        let late = self.invocations.overdue(self.clock.now(), BATCH).await?;
+        end_all(&*self.invocations, &*self.clock, late, |_| InvocationEvent::TimedOut).await?;
+        for stranded in self.invocations.stranded(BATCH).await? {
+            let deployment = self.deployments.get(stranded.deployment).await?;
+            let event = match deployment.map(|one| one.status) {
+                Some(DeploymentStatus::Failed) => InvocationEvent::DeploymentFailed,
+                _ => InvocationEvent::DeploymentStopped,
+            };
+            self.end(stranded, event).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! What callers can do with invocations.
+
+use std::sync::Arc;
+
+use time::OffsetDateTime;
+
+use super::{
+    Invocation, InvocationEvent, InvocationFilter, InvocationRefused, InvocationRepository, InvocationStatus,
+    InvocationStored, Invoke, UpdateInvocation,
+};
+use crate::access::{ProjectArchived, Scope};
+use crate::clock::{Clock, IdSource};
+use crate::deployment::{
+    DeploymentRepository, DeploymentStatus, FollowDeps, Follower, LineStore, News, Subject, Waiting, Woken,
+};
+use crate::field::InvalidInput;
+use crate::ids::InvocationId;
+use crate::organization::LimitExceeded;
+use crate::page::{Listed, Page};
+use crate::session::{EndSessionError, Session, Sessions};
+use crate::store_error::{Replaced, StoreError};
+
+/// Something was not done with an invocation.
+#[derive(Debug, thiserror::Error)]
+pub enum InvocationError {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// The project takes nothing new.
+    #[error(transparent)]
+    Archived(#[from] ProjectArchived),
+    /// The project is gone.
+    #[error("the project was deleted")]
+    ProjectGone,
+    /// It would go over a limit.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// The project has no such invocation, app, version or action.
+    #[error("{0}")]
+    NotFound(String),
+    /// The app's deployment does not run.
+    #[error("the deployment of {app} {version} is {}", status.as_str())]
+    NotRunning {
+        /// Which app.
+        app: String,
+        /// At which version.
+        version: String,
+        /// What its deployment is.
+        status: DeploymentStatus,
+    },
+    /// It has ended.
+    #[error(transparent)]
+    Refused(#[from] InvocationRefused),
+    /// A browser of it could not be ended.
+    #[error(transparent)]
+    Browser(#[from] EndSessionError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What the use cases of invocations stand on.
+#[derive(Clone)]
+pub struct InvocationDeps {
+    /// Where invocations are kept.
+    pub invocations: Arc<dyn InvocationRepository>,
+    /// Where deployments are kept.
+    pub deployments: Arc<dyn DeploymentRepository>,
+    /// Where what they say is kept.
+    pub lines: Arc<dyn LineStore>,
+    /// News of them.
+    pub news: Arc<dyn News>,
+    /// Their browsers.
+    pub sessions: Sessions,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identifiers.
+    pub ids: Arc<dyn IdSource>,
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct Invocations {
+    pub(super) deps: InvocationDeps,
+}
+
+/// An invocation that was accepted.
+pub struct Accepted {
+    /// As it was stored.
+    pub invocation: Invocation,
+    waiting: Box<dyn Waiting>,
+}
+
+impl Invocations {
+    /// For how many seconds a caller waits at most.
+    pub const LONGEST_WAIT_SECONDS: i64 = 300;
+
+    /// The use cases on these ports.
+    #[must_use]
+    pub fn new(deps: InvocationDeps) -> Self {
+        Self { deps }
+    }
+
+    /// Accepts an invocation; it goes on whether or not anybody waits for it.
+    ///
+    /// # Errors
+    /// See [`InvocationError`]; then nothing is stored.
+    pub async fn accept(&self, scope: &Scope, wish: Invoke) -> Result<Accepted, InvocationError> {
+        scope.writable()?;
+        let new = wish.parse()?;
+        let found = self.deps.deployments.find_app(scope.project_id(), &new.app, &new.version).await?;
+        let missing = |what: String| InvocationError::NotFound(format!("{what} not found"));
+        let (app, status) = found.ok_or_else(|| missing(format!("app {} {}", new.app, new.version)))?;
+        let not_running =
+            |status| InvocationError::NotRunning { app: new.app.clone(), version: new.version.clone(), status };
+        if status != DeploymentStatus::Running {
+            return Err(not_running(status));
+        }
+        let action = app.actions.into_iter().find(|action| action.as_str() == new.action);
+        let action = action.ok_or_else(|| missing(format!("action {} of {} {}", new.action, new.app, new.version)))?;
+        let invocation = Invocation {
+            id: InvocationId::mint(self.deps.ids.as_ref()),
+            project: scope.project_id(),
+            deployment: app.deployment,
+            app: app.name,
+            version: app.version,
+            action,
+            payload: new.payload,
+            output: None,
+            status: InvocationStatus::Queued,
+            status_reason: None,
+            node: None,
+            timeout_seconds: new.timeout_seconds,
+            started_at: self.deps.clock.now(),
+            finished_at: None,
+        };
+        // Before it is stored, so that no news of it falls between.
+        let waiting = self.deps.news.expect(Subject::Invocation(invocation.id));
+        match self.deps.invocations.create(scope.organization(), &invocation).await? {
+            InvocationStored::Yes => Ok(Accepted { invocation, waiting }),
+            InvocationStored::LimitExceeded(limit) => Err(limit.into()),
+            InvocationStored::NotRunning => Err(not_running(DeploymentStatus::Stopped)),
+            InvocationStored::ProjectGone => Err(InvocationError::ProjectGone),
+        }
+    }
+
+    /// Waits for the end of an invocation, until `until` at the longest. How it stands then.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn wait(&self, accepted: Accepted, until: OffsetDateTime) -> Result<Invocation, InvocationError> {
+        let Accepted { mut invocation, mut waiting } = accepted;
+        loop {
+            let woken = waiting.next(Some(until)).await;
+            if let Some(now) = self.deps.invocations.get(invocation.id).await? {
+                invocation = now;
+            }
+            if invocation.status.is_final() || woken != Woken::News {
+                return Ok(invocation);
+            }
+        }
+    }
+
+    /// The project's invocation.
+    ///
+    /// # Errors
+    /// [`InvocationError::NotFound`]; the store's failure.
+    pub async fn get(&self, scope: &Scope, which: &str) -> Result<Invocation, InvocationError> {
+        let found = match which.parse() {
+            Ok(id) => self.deps.invocations.find(scope.project_id(), id).await?,
+            Err(_) => None,
+        };
+        found.ok_or_else(|| InvocationError::NotFound(format!("invocation {which} not found")))
+    }
+
+    /// The project's invocations, newest first.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn list(
+        &self,
+        scope: &Scope,
+        filter: &InvocationFilter,
+        page: Page,
+    ) -> Result<Listed<Invocation>, StoreError> {
+        self.deps.invocations.list(scope.project_id(), filter, page).await
+    }
+
+    /// Moves an invocation to its end, on behalf of a caller. One that fails so is cancelled: its browsers end, too. Its process ends
+    /// when the news of it reaches its node.
+    ///
+    /// # Errors
+    /// See [`InvocationError`].
+    pub async fn update(
+        &self,
+        scope: &Scope,
+        which: &str,
+        wish: UpdateInvocation,
+    ) -> Result<Invocation, InvocationError> {
+        let wish = wish.parse()?;
+        let event = match wish.succeeded {
+            true => InvocationEvent::Finish(wish.output),
+            false => InvocationEvent::Cancel(wish.output),
+        };
+        // Ends: a race is lost only to a step forward, and from the last step `on` refuses.
+        let next = loop {
+            let current = self.get(scope, which).await?;
+            let next = current.on(&event, self.deps.clock.now())?;
+            if self.deps.invocations.replace(&current, &next).await? == Replaced::Yes {
+                break next;
+            }
+        };
+        if !wish.succeeded {
+            self.deps.sessions.end_of_invocation(next.id).await?;
+        }
+        Ok(next)
+    }
+
+    /// Follows an invocation; with what was written from `since` on, or all that is kept.
+    ///
+    /// # Errors
+    /// [`InvocationError::NotFound`]; the store's failure.
+    pub async fn follow(
+        &self,
+        scope: &Scope,
+        which: &str,
+        since: Option<OffsetDateTime>,
+    ) -> Result<Follower, InvocationError> {
+        let Invocation { id, .. } = self.get(scope, which).await?;
+        let deps = FollowDeps {
+            deployments: self.deps.deployments.clone(),
+            invocations: self.deps.invocations.clone(),
+            lines: self.deps.lines.clone(),
+            news: self.deps.news.clone(),
+        };
+        Ok(Follower::new(deps, Subject::Invocation(id), since))
+    }
+
+    /// The active browser sessions of an invocation.
+    ///
+    /// # Errors
+    /// [`InvocationError::NotFound`]; the store's failure.
+    pub async fn browsers(&self, scope: &Scope, which: &str) -> Result<Vec<Session>, InvocationError> {
+        let Invocation { id, .. } = self.get(scope, which).await?;
+        Ok(self.deps.sessions.of_invocation(id).await?)
+    }
+
+    /// Ends the browser sessions of an invocation.
+    ///
+    /// # Errors
+    /// [`InvocationError::NotFound`]; a session that could not be ended; the store's failure.
+    pub async fn delete_browsers(&self, scope: &Scope, which: &str) -> Result<(), InvocationError> {
+        let Invocation { id, .. } = self.get(scope, which).await?;
+        Ok(self.deps.sessions.end_of_invocation(id).await?)
+    }
+}
+
+/// Moves all of these by the event that each needs, as far as it is possible still.
+pub(crate) async fn end_all(
+    rows: &dyn InvocationRepository,
+    clock: &dyn Clock,
+    unfinished: Vec<Invocation>,
+    event: impl Fn(&Invocation) -> InvocationEvent + Send,
+) -> Result<(), StoreError> {
+    for mut current in unfinished {
+        while let Ok(next) = current.on(&event(&current), clock.now()) {
+            if rows.replace(&current, &next).await? == Replaced::Yes {
+                break;
+            }
+            match rows.get(current.id).await? {
+                Some(now) => current = now,
+                None => break,
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Deployments and apps as they are answered. Of variables the names only.
+
+use std::collections::BTreeMap;
+
+use casement_domain::deployment::{AppVersion, Deployment, DeploymentSource, ListedApp};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::answer::Moment;
+
+/// A program that was brought.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Deployment)]
+pub(crate) struct DeploymentBody {
+    id: String,
+    /// `queued`, `in_progress`, `running`, `failed` or `stopped`.
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_reason: Option<String>,
+    region: String,
+    /// What is loaded, relative to the package.
+    entrypoint_rel_path: String,
+    /// Every name, with an empty value.
+    env_vars: BTreeMap<String, &'static str>,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Moment,
+    #[schema(value_type = String, format = DateTime)]
+    updated_at: Moment,
+    /// `file` or `github`.
+    source_type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_url: Option<String>,
+    /// As asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_ref: Option<String>,
+    /// Not when it is the root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_path: Option<String>,
+    /// SHA-256 of the source's archive, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_checksum: Option<String>,
+}
+
+fn redacted(names: impl IntoIterator<Item = String>) -> BTreeMap<String, &'static str> {
+    names.into_iter().map(|name| (name, "")).collect()
+}
+
+impl DeploymentBody {
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl From<Deployment> for DeploymentBody {
+    fn from(deployment: Deployment) -> Self {
+        let (source_type, source_url, source_ref, source_path) = match deployment.source {
+            DeploymentSource::File => ("file", None, None, None),
+            DeploymentSource::Git { url, git_ref, path } => {
+                ("github", Some(url.to_string()), Some(git_ref), path.map(|path| path.to_string()))
+            }
+        };
+        Self {
+            id: deployment.id.to_string(),
+            status: deployment.status.as_str(),
+            status_reason: deployment.status_reason,
+            region: deployment.region,
+            entrypoint_rel_path: deployment.entrypoint.path().to_string(),
+            env_vars: redacted(deployment.env_names),
+            created_at: Moment(deployment.created_at),
+            updated_at: Moment(deployment.updated_at),
+            source_type,
+            source_url,
+            source_ref,
+            source_path,
+            source_checksum: deployment.source_checksum,
+        }
+    }
+}
+
+/// What can be invoked of an app.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AppAction {
+    name: String,
+    /// The frameworks declare none.
+    #[schema(value_type = Option<Object>)]
+    input_schema: Option<()>,
+    #[schema(value_type = Option<Object>)]
+    output_schema: Option<()>,
+}
+
+fn actions(app: &AppVersion) -> Vec<AppAction> {
+    let action = |name: &casement_domain::name::LabelName| AppAction {
+        name: name.as_str().to_owned(),
+        input_schema: None,
+        output_schema: None,
+    };
+    app.actions.iter().map(action).collect()
+}
+
+/// An app at one version.
+#[derive(Serialize, ToSchema)]
+#[schema(as = App)]
+pub(crate) struct AppBody {
+    id: String,
+    app_name: String,
+    version: String,
+    /// Which deployment registered it.
+    deployment: String,
+    region: String,
+    actions: Vec<AppAction>,
+    /// Every name, with an empty value.
+    env_vars: BTreeMap<String, &'static str>,
+}
+
+impl From<ListedApp> for AppBody {
+    fn from(ListedApp { app, env_names }: ListedApp) -> Self {
+        Self {
+            id: app.id.to_string(),
+            app_name: app.name.as_str().to_owned(),
+            version: app.version.clone(),
+            deployment: app.deployment.to_string(),
+            region: app.region.clone(),
+            actions: actions(&app),
+            env_vars: redacted(env_names),
+        }
+    }
+}
+
+/// An app, as the followers of its deployment learn of it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AppSummaryBody {
+    #[schema(value_type = String, format = DateTime)]
+    timestamp: Moment,
+    id: String,
+    app_name: String,
+    version: String,
+    region: String,
+    actions: Vec<AppAction>,
+}
+
+impl From<AppVersion> for AppSummaryBody {
+    fn from(app: AppVersion) -> Self {
+        Self {
+            timestamp: Moment(app.created_at),
+            id: app.id.to_string(),
+            app_name: app.name.as_str().to_owned(),
+            actions: actions(&app),
+            version: app.version,
+            region: app.region,
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! `/invocations`: waiting and not, the two ways to end one, and its browsers.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use casement_domain::{
+    Replaced,
+    deployment::{DeploymentStatus, Line, MockWaiting, Woken},
+    invocation::{Invocation, InvocationStatus, InvocationStored},
+    organization::{Limit, LimitExceeded},
+    page::Listed,
+    testing::{NOON, app_version, invocation, project_id, session},
+};
+use pretty_assertions::assert_eq;
+use serde_json::json;
+use time::Duration;
+
+use super::{
+    deployments::frames,
+    support::{Key, Ports, TestApi},
+};
+
+fn id() -> String {
+    invocation(1).id.to_string()
+}
+
+fn ended() -> Invocation {
+    Invocation {
+        status: InvocationStatus::Succeeded,
+        output: Some("{\"n\":1}".to_owned()),
+        finished_at: Some(NOON + Duration::SECOND),
+        ..invocation(1)
+    }
+}
+
+/// The app `shop` runs, and whoever waits hears of news until `heard` times are over.
+fn running(heard: usize) -> Ports {
+    let mut ports = Ports::default();
+    ports.deployments.expect_find_app().returning(|project, name, version| {
+        assert_eq!(project, project_id());
+        Ok((name == "shop" && version == "v1").then(|| (app_version(1), DeploymentStatus::Running)))
+    });
+    let waits = AtomicUsize::new(0);
+    let waits = std::sync::Arc::new(waits);
+    ports.news.expect_expect().returning(move |_| {
+        let waits = waits.clone();
+        let mut waiting = MockWaiting::new();
+        waiting.expect_next().returning(move |until| {
+            assert!(until.is_some());
+            if waits.fetch_add(1, Ordering::Relaxed) < heard { Woken::News } else { Woken::TimeUp }
+        });
+        Box::new(waiting)
+    });
+    ports
+}
+
+const BUY: &str = r#"{"app_name":"shop","action_name":"buy","version":"v1","payload":"[1]"}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_gets_the_end_and_who_does_not_gets_what_is_queued() {
+    let mut ports = running(2);
+    ports.invocations.expect_create().times(2).returning(|_, invocation| {
+        assert_eq!((invocation.payload.as_deref(), invocation.status), (Some("[1]"), InvocationStatus::Queued));
+        Ok(InvocationStored::Yes)
+    });
+    let mut looks = 0;
+    ports.invocations.expect_get().times(2).returning(move |id| {
+        looks += 1;
+        let now = if looks == 1 { InvocationStatus::Running } else { InvocationStatus::Succeeded };
+        Ok(Some(Invocation { id, status: now, output: (looks == 2).then(|| "2".to_owned()), ..invocation(1) }))
+    });
+    let api = TestApi::start(ports);
+    let reply = api.post("/invocations", BUY).await;
+    assert_eq!(reply.status, 200, "{reply}");
+    let said = reply.json();
+    assert_eq!((said["status"].as_str(), said["output"].as_str()), (Some("succeeded"), Some("2")));
+    assert_eq!(said["started_at"], json!(null), "the short form");
+    let mut asked: serde_json::Value = serde_json::from_str(BUY).unwrap();
+    (asked["async"], asked["async_timeout_seconds"]) = (true.into(), 20.into());
+    let reply = api.post("/invocations", asked).await;
+    assert_eq!((reply.status, reply.json()["status"].as_str()), (202, Some("queued")), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_too_long_is_told_how_far_it_is_before_its_client_gives_up() {
+    let mut ports = running(0);
+    ports.invocations.expect_create().times(1).returning(|_, invocation| {
+        assert_eq!(invocation.timeout_seconds, 900, "what is said of callers who do not wait means nothing");
+        Ok(InvocationStored::Yes)
+    });
+    ports
+        .invocations
+        .expect_get()
+        .returning(|id| Ok(Some(Invocation { id, status: InvocationStatus::Running, ..invocation(1) })));
+    let api = TestApi::start(ports);
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let mut asked: serde_json::Value = serde_json::from_str(BUY).unwrap();
+    asked["async_timeout_seconds"] = 20.into();
+    let reply = api.request("POST", "/invocations", &[&key, "X-Stainless-Read-Timeout: 4"], &asked.to_string()).await;
+    assert_eq!((reply.status, reply.json()["status"].as_str()), (202, Some("running")), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_invoked_is_said_by_its_reason() {
+    let with = |name: &str, value: serde_json::Value| {
+        let mut asked: serde_json::Value = serde_json::from_str(BUY).unwrap();
+        asked[name] = value;
+        asked
+    };
+    for (asked, status, code, part) in [
+        (with("app_name", "x".into()), 404, "not_found", "app x v1"),
+        (with("version", "v2".into()), 404, "not_found", "app shop v2"),
+        (with("action_name", "steal".into()), 404, "not_found", "action steal of shop v1"),
+        (with("payload", "{".into()), 400, "invalid_input", "payload"),
+        (with("payload", json!({})), 400, "invalid_input", "payload"),
+        (with("async_timeout_seconds", 9.into()), 400, "invalid_input", "async_timeout_seconds"),
+        (with("async_timeout_seconds", 3601.into()), 400, "invalid_input", "async_timeout_seconds"),
+        (with("async", "true".into()), 400, "invalid_input", "async"),
+        (json!({}), 400, "invalid_input", "3 fields"),
+    ] {
+        let reply = TestApi::start(running(0)).post("/invocations", &asked).await;
+        assert_eq!((reply.status, &*reply.code()), (status, code), "{asked}: {reply}");
+        assert!(reply.text().contains(part), "{part}: {reply}");
+    }
+    let long = format!("\"{}\"", "x".repeat(1 << 20));
+    let reply = TestApi::start(running(0)).post("/invocations", with("payload", long.into())).await;
+    assert!(reply.details()[0].starts_with("too_long: payload:"), "{reply}");
+
+    let limit = LimitExceeded { limit: Limit::ProjectInvocations, value: 1, used: 1, asked: 1 };
+    for (stored, status, code) in [
+        (InvocationStored::LimitExceeded(limit), 429, "limit_exceeded"),
+        (InvocationStored::NotRunning, 409, "invalid_state"),
+        (InvocationStored::ProjectGone, 404, "not_found"),
+    ] {
+        let mut ports = running(0);
+        ports.invocations.expect_create().times(1).returning(move |_, _| Ok(stored));
+        let reply = TestApi::start(ports).post("/invocations", BUY).await;
+        assert_eq!((reply.status, &*reply.code()), (status, code), "{reply}");
+    }
+    let mut ports = Ports::default();
+    ports.deployments.expect_find_app().returning(|_, _, _| Ok(Some((app_version(1), DeploymentStatus::Stopped))));
+    let reply = TestApi::start(ports).post("/invocations", BUY).await;
+    assert_eq!((reply.status, &*reply.code()), (409, "invalid_state"), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_invocation_ends_with_its_browsers_and_a_finished_one_keeps_them() {
+    for (status, reason) in [("failed", Some("canceled")), ("succeeded", None)] {
+        let mut ports = Ports::default();
+        ports.invocations.expect_find().returning(|_, _| Ok(Some(invocation(1))));
+        ports.invocations.expect_replace().times(1).returning(move |_, next| {
+            assert_eq!((next.status.as_str(), next.status_reason.as_deref()), (status, reason));
+            Ok(Replaced::Yes)
+        });
+        let cancels = usize::from(status == "failed");
+        ports.sessions.expect_of_invocation().times(cancels).returning(|_| Ok(Vec::new()));
+        let body = json!({ "status": status, "output": "{\"late\": 1.50}" });
+        let reply = TestApi::start(ports).patch(&format!("/invocations/{}", id()), body).await;
+        assert_eq!((reply.status, reply.json()["output"].as_str()), (200, Some("{\"late\": 1.50}")), "{reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_ended_is_not_moved_and_a_bad_move_changes_nothing() {
+    let mut ports = Ports::default();
+    ports.invocations.expect_find().returning(|_, _| Ok(Some(ended())));
+    let api = TestApi::start(ports);
+    let path = format!("/invocations/{}", id());
+    let reply = api.patch(&path, r#"{"status":"succeeded"}"#).await;
+    assert_eq!((reply.status, &*reply.code()), (409, "invalid_state"), "{reply}");
+    assert_eq!(reply.header("x-should-retry"), Some("false"));
+    for (body, expected) in [
+        ("{}", "required: status:"),
+        (r#"{"status":"running"}"#, "not_allowed: status:"),
+        (r#"{"status":"failed","output":"{"}"#, "invalid_format: output:"),
+        (r#"{"status":"failed","output":1}"#, "invalid_type: output:"),
+    ] {
+        let reply = api.patch(&path, body).await;
+        assert_eq!(reply.status, 400, "{reply}");
+        assert!(reply.details()[0].starts_with(expected), "{reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_and_streams_say_what_they_show() {
+    let mut ports = Ports::default();
+    ports.invocations.expect_list().times(1).returning(|_, filter, _| {
+        assert_eq!(filter.status, Some(InvocationStatus::Succeeded));
+        assert_eq!(filter.since, Some(NOON - Duration::HOUR));
+        Ok(Listed { items: vec![ended()], next_offset: None })
+    });
+    ports.invocations.expect_find().returning(|_, _| Ok(Some(ended())));
+    ports.invocations.expect_get().returning(|_| Ok(Some(ended())));
+    ports.lines.expect_page().returning(|_, _| Ok(vec![Line { number: 0, at: NOON, text: "hello".to_owned() }]));
+    ports.news.expect_expect().returning(|_| Box::new(MockWaiting::new()));
+    let api = TestApi::start(ports);
+    let reply = api.get("/invocations?status=succeeded&since=1h").await;
+    let record = json!({
+        "id": id(), "app_name": "shop", "version": "v1", "action_name": "buy", "status": "succeeded",
+        "started_at": "2026-12-01T12:00:01.000000Z", "finished_at": "2026-12-01T12:00:01.000000Z",
+        "output": "{\"n\":1}",
+    });
+    assert_eq!(reply.json(), json!([record]));
+    for query in ["status=done", "since=soon", "limit=0"] {
+        assert_eq!(api.get(&format!("/invocations?{query}")).await.status, 400, "{query}");
+    }
+    assert_eq!(api.get("/invocations?deployment_id=x").await.json(), json!([]), "it names nothing");
+
+    let told = frames(&api.get(&format!("/invocations/{}/events", id())).await);
+    let log = json!({ "event": "log", "timestamp": "2026-12-01T12:00:00.000000Z", "message": "hello" });
+    assert_eq!((told.len(), &told[0]["invocation"], &told[1]), (2, &record, &log));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_browsers_are_its_active_sessions() {
+    let mut ports = Ports::default();
+    ports.invocations.expect_find().returning(|_, _| Ok(Some(invocation(1))));
+    ports.sessions.expect_of_invocation().returning(|_| Ok(vec![session(1)]));
+    let reply = TestApi::start(ports).get(&format!("/invocations/{}/browsers", id())).await;
+    let said = reply.json();
+    let browsers = said["browsers"].as_array().unwrap_or_else(|| panic!("no list: {reply}"));
+    assert_eq!(browsers[0]["session_id"].as_str(), Some(session(1).id.to_string().as_str()));
+}

@@ -1,0 +1,146 @@
+//! What builds and calls say, line by line.
+
+use async_trait::async_trait;
+use casement_domain::StoreError;
+use casement_domain::deployment::{Kept, Line, LineSpan, LineStore, Subject, keep};
+use diesel::prelude::*;
+use diesel::sql_types;
+use diesel::upsert::excluded;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::tell;
+use crate::convert::uuid;
+use crate::database::Database;
+use crate::error::{BadRow, CallError};
+use crate::schema::{app_line_counts, app_lines};
+
+/// Lines in PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct PgLines {
+    database: Database,
+}
+
+impl PgLines {
+    /// On this database.
+    #[must_use]
+    pub fn new(database: Database) -> Self {
+        Self { database }
+    }
+}
+
+fn id(subject: Subject) -> Uuid {
+    match subject {
+        Subject::Deployment(id) => uuid(id.ulid()),
+        Subject::Invocation(id) => uuid(id.ulid()),
+    }
+}
+
+type CountRow = (i64, i64, bool);
+
+fn kept((next, bytes, full): CountRow) -> Result<Kept, BadRow> {
+    let plain = |column, value: i64| u64::try_from(value).map_err(|error| BadRow::new(column, error));
+    Ok(Kept { next: plain("next_number", next)?, bytes: plain("bytes", bytes)?, full })
+}
+
+fn big(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[async_trait]
+impl LineStore for PgLines {
+    async fn append(&self, subject: Subject, lines: &[Line]) -> Result<Kept, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let id = id(subject);
+            let Some(newest) = lines.iter().map(|line| line.at).max() else { return read(connection, id).await };
+            // Made, or held: of two who write the same lines, the second finds them kept.
+            let none = (
+                app_line_counts::subject_id.eq(id),
+                app_line_counts::next_number.eq(0),
+                app_line_counts::bytes.eq(0),
+                app_line_counts::is_full.eq(false),
+                app_line_counts::last_at.eq(newest),
+            );
+            let row = diesel::insert_into(app_line_counts::table).values(none);
+            let row = row.on_conflict(app_line_counts::subject_id).do_update();
+            let row = row.set(app_line_counts::last_at.eq(excluded(app_line_counts::last_at)));
+            let counts = (app_line_counts::next_number, app_line_counts::bytes, app_line_counts::is_full);
+            let before = kept(row.returning(counts).get_result::<CountRow>(connection).await?)?;
+            let (taken, after) = keep(before, lines);
+            if after == before {
+                return Ok(before);
+            }
+            let rows: Vec<_> = taken
+                .iter()
+                .map(|line| {
+                    (
+                        app_lines::subject_id.eq(id),
+                        app_lines::number.eq(big(line.number)),
+                        app_lines::at.eq(line.at),
+                        app_lines::message.eq(&line.text),
+                    )
+                })
+                .collect();
+            for some in rows.chunks(1000) {
+                let some: Vec<_> = some.to_vec();
+                diesel::insert_into(app_lines::table).values(some).execute(connection).await?;
+            }
+            let counted = (
+                app_line_counts::next_number.eq(big(after.next)),
+                app_line_counts::bytes.eq(big(after.bytes)),
+                app_line_counts::is_full.eq(after.full),
+            );
+            diesel::update(app_line_counts::table.find(id)).set(counted).execute(connection).await?;
+            tell(connection, subject, false).await?;
+            Ok(after)
+        };
+        self.database.transaction("app_line.append", work).await
+    }
+
+    async fn kept(&self, subject: Subject) -> Result<Kept, StoreError> {
+        self.database.call("app_line.kept", async |connection| read(connection, id(subject)).await).await
+    }
+
+    async fn page(&self, subject: Subject, span: LineSpan) -> Result<Vec<Line>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let mut rows = app_lines::table.filter(app_lines::subject_id.eq(id(subject))).into_boxed();
+            rows = rows.filter(app_lines::number.ge(big(span.from)));
+            if let Some(since) = span.since {
+                rows = rows.filter(app_lines::at.ge(since));
+            }
+            let rows = rows.order(app_lines::number).limit(span.most.into());
+            let rows = rows.select((app_lines::number, app_lines::at, app_lines::message));
+            let found: Vec<(i64, OffsetDateTime, String)> = rows.load(connection).await?;
+            let line = |(number, at, text)| {
+                let number = u64::try_from(number).map_err(|error| BadRow::new("app_lines.number", error))?;
+                Ok(Line { number, at, text })
+            };
+            Ok(found.into_iter().map(line).collect::<Result<_, BadRow>>()?)
+        };
+        self.database.call("app_line.page", work).await
+    }
+
+    async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            // One that is no longer written to is forgotten whole: its lines are found by their key.
+            let statement = diesel::sql_query(
+                "WITH old AS (
+                     DELETE FROM app_line_counts WHERE subject_id IN (
+                         SELECT subject_id FROM app_line_counts WHERE last_at < $1 ORDER BY last_at LIMIT $2)
+                     RETURNING subject_id
+                 )
+                 DELETE FROM app_lines WHERE subject_id IN (SELECT subject_id FROM old)",
+            );
+            let statement = statement.bind::<sql_types::Timestamptz, _>(before);
+            Ok(statement.bind::<sql_types::BigInt, _>(i64::from(most)).execute(connection).await?)
+        };
+        self.database.call("app_line.forget", work).await
+    }
+}
+
+async fn read(connection: &mut AsyncPgConnection, id: Uuid) -> Result<Kept, CallError> {
+    let counts = (app_line_counts::next_number, app_line_counts::bytes, app_line_counts::is_full);
+    let row = app_line_counts::table.find(id).select(counts).get_result::<CountRow>(connection).await.optional()?;
+    Ok(row.map(kept).transpose()?.unwrap_or_default())
+}

@@ -1,0 +1,272 @@
+//! Invocations: accepted under the limits, moved by compare-and-set.
+
+use async_trait::async_trait;
+use casement_domain::deployment::{DeploymentStatus, Subject};
+use casement_domain::invocation::{
+    Invocation, InvocationFilter, InvocationRepository, InvocationStatus, InvocationStored,
+};
+use casement_domain::organization::{Ask, admit};
+use casement_domain::page::{Listed, Page};
+use casement_domain::{DeploymentId, InvocationId, NodeId, OrganizationId, ProjectId, Replaced, StoreError};
+use diesel::prelude::*;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::convert::{by_text, contains, int, label, number, ulid, uuid};
+use crate::database::{Database, window};
+use crate::deployment::{ENDED, tell};
+use crate::error::{BadRow, CallError};
+use crate::schema::{deployments, invocations};
+use crate::{organization, project, usage};
+
+/// These have not ended.
+const UNFINISHED: [&str; 2] = [InvocationStatus::Queued.as_str(), InvocationStatus::Running.as_str()];
+
+#[derive(Debug, Queryable, Selectable, Insertable)]
+#[diesel(table_name = invocations, check_for_backend(diesel::pg::Pg))]
+struct InvocationRow {
+    id: Uuid,
+    project_id: Uuid,
+    deployment_id: Uuid,
+    app_name: String,
+    version: String,
+    action_name: String,
+    payload: Option<String>,
+    output: Option<String>,
+    status: String,
+    status_reason: Option<String>,
+    node_id: Option<Uuid>,
+    timeout_seconds: i32,
+    deadline: OffsetDateTime,
+    started_at: OffsetDateTime,
+    finished_at: Option<OffsetDateTime>,
+}
+
+impl From<&Invocation> for InvocationRow {
+    fn from(one: &Invocation) -> Self {
+        Self {
+            id: uuid(one.id.ulid()),
+            project_id: uuid(one.project.ulid()),
+            deployment_id: uuid(one.deployment.ulid()),
+            app_name: one.app.as_str().to_owned(),
+            version: one.version.clone(),
+            action_name: one.action.as_str().to_owned(),
+            payload: one.payload.clone(),
+            output: one.output.clone(),
+            status: one.status.as_str().to_owned(),
+            status_reason: one.status_reason.clone(),
+            node_id: one.node.map(|id| uuid(id.ulid())),
+            timeout_seconds: int(one.timeout_seconds),
+            deadline: one.deadline(),
+            started_at: one.started_at,
+            finished_at: one.finished_at,
+        }
+    }
+}
+
+impl TryFrom<InvocationRow> for Invocation {
+    type Error = BadRow;
+
+    fn try_from(row: InvocationRow) -> Result<Self, BadRow> {
+        Ok(Self {
+            id: InvocationId::from_ulid(ulid(row.id)),
+            project: ProjectId::from_ulid(ulid(row.project_id)),
+            deployment: DeploymentId::from_ulid(ulid(row.deployment_id)),
+            app: label("invocations.app_name", &row.app_name)?,
+            version: row.version,
+            action: label("invocations.action_name", &row.action_name)?,
+            payload: row.payload,
+            output: row.output,
+            status: by_text("invocations.status", &InvocationStatus::ALL, InvocationStatus::as_str, row.status)?,
+            status_reason: row.status_reason,
+            node: row.node_id.map(|id| NodeId::from_ulid(ulid(id))),
+            timeout_seconds: number("timeout_seconds", row.timeout_seconds)?,
+            started_at: row.started_at,
+            finished_at: row.finished_at,
+        })
+    }
+}
+
+/// Invocations in PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct PgInvocations {
+    database: Database,
+}
+
+impl PgInvocations {
+    /// On this database.
+    #[must_use]
+    pub fn new(database: Database) -> Self {
+        Self { database }
+    }
+}
+
+fn all(rows: Vec<InvocationRow>) -> Result<Vec<Invocation>, CallError> {
+    Ok(rows.into_iter().map(Invocation::try_from).collect::<Result<_, BadRow>>()?)
+}
+
+/// Whether it is the project's and has not ended; then it does not end before the transaction does.
+pub(crate) async fn is_unfinished(
+    connection: &mut AsyncPgConnection,
+    project: ProjectId,
+    id: InvocationId,
+) -> Result<bool, CallError> {
+    let row = invocations::table.find(uuid(id.ulid())).filter(invocations::project_id.eq(uuid(project.ulid())));
+    let row = row.filter(invocations::status.eq_any(UNFINISHED)).select(invocations::id).for_share();
+    Ok(row.get_result::<Uuid>(connection).await.optional()?.is_some())
+}
+
+#[async_trait]
+impl InvocationRepository for PgInvocations {
+    async fn create(
+        &self,
+        organization: OrganizationId,
+        invocation: &Invocation,
+    ) -> Result<InvocationStored, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let Some(held) = organization::hold(connection, organization).await? else {
+                return Ok(InvocationStored::ProjectGone);
+            };
+            let Some(owner) = project::living(connection, organization, invocation.project).await? else {
+                return Ok(InvocationStored::ProjectGone);
+            };
+            // Noted as used, and held by it: it does not end meanwhile.
+            let row = deployments::table.find(uuid(invocation.deployment.ulid()));
+            let row = row.filter(deployments::status.eq(DeploymentStatus::Running.as_str()));
+            let used = deployments::used_at.eq(invocation.started_at);
+            if diesel::update(row).set(used).execute(connection).await? == 0 {
+                return Ok(InvocationStored::NotRunning);
+            }
+            let in_project = usage::of_project(connection, owner.id).await?;
+            let in_all = usage::of_organization(connection, organization).await?;
+            let caps = owner.caps_in_force(&held);
+            if let Err(refused) = admit((&caps, in_project), (&held.caps, in_all), Ask::Invocation) {
+                return Ok(InvocationStored::LimitExceeded(refused));
+            }
+            let row = InvocationRow::from(invocation);
+            diesel::insert_into(invocations::table).values(row).execute(connection).await?;
+            tell(connection, Subject::Invocation(invocation.id), true).await?;
+            Ok(InvocationStored::Yes)
+        };
+        self.database.transaction("invocation.create", work).await
+    }
+
+    async fn find(&self, project: ProjectId, id: InvocationId) -> Result<Option<Invocation>, StoreError> {
+        Ok(self.get(id).await?.filter(|invocation| invocation.project == project))
+    }
+
+    async fn get(&self, id: InvocationId) -> Result<Option<Invocation>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = invocations::table.find(uuid(id.ulid())).select(InvocationRow::as_select());
+            let row = row.get_result(connection).await.optional()?;
+            Ok(row.map(Invocation::try_from).transpose()?)
+        };
+        self.database.call("invocation.get", work).await
+    }
+
+    async fn list(
+        &self,
+        project: ProjectId,
+        filter: &InvocationFilter,
+        page: Page,
+    ) -> Result<Listed<Invocation>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let (limit, offset) = window(page);
+            let mut rows = invocations::table.filter(invocations::project_id.eq(uuid(project.ulid()))).into_boxed();
+            if let Some(name) = &filter.app_name {
+                rows = rows.filter(invocations::app_name.eq(name));
+            }
+            if let Some(name) = &filter.action_name {
+                rows = rows.filter(invocations::action_name.eq(name));
+            }
+            if let Some(version) = &filter.version {
+                rows = rows.filter(invocations::version.eq(version));
+            }
+            if let Some(status) = filter.status {
+                rows = rows.filter(invocations::status.eq(status.as_str()));
+            }
+            if let Some(deployment) = filter.deployment {
+                rows = rows.filter(invocations::deployment_id.eq(uuid(deployment.ulid())));
+            }
+            if let Some(since) = filter.since {
+                rows = rows.filter(invocations::started_at.ge(since));
+            }
+            if let Some(query) = &filter.query {
+                let named = contains("invocations.app_name", query).or(contains("invocations.action_name", query));
+                rows = match query.parse::<InvocationId>() {
+                    Ok(id) => rows.filter(named.or(invocations::id.eq(uuid(id.ulid())))),
+                    Err(_) => rows.filter(named),
+                };
+            }
+            let rows = rows.order((invocations::started_at.desc(), invocations::id.desc())).limit(limit).offset(offset);
+            Ok(page.cut(all(rows.select(InvocationRow::as_select()).load(connection).await?)?))
+        };
+        self.database.call("invocation.list", work).await
+    }
+
+    async fn replace(&self, current: &Invocation, next: &Invocation) -> Result<Replaced, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = invocations::table.find(uuid(current.id.ulid()));
+            let row = row.filter(invocations::status.eq(current.status.as_str()));
+            let moved = (
+                invocations::status.eq(next.status.as_str()),
+                invocations::status_reason.eq(&next.status_reason),
+                invocations::output.eq(&next.output),
+                invocations::node_id.eq(next.node.map(|id| uuid(id.ulid()))),
+                invocations::finished_at.eq(next.finished_at),
+            );
+            if diesel::update(row).set(moved).execute(connection).await? == 0 {
+                return Ok(Replaced::LostRace);
+            }
+            tell(connection, Subject::Invocation(next.id), false).await?;
+            Ok(Replaced::Yes)
+        };
+        self.database.transaction("invocation.replace", work).await
+    }
+
+    async fn queued(&self, most: u32) -> Result<Vec<Invocation>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows = invocations::table.filter(invocations::status.eq(InvocationStatus::Queued.as_str()));
+            let rows = rows.order((invocations::started_at, invocations::id)).limit(most.into());
+            all(rows.select(InvocationRow::as_select()).load(connection).await?)
+        };
+        self.database.call("invocation.queued", work).await
+    }
+
+    async fn running_on(&self, node: NodeId) -> Result<Vec<Invocation>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows = invocations::table.filter(invocations::status.eq(InvocationStatus::Running.as_str()));
+            let rows = rows.filter(invocations::node_id.eq(uuid(node.ulid())));
+            all(rows.select(InvocationRow::as_select()).load(connection).await?)
+        };
+        self.database.call("invocation.running_on", work).await
+    }
+
+    async fn overdue(&self, now: OffsetDateTime, most: u32) -> Result<Vec<Invocation>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows = invocations::table.filter(invocations::status.eq_any(UNFINISHED));
+            let rows = rows.filter(invocations::deadline.le(now)).order(invocations::deadline).limit(most.into());
+            all(rows.select(InvocationRow::as_select()).load(connection).await?)
+        };
+        self.database.call("invocation.overdue", work).await
+    }
+
+    async fn unfinished_of(&self, deployment: DeploymentId) -> Result<Vec<Invocation>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows = invocations::table.filter(invocations::status.eq_any(UNFINISHED));
+            let rows = rows.filter(invocations::deployment_id.eq(uuid(deployment.ulid())));
+            all(rows.select(InvocationRow::as_select()).load(connection).await?)
+        };
+        self.database.call("invocation.unfinished_of", work).await
+    }
+
+    async fn stranded(&self, most: u32) -> Result<Vec<Invocation>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows = invocations::table.inner_join(deployments::table);
+            let rows = rows.filter(invocations::status.eq_any(UNFINISHED)).filter(deployments::status.eq_any(ENDED));
+            all(rows.select(InvocationRow::as_select()).limit(most.into()).load(connection).await?)
+        };
+        self.database.call("invocation.stranded", work).await
+    }
+}

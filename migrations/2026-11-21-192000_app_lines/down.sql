@@ -1,0 +1,2 @@
+DROP TABLE app_line_counts;
+DROP TABLE app_lines;
