@@ -2,6 +2,7 @@
 
 mod config_file;
 mod connections;
+mod credential_providers;
 mod credentials;
 mod data_dir;
 mod dial;
