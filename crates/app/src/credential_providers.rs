@@ -9,7 +9,7 @@ use casement_domain::credential_provider::{
     CredentialProviderRepository, CredentialProviders, ProviderDeps, ProviderSettings,
 };
 use casement_egress::{Allow, Egress, FetchError, Limits, Rules, SystemResolver};
-use casement_vaults::{Connect, Keepass, NoAnswer, Stores, Web, WebAnswer};
+use casement_vaults::{Connect, Keepass, NoAnswer, Reader, Stores, Web, WebAnswer};
 use secrecy::SecretString;
 use url::Url;
 
@@ -77,7 +77,10 @@ fn put_together(
 ) -> CredentialProviders {
     let egress = Egress::new(rules, Arc::new(SystemResolver::default()), Limits::default());
     let settings = ProviderSettings { server_url, vaults: files.keys().cloned().collect() };
-    let stores = Stores::new(Arc::new(Connect::new(Arc::new(Walled(egress)))), Arc::new(Keepass::new(files)));
+    // This program itself, whatever has become of its file since it was started.
+    let reader = Reader { program: "/proc/self/exe".into(), words: vec!["keepass".into()] };
+    let connect = Connect::new(Arc::new(Walled(egress)));
+    let stores = Stores::new(Arc::new(connect), Arc::new(Keepass::new(files, reader)));
     CredentialProviders::new(ProviderDeps {
         providers: rows,
         store: Arc::new(stores),

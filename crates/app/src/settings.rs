@@ -76,6 +76,12 @@ pub(crate) enum Command {
     /// The first program in the sandbox of a program that is deployed
     #[command(hide = true)]
     Inside,
+    /// Answers one question about a KeePass database
+    #[command(hide = true)]
+    Keepass {
+        /// The database
+        file: PathBuf,
+    },
 }
 
 /// Where this installation keeps its things.

@@ -1,8 +1,68 @@
 //! What a Connect server answers, as its documentation has it, and nothing more of it than is needed.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use casement_domain::credential_provider::ProviderFault;
 use secrecy::SecretString;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+
+use crate::bounds::{MOST_FIELDS, MOST_URLS};
+
+/// The first so many of a list. Of the rest nothing is kept, however many there are.
+pub(crate) struct AtMost<T, const MOST: usize> {
+    first: Vec<T>,
+    more: bool,
+}
+
+impl<T, const MOST: usize> AtMost<T, MOST> {
+    /// What is kept.
+    pub(crate) fn first(self) -> Vec<T> {
+        self.first
+    }
+
+    /// All of it, if there is no more.
+    pub(crate) fn whole(self) -> Option<Vec<T>> {
+        (!self.more).then_some(self.first)
+    }
+}
+
+impl<T, const MOST: usize> Default for AtMost<T, MOST> {
+    fn default() -> Self {
+        Self { first: Vec::new(), more: false }
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_seq(Keeping(PhantomData))
+    }
+}
+
+struct Keeping<T, const MOST: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Keeping<T, MOST> {
+    type Value = AtMost<T, MOST>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut kept = AtMost::default();
+        while kept.first.len() < MOST {
+            match list.next_element()? {
+                Some(one) => kept.first.push(one),
+                None => return Ok(kept),
+            }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            kept.more = true;
+        }
+        Ok(kept)
+    }
+}
 
 /// `GET /v1/vaults`, one of them.
 #[derive(Deserialize)]
@@ -24,7 +84,7 @@ pub(crate) struct Item {
     pub(crate) state: Option<String>,
     #[serde(default)]
     pub(crate) trashed: bool,
-    pub(crate) urls: Option<Vec<ItemUrl>>,
+    pub(crate) urls: Option<AtMost<ItemUrl, MOST_URLS>>,
     pub(crate) updated_at: Option<String>,
 }
 
@@ -44,7 +104,7 @@ pub(crate) struct ItemUrl {
 #[derive(Deserialize)]
 pub(crate) struct WholeItem {
     pub(crate) id: String,
-    pub(crate) fields: Option<Vec<Field>>,
+    pub(crate) fields: Option<AtMost<Field, MOST_FIELDS>>,
 }
 
 /// A field of an item.

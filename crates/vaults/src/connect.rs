@@ -15,10 +15,11 @@ use casement_domain::credential_provider::{
 use secrecy::{ExposeSecret as _, SecretString};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::sync::Semaphore;
 use url::Url;
 
-use crate::MOST_ITEMS;
-use crate::answers::{Field, Item, Vault, WholeItem, read};
+use crate::answers::{AtMost, Field, Item, Vault, WholeItem, read};
+use crate::bounds::{LONGEST_URL, LONGEST_VALUE, MOST_ITEMS, MOST_VALUES, cut};
 use crate::web::{NoAnswer, Web, WebAnswer};
 
 /// How long one answer may take.
@@ -26,30 +27,23 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// How long a whole list may take.
 const LIST: Duration = Duration::from_secs(60);
 /// Bytes of a list of items; 10^5 of them have about 50 MB.
-const LONGEST_LIST: usize = 128 << 20;
+const LONGEST_LIST: usize = 64 << 20;
+/// How many lists are read at a time, of all servers together: each may take that much memory several times over.
+const MOST_LISTS: usize = 8;
 /// Bytes of any other answer.
 const LONGEST: usize = 4 << 20;
 const MOST_VAULTS: usize = 1000;
-/// Addresses of an item that are looked at.
-const MOST_URLS: usize = 20;
-/// Characters of such an address.
-const LONGEST_URL: usize = 2048;
-/// Characters of a title or a name.
-const LONGEST_NAME: usize = 1000;
-/// Further fields of an item.
-const MOST_VALUES: usize = 50;
-/// Bytes of a field's value.
-const LONGEST_VALUE: usize = 8 * 1024;
 
 /// Asks Connect servers.
 pub struct Connect {
     web: Arc<dyn Web>,
+    lists: Semaphore,
 }
 
 impl Connect {
     /// Over this way to them.
     pub fn new(web: Arc<dyn Web>) -> Self {
-        Self { web }
+        Self { web, lists: Semaphore::new(MOST_LISTS) }
     }
 
     async fn ask(&self, provider: &OpenProvider, path: &[&str], most_bytes: usize) -> Result<WebAnswer, ProviderFault> {
@@ -72,16 +66,16 @@ impl Connect {
 
     async fn all_vaults(&self, provider: &OpenProvider) -> Result<Vec<ProviderVault>, ProviderFault> {
         let answer = self.ask(provider, &["v1", "vaults"], LONGEST).await?;
-        let vaults: Vec<Vault> = read(answer.body.expose_secret(), "list of vaults")?;
-        if vaults.len() > MOST_VAULTS {
-            return Err(ProviderFault::BadAnswer(format!("more than {MOST_VAULTS} vaults")));
-        }
+        let vaults: AtMost<Vault, MOST_VAULTS> = read(answer.body.expose_secret(), "list of vaults")?;
+        let vaults =
+            vaults.whole().ok_or_else(|| ProviderFault::BadAnswer(format!("more than {MOST_VAULTS} vaults")))?;
         vaults.into_iter().map(|vault| Ok(ProviderVault { id: checked(vault.id)?, name: cut(vault.name) })).collect()
     }
 
     async fn all_items(&self, provider: &OpenProvider) -> Result<Vec<ProviderItem>, ProviderFault> {
         let mut all = Vec::new();
         for vault in self.all_vaults(provider).await? {
+            let _held = self.lists.acquire().await;
             let answer = self.ask(provider, &["v1", "vaults", &vault.id, "items"], LONGEST_LIST).await?;
             // A list may be long, and reading it would keep a thread of the server from everything else.
             let room = MOST_ITEMS - all.len();
@@ -113,7 +107,7 @@ impl CredentialStore for Connect {
         if whole.id != item.id {
             return Err(ProviderFault::BadAnswer("another item than was asked for".to_owned()));
         }
-        Ok(secrets_of(whole.fields.unwrap_or_default()))
+        Ok(secrets_of(whole.fields.unwrap_or_default().first()))
     }
 
     fn forget(&self, _: CredentialProviderId) {}
@@ -144,21 +138,13 @@ fn checked(id: String) -> Result<String, ProviderFault> {
     }
 }
 
-fn cut(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(LONGEST_NAME) {
-        text.truncate(end);
-    }
-    text
-}
-
 fn logins(body: &[u8], vault: &ProviderVault, room: usize) -> Result<Vec<ProviderItem>, ProviderFault> {
-    let items: Vec<Item> = read(body, "list of items")?;
-    if items.len() > room {
-        return Err(ProviderFault::BadAnswer(format!("more than {MOST_ITEMS} items")));
-    }
+    let items: AtMost<Item, MOST_ITEMS> = read(body, "list of items")?;
+    let items = items.whole().filter(|items| items.len() <= room);
+    let items = items.ok_or_else(|| ProviderFault::BadAnswer(format!("more than {MOST_ITEMS} items")))?;
     let login = |item: Item| {
-        let urls = item.urls.unwrap_or_default().into_iter().filter_map(|url| url.href);
-        let urls = urls.filter(|url| url.chars().nth(LONGEST_URL).is_none()).take(MOST_URLS).collect();
+        let urls = item.urls.unwrap_or_default().first().into_iter().filter_map(|url| url.href);
+        let urls = urls.filter(|url| url.len() <= LONGEST_URL).collect();
         let changed_at = item.updated_at.and_then(|text| OffsetDateTime::parse(&text, &Rfc3339).ok());
         Ok(ProviderItem::new(checked(item.id)?, cut(item.title), vault.clone(), urls, changed_at))
     };

@@ -10,15 +10,13 @@
 //! [`CredentialStore`]: casement_domain::credential_provider::CredentialStore
 
 mod answers;
+mod bounds;
 mod connect;
 mod keepass;
 mod stores;
 mod web;
 
 pub use connect::Connect;
-pub use keepass::Keepass;
+pub use keepass::{Keepass, Reader, read_keepass};
 pub use stores::Stores;
 pub use web::{NoAnswer, Web, WebAnswer};
-
-/// How many items of one store are looked at. One that has more is refused rather than cut.
-pub const MOST_ITEMS: usize = 100_000;

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 const FIRST_REST: Duration = Duration::from_secs(1);
 /// But never longer.
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// How many items are remembered, of all providers together; the oldest lists go first.
-const MOST_REMEMBERED: usize = 400_000;
+/// Bytes of the lists that are remembered, of all providers together; the oldest lists go first.
+const MOST_REMEMBERED: usize = 256 << 20;
 
 /// Each kind, and what is remembered of every provider.
 pub struct Stores {
@@ -38,6 +38,7 @@ struct Known {
 
 struct List {
     items: Arc<Vec<ProviderItem>>,
+    bytes: usize,
     read_at: Instant,
     stale_at: Instant,
 }
@@ -108,12 +109,13 @@ impl Stores {
 
     fn remember(&self, provider: &OpenProvider, items: &Arc<Vec<ProviderItem>>) {
         let ttl = Duration::try_from(provider.cache_ttl).unwrap_or_default();
+        let bytes = items.iter().map(bytes).sum();
         self.with(provider, |known, now| {
-            known.list = Some(List { items: Arc::clone(items), read_at: now, stale_at: now + ttl });
+            known.list = Some(List { items: Arc::clone(items), bytes, read_at: now, stale_at: now + ttl });
         });
         let mut known = self.known();
         let size = |known: &HashMap<_, Known>| {
-            known.values().filter_map(|one| one.list.as_ref()).map(|list| list.items.len()).sum::<usize>()
+            known.values().filter_map(|one| one.list.as_ref()).map(|list| list.bytes).sum::<usize>()
         };
         while size(&known) > MOST_REMEMBERED {
             let oldest = known.values_mut().filter(|one| one.list.is_some());
@@ -124,6 +126,14 @@ impl Stores {
             }
         }
     }
+}
+
+/// About how much memory an item takes.
+fn bytes(item: &ProviderItem) -> usize {
+    let texts = [&item.id, &item.title, &item.vault.id, &item.vault.name];
+    // Beside each address there is the host in it.
+    let urls: usize = item.urls.iter().map(|url| 2 * (url.len() + size_of::<String>())).sum();
+    size_of::<ProviderItem>() + texts.map(String::len).iter().sum::<usize>() + urls
 }
 
 #[async_trait]

@@ -157,6 +157,20 @@ async fn a_hundred_thousand_items_are_read_and_one_more_is_too_many() {
     assert_eq!(fault, ProviderFault::BadAnswer("more than 100000 items".to_owned()));
 }
 
+#[tokio::test]
+async fn of_an_item_with_no_end_of_addresses_and_fields_the_first_are_taken() {
+    let urls: Vec<_> = (0..100_000).map(|n| json!({ "href": format!("https://s{n}.example") })).collect();
+    let mut fields = vec![json!({ "id": "p", "purpose": "PASSWORD", "value": "s3cr3t" })];
+    fields.extend((0..20_000).map(|n| json!({ "id": format!("f{n:05}"), "value": "x" })));
+    let server =
+        Server::new("https://connect.test", vec![login(1, "Shop", "", json!({ "urls": urls, "fields": fields }))]);
+    let (provider, stores) = (open(1, &server, 300), stores(&[&server]));
+    let items = stores.items(&provider).await.unwrap();
+    assert_eq!((items[0].urls.len(), &*items[0].urls[19]), (20, "https://s19.example"));
+    let secrets = stores.secrets(&provider, &items[0]).await.unwrap();
+    assert_eq!((secrets.password.is_some(), secrets.values.len()), (true, 50));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_that_never_comes_is_waited_for_a_minute() {
     let server = Server::new("https://connect.test", Vec::new());

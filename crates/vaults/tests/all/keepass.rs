@@ -10,11 +10,14 @@ use casement_domain::credential_provider::{
     CredentialStore as _, OneTime, OpenProvider, ProviderFault, ProviderVault, StorePlace,
 };
 use casement_domain::testing::NOON;
-use casement_vaults::Keepass;
+use casement_vaults::{Keepass, Reader};
+use keepass::config::{DatabaseConfig, KdfConfig};
+use keepass::{Database, DatabaseKey};
 use secrecy::ExposeSecret as _;
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use super::support::provider_id;
+use super::support::{provider_id, reader};
 
 const PASSWORD: &str = "s3cr3t of the file";
 
@@ -82,7 +85,8 @@ impl File {
         let (missing, folder) = (self.folder.path().join("missing"), self.folder.path().to_owned());
         let garbage = self.folder.path().join("export.xml");
         let files = [("team", self.path()), ("missing", missing), ("folder", folder), ("garbage", garbage)];
-        Keepass::new(files.map(|(name, file)| (name.to_owned(), file)).into_iter().collect::<BTreeMap<_, _>>())
+        let files = files.map(|(name, file)| (name.to_owned(), file)).into_iter().collect::<BTreeMap<_, _>>();
+        Keepass::new(files, reader())
     }
 }
 
@@ -148,5 +152,63 @@ async fn a_file_that_cannot_be_opened_is_a_fault_in_words() {
         fs::write(file.path(), &damaged).unwrap();
         let fault = fault("team", PASSWORD).await;
         assert!(matches!(fault, ProviderFault::BadAnswer(_) | ProviderFault::Refused), "{end}: {fault}");
+    }
+}
+
+/// A file of the newer format, whose password is stretched by Argon2.
+fn newer() -> Vec<u8> {
+    let mut config = DatabaseConfig::default();
+    let KdfConfig::Argon2 { iterations, memory, .. } = &mut config.kdf_config else { panic!("another default") };
+    (*iterations, *memory) = (2, 1 << 20);
+    let mut database = Database::with_config(config);
+    let mut root = database.root_mut();
+    let mut entry = root.add_entry();
+    entry.set_unprotected("Title", "Shop");
+    entry.set_protected("Password", "s3cr3t-shop");
+    let mut bytes = Vec::new();
+    database.save(&mut bytes, DatabaseKey::new().with_password(PASSWORD)).unwrap();
+    bytes
+}
+
+/// The file with another number for how its password is stretched; its header is as sound as before.
+fn altered(whole: &[u8], name: u8, value: &[u8]) -> Vec<u8> {
+    let sum = |header: &[u8]| <[u8; 32]>::from(Sha256::digest(header));
+    let end = (12..1000).find(|&end| sum(&whole[..end]) == whole[end..end + 32]).expect("a header and its sum");
+    let length = u8::try_from(value.len()).unwrap();
+    let before = [1, 0, 0, 0, name, length, 0, 0, 0];
+    let at = whole[..end].windows(before.len()).position(|bytes| bytes == before).expect("the number") + before.len();
+    let mut altered = whole.to_vec();
+    altered[at..at + value.len()].copy_from_slice(value);
+    let sum = sum(&altered[..end]);
+    altered[end..end + 32].copy_from_slice(&sum);
+    altered
+}
+
+#[tokio::test]
+async fn a_file_that_asks_for_all_memory_gets_none_and_the_next_one_is_opened() {
+    let file = File::new();
+    let (store, provider) = (file.store(), open("team", PASSWORD));
+    let whole = newer();
+    let too_much = "a file that takes more time or memory than it may, or cannot be read";
+    let (memory, ways) = ((3_u64 << 40).to_le_bytes(), 0x00ff_ffff_u32.to_le_bytes());
+    for damaged in [altered(&whole, b'M', &memory), altered(&altered(&whole, b'M', &memory), b'P', &ways)] {
+        fs::write(file.path(), &damaged).unwrap();
+        assert_eq!(store.vaults(&provider).await.unwrap_err(), ProviderFault::BadAnswer(too_much.to_owned()));
+    }
+    fs::write(file.path(), &whole).unwrap();
+    assert_eq!(store.items(&provider).await.unwrap()[0].title, "Shop");
+}
+
+#[tokio::test]
+async fn a_reader_that_is_not_there_or_says_something_else_is_a_fault() {
+    let file = File::new();
+    for (program, word) in
+        [("/nonexistent/reader", ""), ("/bin/echo", "s3cr3t"), ("/bin/false", ""), ("/bin/cat", "/dev/zero")]
+    {
+        let reader = Reader { program: program.into(), words: vec![word.into()] };
+        let store = Keepass::new([("team".to_owned(), file.path())].into(), reader);
+        let fault = store.items(&open("team", PASSWORD)).await.unwrap_err();
+        assert!(matches!(fault, ProviderFault::BadAnswer(_)), "{program}: {fault}");
+        assert!(!fault.to_string().contains("s3cr3t"));
     }
 }

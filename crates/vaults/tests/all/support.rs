@@ -13,7 +13,7 @@ use casement_domain::credential_provider::{
 use casement_domain::name::LabelName;
 use casement_domain::sealing::Sealer as _;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, organization_id};
-use casement_vaults::{Connect, Keepass, NoAnswer, Stores, Web, WebAnswer};
+use casement_vaults::{Connect, Keepass, NoAnswer, Reader, Stores, Web, WebAnswer};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use ulid::Ulid;
@@ -160,10 +160,15 @@ impl Web for Net {
     }
 }
 
+/// The program that reads KeePass databases.
+pub(crate) fn reader() -> Reader {
+    Reader { program: env!("CARGO_BIN_EXE_casement-vaults-keepass").into(), words: Vec::new() }
+}
+
 /// Over those servers, and no file.
 pub(crate) fn stores(servers: &[&Arc<Server>]) -> Arc<Stores> {
     let connect = Connect::new(Arc::new(Net(servers.iter().map(|&server| server.clone()).collect())));
-    Arc::new(Stores::new(Arc::new(connect), Arc::new(Keepass::new(BTreeMap::new()))))
+    Arc::new(Stores::new(Arc::new(connect), Arc::new(Keepass::new(BTreeMap::new(), reader()))))
 }
 
 pub(crate) fn provider_id(n: u32) -> CredentialProviderId {
