@@ -6,18 +6,19 @@ use std::sync::Arc;
 use casement_domain::Clock as _;
 use casement_domain::credential::{CredentialRepository as _, Credentials};
 use casement_domain::deployment::{self, DeploymentRepository};
+use casement_domain::credential_provider::{CredentialProviderRepository as _, CredentialProviders};
 use casement_domain::profile::{ProfileRepository as _, Profiles};
 use casement_domain::proxy::{Proxies, ProxyRepository as _};
 use casement_domain::sealing::{KeyId, Sealer as _};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
-use casement_postgres::{PgCredentials, PgDeployments, PgProfiles, PgProxies};
+use casement_postgres::{PgCredentialProviders, PgCredentials, PgDeployments, PgProfiles, PgProxies};
 
 use crate::proxies::{self, Dialer};
 use crate::sealing::MasterKeys;
 use crate::settings::SecretsCommand;
 use crate::store::Store;
 use crate::system::System;
-use crate::{credentials, extensions, profiles};
+use crate::{credential_providers, credentials, extensions, profiles};
 
 /// Runs the command. A server may run meanwhile: it learns of the new key by itself.
 pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
@@ -35,11 +36,15 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
         let login_rows = Arc::new(PgCredentials::new(beside.store.database.clone()));
         let logins = credentials::use_cases(login_rows.clone(), &keys);
         let programs = Arc::new(PgDeployments::new(beside.store.database.clone()));
+        let provider_rows = Arc::new(PgCredentialProviders::new(beside.store.database.clone()));
+        let providers = credential_providers::asking_nobody(provider_rows.clone(), &keys);
         let used = async || {
             let (proxies, profiles) = (rows.keys().await?, versions.keys().await?);
-            Ok([proxies, profiles, login_rows.keys().await?, programs.keys().await?].concat())
+            let logins = [login_rows.keys().await?, provider_rows.keys().await?].concat();
+            Ok([proxies, profiles, logins, programs.keys().await?].concat())
         };
-        let sealed = Sealed { proxies: secrets, profiles: states, credentials: logins, deployments: programs.clone() };
+        let deployments = programs.clone();
+        let sealed = Sealed { proxies: secrets, profiles: states, credentials: logins, providers, deployments };
         rotate(&keys, &sealed, used).await
     };
     let done = done.await;
@@ -53,6 +58,7 @@ struct Sealed {
     profiles: Profiles,
     credentials: Credentials,
     deployments: Arc<dyn DeploymentRepository>,
+    providers: CredentialProviders,
 }
 
 async fn rotate(
@@ -61,9 +67,11 @@ async fn rotate(
     used: impl AsyncFn() -> anyhow::Result<Vec<KeyId>>,
 ) -> anyhow::Result<()> {
     let added = keys.add(System.now())?;
-    let resealed =
-        sealed.proxies.reseal().await? + sealed.profiles.reseal(keys).await? + sealed.credentials.reseal().await?;
-    let resealed = resealed + deployment::reseal(&*sealed.deployments, keys).await?;
+    let resealed = sealed.proxies.reseal().await?
+        + sealed.profiles.reseal(keys).await?
+        + sealed.credentials.reseal().await?
+        + sealed.providers.reseal().await?
+        + deployment::reseal(&*sealed.deployments, keys).await?;
     let kept = keys.forget(&used().await?, System.now())?;
     let mut out = std::io::stdout().lock();
     let current = keys.current()?;

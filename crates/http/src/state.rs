@@ -10,6 +10,7 @@ use casement_domain::{
     audit::{AuditLogs, AuditTrail},
     computer::Computers,
     credential::Credentials,
+    credential_provider::CredentialProviders,
     curl::Curl,
     deployment::Deployments,
     extension::Extensions,
@@ -101,6 +102,8 @@ pub struct Services {
     pub deployments: Deployments,
     /// Invocations.
     pub invocations: Invocations,
+    /// Credential providers.
+    pub credential_providers: CredentialProviders,
     /// Profiles.
     pub profiles: Profiles,
     /// Proxies.

@@ -302,6 +302,24 @@ diesel::table! {
 }
 
 diesel::table! {
+    credential_providers (id) {
+        id -> Uuid,
+        organization_id -> Uuid,
+        name -> Text,
+        #[sql_name = "type"]
+        type_ -> Text,
+        server_url -> Nullable<Text>,
+        vault -> Nullable<Text>,
+        sealed_token -> Bytea,
+        cache_ttl_seconds -> Int4,
+        enabled -> Bool,
+        priority -> Int4,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     deployments (id) {
         id -> Uuid,
         project_id -> Uuid,
@@ -409,6 +427,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     profile_versions,
     credentials,
     credential_values,
+    credential_providers,
     deployments,
     deployment_secrets,
     app_versions,

@@ -62,6 +62,8 @@ pub enum Limit {
     ProjectInvocations,
     /// `max_concurrent_invocations` of the organization.
     OrganizationInvocations,
+    /// How many credential providers an organization may have.
+    OrganizationCredentialProviders,
 }
 
 impl fmt::Display for Limit {
@@ -79,6 +81,7 @@ impl fmt::Display for Limit {
             Self::ProjectDeployments => "the number of deployments in a project that have not ended",
             Self::ProjectInvocations => "max_concurrent_invocations of the project",
             Self::OrganizationInvocations => "max_concurrent_invocations of the organization",
+            Self::OrganizationCredentialProviders => "the number of credential providers in an organization",
         })
     }
 }

@@ -21,6 +21,9 @@ use casement_domain::{
     browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
     computer::{Computers, MockComputer},
     credential::{CredentialDeps, Credentials, MockCredentialRepository},
+    credential_provider::{
+        CredentialProviders, MockCredentialProviderRepository, MockCredentialStore, ProviderDeps, ProviderSettings,
+    },
     curl::{Curl, MockCurlMachine},
     deployment::{
         DeploymentDeps, DeploymentRules, Deployments, InspectedPackage, MockDeploymentRepository, MockLineStore,
@@ -87,6 +90,9 @@ pub(super) struct Ports {
     pub(super) lines: MockLineStore,
     pub(super) news: MockNews,
     pub(super) packages: MockBlobStore,
+    pub(super) credential_providers: MockCredentialProviderRepository,
+    pub(super) credential_store: MockCredentialStore,
+    pub(super) provider_settings: ProviderSettings,
     pub(super) profiles: MockProfileRepository,
     pub(super) profile_bytes: MockBlobStore,
     pub(super) proxies: MockProxyRepository,
@@ -454,6 +460,15 @@ impl TestApi {
             }),
             deployments: Deployments::new(deployment_deps),
             invocations: Invocations::new(invocation_deps),
+            credential_providers: CredentialProviders::new(ProviderDeps {
+                providers: Arc::new(ports.credential_providers),
+                store: Arc::new(ports.credential_store),
+                sealer: Arc::new(PlainSealer),
+                clock: clock.clone(),
+                ids: ids.clone(),
+                settings: ports.provider_settings,
+                most: 100,
+            }),
             profiles: Profiles::new(kept, clock.clone(), ids.clone(), 1000),
             proxies: Proxies::new(ProxyDeps {
                 proxies,

@@ -3,6 +3,7 @@
 mod apps;
 mod audit;
 mod cluster;
+mod credential_providers;
 mod credentials;
 mod database;
 mod extensions;
