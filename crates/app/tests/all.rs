@@ -35,6 +35,7 @@ mod all {
     mod selenium;
     mod server;
     mod site;
+    mod slow_reader;
     mod strangers;
     mod support;
     mod telemetry;

@@ -12,6 +12,7 @@ mod interaction;
 mod kept;
 mod network;
 mod page;
+mod secrets;
 mod session;
 mod shots;
 mod strain;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use casement_agent::client::AgentClient;
 use casement_agent::protocol::AgentConfig;
 use casement_agent::protocol::extension::Restart;
+use casement_agent::protocol::replay::{Replay, START, StartReplay};
 use casement_agent::protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
 use casement_agent::protocol::telemetry::{
     CONFIGURE, CONFIRM, Category, Configure, Confirm, FOLLOW, Follow, MAX_EVENT_BYTES, Told,
@@ -306,6 +307,36 @@ async fn a_crash(heard: &Heard, sandbox: &Sandbox) {
     let whole = data(&heard.until("the browser's crash", crashed("chromium")).await);
     assert_eq!(whole["phase"], "running");
     assert!(whole["pid"].is_u64(), "{whole}");
+}
+
+#[tokio::test]
+async fn programs_beside_the_browser_that_crash_are_told_of() {
+    let sandbox = Sandbox::start(&AgentConfig { script_runner: Some(Path::new(RUNNER).to_owned()), ..config(false) });
+    sandbox.ready("with a display").await;
+    let client = sandbox.client().await;
+    let heard = Heard::after(&sandbox, 0).await;
+    capture(&client, &[Category::System]).await;
+    let crashed = |name: &'static str| move |told: &Told| data(told)["service_name"] == name;
+
+    // One that ends by itself is no crash.
+    for code in ["process.exit(3)", "process.abort()"] {
+        let asked = ExecuteScript { code: code.to_owned(), timeout_ms: 60_000, within_ms: None };
+        let parts: Vec<_> = client.download(EXECUTE, &asked, PATIENCE).await.unwrap().try_collect().await.unwrap();
+        assert!(!serde_json::from_slice::<ScriptEnd>(&parts.concat()).unwrap().success);
+    }
+    let runner = data(&heard.until("the script runner's crash", crashed("script-runner")).await);
+    assert!(runner["phase"] == "running" && runner["pid"].is_u64(), "{runner}");
+
+    let film = StartReplay { replay_id: "film".to_owned(), framerate: 10, max_duration_seconds: 600 };
+    client.call::<Replay>(START, &film, PATIENCE).await.unwrap();
+    signal(sandbox.processes("x11grab").into_iter().max().expect("it is filmed"), "KILL");
+    heard.until("ffmpeg's crash", crashed("ffmpeg")).await;
+
+    signal(sandbox.processes("Xvfb").into_iter().max().expect("a display"), "KILL");
+    let display = heard.until("the display's crash", crashed("xvfb")).await;
+    let browser = heard.until("the browser's, which goes with it", crashed("chromium")).await;
+    assert!(display.seq < browser.seq);
+    assert_eq!(heard.all().iter().filter(|told| told.kind == "service_crashed").count(), 4);
 }
 
 #[tokio::test]
