@@ -40,6 +40,7 @@ mod all {
     mod support;
     mod telemetry;
     mod telemetry_export;
+    mod telemetry_floods;
     #[path = "../../../agent/tests/all/telemetry_site.rs"]
     mod telemetry_site;
     mod ui;

@@ -100,7 +100,7 @@ fn parts(body: &str) -> Cow<'_, str> {
 }
 
 fn is_secret_part(head: &str) -> bool {
-    head.split(';').filter_map(|one| one.trim().strip_prefix("name=")).any(|name| is_secret(name))
+    head.split(';').filter_map(|one| one.trim().strip_prefix("name=")).any(is_secret)
 }
 
 #[cfg(test)]

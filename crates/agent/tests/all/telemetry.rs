@@ -288,6 +288,19 @@ async fn a_captcha(heard: &Heard, client: &AgentClient) {
     assert_eq!((&solved["captcha_type"], &solved["status"]), (&json!("geetest"), &json!("success")), "{solved}");
     assert_eq!((&solved["website_host"], &solved["website_path"]), (&json!("site.test"), &json!("/telemetry/guarded")));
     assert!(solved["duration_ms"].as_u64().is_some());
+
+    client.handout(Some("http://site.test/telemetry/unsolved".to_owned()), None, None).await.unwrap();
+    let ended =
+        |status: &'static str| move |told: &Told| told.kind == "captcha_solve_result" && data(told)["status"] == status;
+    let failed = data(&heard.until("one that is not loaded", ended("failure")).await);
+    assert_eq!(
+        (&failed["captcha_type"], &failed["error_code"]),
+        (&json!("hcaptcha"), &json!("frame_not_loaded")),
+        "{failed}"
+    );
+    assert_eq!(failed["website_path"], "/telemetry/unsolved");
+    let left = data(&heard.until("one that goes away", ended("abandoned")).await);
+    assert_eq!((&left["captcha_type"], &left["error_code"]), (&json!("geetest"), &Value::Null), "{left}");
 }
 
 async fn a_picture(heard: &Heard) {
@@ -376,6 +389,44 @@ async fn whatever_a_page_says_is_bounded_and_nothing_of_the_page_is_run() {
     for i in [0, 30, 59] {
         heard.until("a worker", |told| data(told)["text"] == format!("worker {i}")).await;
     }
+}
+
+/// How many tabs a page opens, each with a worker and a word on its console.
+const TABS: u64 = 500;
+
+#[tokio::test]
+async fn a_page_that_opens_hundreds_of_tabs_and_workers_is_captured_within_bounds() {
+    let sandbox = Sandbox::start(&config(true));
+    let status = sandbox.ready("tabs").await;
+    let client = sandbox.client().await;
+    let heard = Heard::after(&sandbox, 0).await;
+    let everything = EVERYTHING.into_iter().filter(|category| *category != Category::Screenshot);
+    capture(&client, &everything.collect::<Vec<_>>()).await;
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    let before = resident(&sandbox);
+    let began = Instant::now();
+    cdp.evaluate(&page, "globalThis.tabs = []; globalThis.work = URL.createObjectURL(new Blob(['1'])); 0").await;
+    for n in 0..TABS {
+        let open = format!(
+            "(tab => {{ tab.console.log('tab {n}'); tabs.push(tab); new Worker(work) }})(open('about:blank')); tabs.length"
+        );
+        // Without a gesture of its user, a page opens none.
+        let params = json!({ "expression": open, "userGesture": true, "returnByValue": true });
+        let answer = cdp.call(Some(&page), "Runtime.evaluate", params).await;
+        assert_eq!(answer["result"]["value"], n + 1, "{answer}");
+    }
+    heard.until("the last tab", |told| data(told)["text"] == format!("tab {}", TABS - 1)).await;
+    println!("{TABS} tabs after {:?}", began.elapsed());
+    let opened = heard.all().iter().filter(|told| told.kind == "page_tab_opened").count();
+    assert_eq!(opened as u64, TABS);
+    let grown = resident(&sandbox).saturating_sub(before);
+    println!("the agent's memory: {before} KiB and {grown} more");
+    assert!(grown < 60 << 10, "{grown} KiB");
+    // The session goes on, and forgets what is gone.
+    cdp.evaluate(&page, "tabs.forEach(tab => tab.close()); console.log('all closed')").await;
+    heard.until("the end", |told| data(told)["text"] == "all closed").await;
 }
 
 /// How many lines a page may say in one breath.

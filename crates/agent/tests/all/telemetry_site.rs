@@ -43,6 +43,11 @@ const GUARDED: &str = r#"<!doctype html><title>guarded</title>
 <iframe src="http://static.geetest.com/telemetry/captcha"></iframe><input type=hidden name=geetest_validate>
 <script>onmessage = () => document.querySelector('input').value = 'proof';</script>"#;
 
+/// A page with a captcha that cannot be loaded and one that goes away.
+const UNSOLVED: &str = r#"<!doctype html><title>unsolved</title>
+<iframe src="https://newassets.hcaptcha.com/captcha/v1/x/static/hcaptcha.html"></iframe>
+<iframe src="http://static.geetest.com/telemetry/captcha" onload="setTimeout(() => this.remove(), 500)"></iframe>"#;
+
 /// Whatever a page can say to make its telemetry large, endless or wrong.
 const HOSTILE: &str = r#"<!doctype html><title>hostile</title><script>
 const ring = { name: 'ring' };
@@ -70,6 +75,7 @@ pub(crate) fn answer(path: &str) -> Option<(&'static str, &'static str, String)>
         }
         "/telemetry/popup" => html("<!doctype html><title>popup</title><script>console.log('the first word')</script>"),
         "/telemetry/guarded" => html(GUARDED),
+        "/telemetry/unsolved" => html(UNSOLVED),
         "/telemetry/captcha" => html("<script>setTimeout(() => parent.postMessage('solved', '*'), 500)</script>"),
         "/telemetry/hostile" => html(HOSTILE),
         "/telemetry/service.js" => {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::support::{Cdp, Options, Request, Server, until};
+use super::support::http::Request;
+use super::support::{Cdp, Options, Server, until};
 
 /// More than a minute's worth of work for two slow cores.
 const PATIENCE: Duration = Duration::from_secs(120);
