@@ -126,6 +126,7 @@ async fn grant(
         Err(error) => {
             answer(Some(waiting), Err(refusal(&error)));
             core.telemetry.program_ended("chromium", Phase::Startup, None);
+            core.telemetry.not_coming_back();
             let detail = format!("Chromium could not be started anew: {}", error.message);
             return Some((State::Exited { reason: ExitReason::Crashed }, detail));
         }

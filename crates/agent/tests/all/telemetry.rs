@@ -252,6 +252,28 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
     press(cdp, page, "T").await;
     cdp.evaluate(page, "focusHidden()").await;
     press(cdp, page, "H").await;
+    cdp.evaluate(page, "focusDeep()").await;
+    press(cdp, page, "S").await;
+    for host in ["site.test", "apart.test"] {
+        let source = format!("http://{host}/telemetry/frame?typed");
+        let style = "position:fixed;left:0;top:0;width:300px;height:120px";
+        let frame = format!(
+            "(frame => {{ frame.src = '{source}'; frame.style = '{style}'; document.body.append(frame); globalThis.framed = frame }})
+             (document.createElement('iframe'))"
+        );
+        cdp.evaluate(page, &frame).await;
+        heard.until("the frame", |told| told.kind == "console_log" && data(told)["url"] == source).await;
+        let clicked = |told: &Told| told.kind == "interaction_click" && data(told)["url"] == source;
+        let deadline = Instant::now() + PATIENCE;
+        while heard.find(clicked).is_none() {
+            assert!(Instant::now() < deadline, "the frame takes no click");
+            // Not before it is drawn.
+            click(cdp, page, 150, 60).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        press(cdp, page, "P").await;
+        cdp.evaluate(page, "framed.remove()").await;
+    }
     cdp.evaluate(page, "document.querySelector('#shown').focus()").await;
     press(cdp, page, "Z").await;
     heard.until("the last key", |told| data(told)["key"] == "Z").await;
@@ -392,7 +414,7 @@ async fn whatever_a_page_says_is_bounded_and_nothing_of_the_page_is_run() {
 }
 
 /// How many tabs a page opens, each with a worker and a word on its console.
-const TABS: u64 = 500;
+const TABS: u64 = 250;
 
 #[tokio::test]
 async fn a_page_that_opens_hundreds_of_tabs_and_workers_is_captured_within_bounds() {
@@ -429,8 +451,9 @@ async fn a_page_that_opens_hundreds_of_tabs_and_workers_is_captured_within_bound
     heard.until("the end", |told| data(told)["text"] == "all closed").await;
 }
 
-/// How many lines a page may say in one breath.
+/// How many lines a page says, in so many breaths.
 const BURST: u64 = 100_000;
+const BREATHS: u64 = 5;
 
 #[tokio::test]
 async fn a_burst_stays_bounded_and_what_it_cost_is_counted() {
@@ -443,7 +466,10 @@ async fn a_burst_stays_bounded_and_what_it_cost_is_counted() {
     let page = cdp.attach(&target).await;
     let before = resident(&sandbox);
     let began = Instant::now();
-    cdp.evaluate(&page, &format!("for (let i = 0; i < {BURST}; i++) console.log('line ' + i)")).await;
+    for _ in 0..BREATHS {
+        let lines = BURST / BREATHS;
+        cdp.evaluate(&page, &format!("for (let i = 0; i < {lines}; i++) console.log('line ' + i)")).await;
+    }
     cdp.evaluate(&page, "console.log('the end')").await;
     println!("said after {:?}", began.elapsed());
     // Nobody listened: some are kept, the others are a gap in the numbers, and the last number is told.
@@ -499,6 +525,35 @@ async fn a_browser_that_is_started_anew_is_captured_again() {
     heard.until("its word", |told| data(told)["text"] == "the first word").await;
     heard.kind("page_tab_opened").await;
     cdp.until(&page, "document.title", &json!("popup")).await;
+}
+
+#[tokio::test]
+async fn a_browser_that_does_not_come_back_is_told_of() {
+    let sandbox = Sandbox::start(&config(true));
+    sandbox.ready("for the last time").await;
+    let client = sandbox.client().await;
+    let heard = Heard::after(&sandbox, 0).await;
+    capture(&client, &[Category::Page, Category::System]).await;
+    let wish = Restart::default();
+    let mut restarting = std::pin::pin!(client.restart(&wish));
+    let first = sandbox.browser();
+    // Whatever is started now ends at once.
+    let refused = loop {
+        tokio::select! {
+            answer = &mut restarting => break answer,
+            () = tokio::time::sleep(Duration::from_millis(5)) => {}
+        }
+        for pid in sandbox.browsers().into_iter().filter(|pid| *pid != first) {
+            // It may have ended by itself meanwhile.
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed());
+            drop(pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL)));
+        }
+    };
+    assert!(refused.is_err(), "{refused:?}");
+    let ended = data(&heard.until("its end", |told| data(told)["phase"] == "startup").await);
+    assert_eq!(ended["service_name"], "chromium");
+    let over = heard.kind("monitor_reconnect_failed").await;
+    assert_eq!((over.category, &data(&over)["reason"]), (Category::Monitor, &json!("reconnect_exhausted")));
 }
 
 /// What Playwright does with a browser, over a connection of its own.

@@ -35,6 +35,11 @@ setTimeout(() => { document.getElementById('late').style.height = '150px'; }, 30
 const shadow = document.getElementById('host').attachShadow({ mode: 'closed' });
 shadow.innerHTML = '<input>';
 window.focusHidden = () => shadow.firstChild.focus();
+const deep = document.createElement('p');
+deep.attachShadow({ mode: 'open' }).innerHTML = '<div></div>';
+deep.shadowRoot.firstChild.attachShadow({ mode: 'open' }).innerHTML = '<input type=password>';
+document.body.append(deep);
+window.focusDeep = () => deep.shadowRoot.firstChild.shadowRoot.firstChild.focus({ preventScroll: true });
 window.reveal = () => { document.getElementById('word').type = 'text'; };
 </script>"#;
 
@@ -70,9 +75,10 @@ pub(crate) fn answer(path: &str) -> Option<(&'static str, &'static str, String)>
     let html = |content: &str| ("200 OK", "text/html", content.to_owned());
     Some(match path.split('?').next().unwrap_or_default() {
         "/telemetry/" => html(PAGE),
-        "/telemetry/frame" => {
-            html("<!doctype html><title>inner</title><script>console.info('from the frame')</script>")
-        }
+        "/telemetry/frame" => html(
+            "<!doctype html><title>inner</title><input type=password style='width:100%;height:80px'>\
+                  <script>console.info('from the frame')</script>",
+        ),
         "/telemetry/popup" => html("<!doctype html><title>popup</title><script>console.log('the first word')</script>"),
         "/telemetry/guarded" => html(GUARDED),
         "/telemetry/unsolved" => html(UNSOLVED),

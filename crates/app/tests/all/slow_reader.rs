@@ -10,13 +10,17 @@ use super::support::{Cdp, Options, Server, until};
 
 /// More than a minute's worth of work for two slow cores.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What the page says at once: a hundred long lines, which it is given time for.
-const LINES: &str = "(() => { for (let n = 0; n < 100; n++) console.log(n + 'x'.repeat(100_000)); return true })()";
+/// What the page asks at once: fifty long questions that nobody answers.
+const QUESTIONS: &str = "(async () => {
+    const ask = () => fetch('http://refused.test/', { method: 'POST', mode: 'no-cors', body: 'x'.repeat(60_000) });
+    await Promise.allSettled(Array.from({ length: 50 }, ask));
+    return true;
+})()";
 
 #[test]
 fn a_stream_that_nobody_reads_is_cut_with_a_reason_and_slows_nobody_down() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
-    let telemetry = json!({ "browser": { "console": { "enabled": true } } });
+    let telemetry = json!({ "browser": { "network": { "enabled": true } } });
     let session = server.create(&json!({ "headless": true, "timeout_seconds": 600, "telemetry": telemetry }))?;
     let path = format!("/browsers/{}/telemetry/stream", session.id());
     let mut slow = Request::new("GET", &path).bearer(server.key()).start(server.address())?;
@@ -28,7 +32,7 @@ fn a_stream_that_nobody_reads_is_cut_with_a_reason_and_slows_nobody_down() -> an
     let page = cdp.page()?;
     until("the reader is too slow", PATIENCE, || {
         // The page and the API answer all the while.
-        cdp.evaluate(&page, LINES).ok()?;
+        cdp.evaluate(&page, QUESTIONS).ok()?;
         let metrics = server.get("/metrics").ok()?.text();
         metrics.contains("casement_telemetry_slow_followers_total 1\n").then_some(())
     })?;
