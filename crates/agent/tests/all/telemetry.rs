@@ -546,7 +546,7 @@ async fn a_browser_that_does_not_come_back_is_told_of() {
         for pid in sandbox.browsers().into_iter().filter(|pid| *pid != first) {
             // It may have ended by itself meanwhile.
             let pid = rustix::process::Pid::from_raw(pid.cast_signed());
-            drop(pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL)));
+            let _ = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
         }
     };
     assert!(refused.is_err(), "{refused:?}");
