@@ -60,6 +60,7 @@ pub(crate) struct Display {
     name: String,
     x11: Arc<X11>,
     server: Mutex<Child>,
+    pid: Option<u32>,
 }
 
 impl Display {
@@ -92,7 +93,8 @@ impl Display {
             let name = name.clone();
             off_the_loop(move || X11::connect(&name)).await?
         };
-        let display = Self { name, x11: Arc::new(x11), server: Mutex::new(server) };
+        let pid = server.id();
+        let display = Self { name, x11: Arc::new(x11), server: Mutex::new(server), pid };
         display.resize(viewport).await?;
         if let Err(error) = off_the_loop(|| give_back_memory().map_err(DisplayError::Start)).await {
             tracing::warn!(%error, "the display keeps the memory of its largest size");
@@ -103,6 +105,12 @@ impl Display {
     /// Ends the X server; returns once it is gone, and its picture may be another's.
     pub(crate) async fn end(&self) {
         drop(self.server.lock().await.kill().await);
+    }
+
+    /// Its process, if the X server is gone, or is about to be within `moment`.
+    pub(crate) async fn gone(&self, moment: Duration) -> Option<u32> {
+        let mut server = self.server.lock().await;
+        tokio::time::timeout(moment, server.wait()).await.ok().and(self.pid)
     }
 
     /// What `DISPLAY` must be for a program to find it.

@@ -31,6 +31,9 @@ const CLOSING_WHOLE: Duration = Duration::from_secs(15);
 const TAKEN: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// A browser ends with its display: how long the display may take to be seen gone after it.
+const WITH_IT: Duration = Duration::from_millis(500);
+
 /// How it ended, and why in words for people.
 type End = (State, String);
 /// Where somebody waits for an answer.
@@ -81,6 +84,11 @@ async fn kept(core: &Arc<Core>) -> End {
         let pid = up.chromium.pid();
         tokio::select! {
             status = up.chromium.wait() => {
+                if let Some(display) = &up.display
+                    && let Some(pid) = display.gone(WITH_IT).await
+                {
+                    core.telemetry.program_ended("xvfb", Phase::Running, Some(pid));
+                }
                 core.telemetry.program_ended("chromium", Phase::Running, pid);
                 return exited(status, &up.chromium);
             }
@@ -118,6 +126,7 @@ async fn grant(
         Err(error) => {
             answer(Some(waiting), Err(refusal(&error)));
             core.telemetry.program_ended("chromium", Phase::Startup, None);
+            core.telemetry.not_coming_back();
             let detail = format!("Chromium could not be started anew: {}", error.message);
             return Some((State::Exited { reason: ExitReason::Crashed }, detail));
         }

@@ -9,6 +9,7 @@ use casement_domain::profile::{
     KeptProfiles, ProfileDeps, ProfileReports, ProfileRepository, ProfileVersion, Profiles, Saved, SessionProfiles,
 };
 use casement_domain::session::{PoolWake, Session};
+use casement_domain::telemetry::{Event, Recorder};
 use casement_domain::{AuditRecordId, Clock as _, ProfileId};
 use casement_webdriver::Engine;
 use tokio_util::sync::CancellationToken;
@@ -37,16 +38,17 @@ pub(crate) fn use_cases(kept: KeptProfiles) -> Profiles {
 pub(crate) fn of_sessions(
     kept: KeptProfiles,
     engine: &Engine,
-    trail: Arc<dyn AuditTrail>,
+    (trail, recorder): (Arc<dyn AuditTrail>, Arc<dyn Recorder>),
     pools: Arc<dyn PoolWake>,
 ) -> SessionProfiles {
-    let (machine, reports) = (Arc::new(engine.clone()), Arc::new(Reports { trail }));
+    let (machine, reports) = (Arc::new(engine.clone()), Arc::new(Reports { trail, recorder }));
     SessionProfiles::new(ProfileDeps { kept, machine, reports, pools, ids: Arc::new(System) })
 }
 
-/// Tells people: in the log, in the metrics, and of what was replaced unseen in the audit log, too.
+/// Tells people: in the log, in the metrics, and of what was replaced unseen in the audit log and the session's telemetry, too.
 struct Reports {
     trail: Arc<dyn AuditTrail>,
+    recorder: Arc<dyn Recorder>,
 }
 
 impl ProfileReports for Reports {
@@ -60,6 +62,8 @@ impl ProfileReports for Reports {
             session = %session_id, %profile, version = %version.id, replaced = %unseen,
             "a session's profile took the place of a version that the session had not started from; that one is kept"
         );
+        let replaced = Event::profile_replaced(System.now(), profile, version.id, unseen);
+        self.recorder.note_late(session, replaced);
         self.trail.note(AuditEntry {
             id: AuditRecordId::mint(&System),
             at: System.now(),

@@ -241,7 +241,7 @@ impl Running {
         let (recorder, feed, event_writer) = telemetry::start(events, tap, connections.clone(), outlet, stopping);
         let recorder = Arc::new(recorder);
         let wake = Arc::new(bell.clone());
-        let profiles = profiles::of_sessions(kept_profiles.clone(), &engine, trail.clone(), wake);
+        let profiles = profiles::of_sessions(kept_profiles.clone(), &engine, (trail.clone(), recorder.clone()), wake);
         let sessions = Sessions::new(SessionDeps {
             node,
             sessions: repositories.sessions.clone(),
@@ -374,7 +374,7 @@ impl Running {
         tokio::spawn(house.clone().beat(stop.child_token()));
         tokio::spawn(house.clone().clear(stop.child_token()));
         tokio::spawn(house.run(stop.child_token()));
-        tokio::spawn(follow_browsers(events, sessions.clone(), spares.clone()));
+        tokio::spawn(follow_browsers(engine.clone(), events, sessions.clone(), spares.clone()));
         let filler = PoolFiller::new(pool_deps, repositories.browsers, sessions.clone());
         let pool_loop = PoolLoop {
             filler,

@@ -40,10 +40,12 @@ mod all {
     mod selenium;
     mod server;
     mod site;
+    mod slow_reader;
     mod strangers;
     mod support;
     mod telemetry;
     mod telemetry_export;
+    mod telemetry_floods;
     #[path = "../../../agent/tests/all/telemetry_site.rs"]
     mod telemetry_site;
     mod ui;

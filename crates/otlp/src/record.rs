@@ -15,7 +15,7 @@ use crate::queue::Outgoing;
 use crate::settings::Settings;
 
 /// The events that the record itself is named after; any other has its name as an attribute alone.
-const NAMES: [&str; 33] = [
+const NAMES: [&str; 34] = [
     "console_log",
     "console_error",
     "network_request",
@@ -42,6 +42,7 @@ const NAMES: [&str; 33] = [
     "webdriver_disconnect",
     "system_oom_kill",
     "service_crashed",
+    "profile_version_replaced",
     "monitor_screenshot",
     "captcha_solve_result",
     "monitor_disconnected",
@@ -149,7 +150,14 @@ fn severity(kind: &str, data: Option<&Value>) -> (Severity, &'static str) {
     let level = data.and_then(|data| data.get("level")).and_then(Value::as_str);
     match (kind, level) {
         ("console_error" | "service_crashed" | "system_oom_kill", _) => (Severity::Error, "ERROR"),
-        ("telemetry_dropped" | "network_loading_failed" | "monitor_reconnect_failed" | "monitor_init_failed", _)
+        (
+            "telemetry_dropped"
+            | "network_loading_failed"
+            | "monitor_reconnect_failed"
+            | "monitor_init_failed"
+            | "profile_version_replaced",
+            _,
+        )
         | ("console_log", Some("warning" | "warn")) => (Severity::Warn, "WARN"),
         ("console_log", Some("debug" | "verbose")) => (Severity::Debug, "DEBUG"),
         _ => (Severity::Info, "INFO"),

@@ -116,6 +116,11 @@ impl Cgroups {
         lines.any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
     }
 
+    /// The name of the group that limits the memory.
+    pub(crate) fn memory_name(&self) -> Option<&str> {
+        self.memory.as_deref()?.file_name()?.to_str()
+    }
+
     /// A descriptor that becomes readable when the memory is full; to be read then. `None` without a limit.
     pub(crate) fn memory_full(&self) -> io::Result<Option<OwnedFd>> {
         let Some(group) = &self.memory else { return Ok(None) };

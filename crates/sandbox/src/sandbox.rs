@@ -11,6 +11,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 
+use crate::kernel_log::{self, OomKill};
 use crate::process;
 use crate::record::{MemoryLimit, Record};
 
@@ -143,6 +144,21 @@ impl Sandbox {
                 tokio::time::sleep(OOM_PAUSE).await;
             }
         }
+    }
+
+    /// Which process of it the kernel killed because its memory was full; `None` where the kernel's log does not say so, or may not
+    /// be read. Known once [`Sandbox::oom_killed`] is.
+    pub async fn oom_kill(&self) -> Option<OomKill> {
+        for _ in 0..OOM_LOOKS {
+            let group = self.cgroups.memory_name()?.to_owned();
+            let looked = tokio::task::spawn_blocking(move || kernel_log::oom_kill(&group)).await;
+            // It is counted first and said then.
+            match looked {
+                Ok(None) => tokio::time::sleep(OOM_PAUSE).await,
+                other => return other.ok().flatten(),
+            }
+        }
+        None
     }
 
     /// How many listening sockets it was given.

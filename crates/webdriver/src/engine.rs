@@ -10,7 +10,7 @@ use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::extension::ExtensionSource;
 use casement_domain::ids::BrowserId;
 use casement_domain::profile::ProfileSource;
-use casement_sandbox::{Check, Host, HostConfig};
+use casement_sandbox::{Check, Host, HostConfig, OomKill};
 use tokio::sync::RwLock;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -145,6 +145,11 @@ impl Engine {
     /// [`EngineError::NotRunning`].
     pub async fn pss(&self, id: BrowserId) -> Result<u64, EngineError> {
         Ok(self.running(id)?.sandbox.memory_pss().await)
+    }
+
+    /// Which process of a browser whose memory was full the kernel killed, where that can be known.
+    pub async fn oom_kill(&self, id: BrowserId) -> Option<OomKill> {
+        self.running(id).ok()?.sandbox.oom_kill().await
     }
 
     pub(crate) fn running(&self, id: BrowserId) -> Result<Arc<Running>, EngineError> {

@@ -21,6 +21,7 @@ mod start;
 mod watch;
 
 pub use casement_agent::protocol::{Channel, Stage, State, Status};
+pub use casement_sandbox::OomKill;
 pub use config::EngineConfig;
 pub use egress::EgressPort;
 pub use engine::Engine;

@@ -104,6 +104,11 @@ impl Ffmpeg {
         Ok(Self { child, complaints, stdin })
     }
 
+    /// Its process, while it runs.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Where pictures are written to; closing it ends the film.
     pub(super) fn pictures(&mut self) -> Option<ChildStdin> {
         self.stdin.take()

@@ -13,6 +13,7 @@ use super::file::Film;
 use super::{Progress, Recording, now, screencast};
 use crate::core::Core;
 use crate::protocol::replay::ReplayState;
+use crate::telemetry::Phase;
 
 /// How often the size of the film is looked at.
 const MEASURE: Duration = Duration::from_millis(250);
@@ -46,8 +47,15 @@ enum End {
 /// Records until it is stopped, long or large enough, or cannot go on, and makes the file.
 pub(super) async fn record(core: Arc<Core>, recording: Arc<Recording>, plan: Plan) {
     let began = Instant::now();
-    let mut recorder =
-        Recorder { core, recording, deadline: began + plan.max_duration, plan, size: None, parts: Vec::new() };
+    let mut recorder = Recorder {
+        core,
+        recording,
+        deadline: began + plan.max_duration,
+        plan,
+        size: None,
+        parts: Vec::new(),
+        crashed: None,
+    };
     let end = recorder.film().await;
     recorder.core.replays.rolling.send_replace(false);
     recorder.recording.progress.send_modify(|progress| {
@@ -65,6 +73,8 @@ struct Recorder {
     /// Of the whole film: that of its first part.
     size: Option<Size>,
     parts: Vec<PathBuf>,
+    /// The program that filmed the last part, if it ended badly.
+    crashed: Option<u32>,
 }
 
 impl Recorder {
@@ -81,7 +91,12 @@ impl Recorder {
             self.core.replays.rolling.send_replace(false);
             match end {
                 End::Paused => {}
-                End::Broke(why) if !self.is_changing(before).await => return End::Broke(why),
+                End::Broke(why) if !self.is_changing(before).await => {
+                    if let (Some(pid), Some(_)) = (self.crashed, self.core.ready()) {
+                        self.core.telemetry.program_ended("ffmpeg", Phase::Running, Some(pid));
+                    }
+                    return End::Broke(why);
+                }
                 End::Broke(_) => {}
                 end => return end,
             }
@@ -117,6 +132,7 @@ impl Recorder {
         let program = self.core.config.ffmpeg.clone();
         let filming = Filming { program, source, framerate: self.plan.framerate, size, to: to.clone() };
         let mut ffmpeg = Ffmpeg::film(&filming)?;
+        let pid = ffmpeg.pid();
         self.parts.push(to);
         let over = CancellationToken::new();
         let mut pump = matches!(filming.source, Source::Pictures).then(|| ffmpeg.pictures()).flatten().map(|to| {
@@ -135,6 +151,7 @@ impl Recorder {
             End::Broke(why) => {
                 // Whatever it has can still be played. How it ended says more than that it took no more pictures.
                 let ended = ffmpeg.finish().await;
+                self.crashed = pid.filter(|_| ended.is_err());
                 Ok(End::Broke(ended.err().unwrap_or(why)))
             }
             end => ffmpeg.finish().await.map(|()| end),

@@ -23,6 +23,7 @@ use crate::core::Core;
 use crate::protocol::ErrorCode;
 use crate::protocol::script::{EXECUTE, ExecuteScript, MAX_WAITING, ScriptEnd};
 use crate::reply::{Answer, Refusal, ok, read_within};
+use crate::telemetry::Phase;
 
 /// Longest request: a script of 1 MiB, as long as JSON may make it.
 const MAX_REQUEST: usize = 8 << 20;
@@ -204,8 +205,12 @@ async fn in_turn(
             return Err(Refusal::new(ErrorCode::BrowserHung, message));
         }
         Outcome::Ended => {
+            let pid = process.pid();
             let status = process.wait(ENDING).await;
             process.end().await;
+            if crashed(status, &stderr) {
+                setting.core.telemetry.program_ended("script-runner", Phase::Running, pid);
+            }
             setting.core.scripts.prepare(setting);
             (false, None, Some(how_it_ended(status, &stderr)))
         }
@@ -327,6 +332,12 @@ fn unsuccessful(error: String) -> ScriptEnd {
 
 fn too_late(limit: Duration) -> String {
     format!("timed out after {} s", limit.as_secs_f64())
+}
+
+/// Whether it did not end by its own will.
+fn crashed(status: Option<ExitStatus>, stderr: &str) -> bool {
+    let signalled = |status: ExitStatus| status.signal().is_some() || matches!(status.code(), Some(129..=192));
+    stderr.contains("JavaScript heap out of memory") || status.is_some_and(signalled)
 }
 
 fn how_it_ended(status: Option<ExitStatus>, stderr: &str) -> String {

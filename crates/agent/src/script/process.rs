@@ -69,6 +69,11 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// Its process id, while it runs.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Starts a runner from its folder; it is not ready yet.
     pub(super) fn start(config: &AgentConfig, folder: &Path) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;

@@ -58,6 +58,8 @@ struct Captcha {
     /// The frame around it, whose page it guards.
     around: String,
     since: Instant,
+    /// When it counts as not solved in time.
+    until: Instant,
     host: String,
     path: String,
     /// The script context in which it is looked, and whether an answer is still to come.
@@ -102,6 +104,7 @@ impl Capture {
             session: around.session,
             around: around.frame,
             since: Instant::now(),
+            until: Instant::now() + PATIENCE,
             host,
             path,
             context: None,
@@ -155,7 +158,7 @@ impl Capture {
             .captchas
             .0
             .iter()
-            .filter(|(_, one)| one.since.elapsed() > PATIENCE)
+            .filter(|(_, one)| one.until <= Instant::now())
             .map(|(frame, _)| frame.clone())
             .collect();
         late.iter().for_each(|frame| self.captcha_ends(frame, "timeout", None));
@@ -265,7 +268,41 @@ fn place(url: &str) -> (String, String) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fake_browser::{capture, kept_after};
     use super::*;
+
+    #[tokio::test]
+    async fn one_that_nobody_solves_in_time_is_told_of_once() {
+        let (mut capture, kept) = capture(&[]).await;
+        let now = Instant::now();
+        let around = || "around".to_owned();
+        let open = |until| Captcha {
+            kind: "turnstile",
+            session: "session".to_owned(),
+            around: around(),
+            since: now,
+            until,
+            host: "shop.test".to_owned(),
+            path: "/pay".to_owned(),
+            context: None,
+            asked: false,
+        };
+        capture.captchas.0.insert("late".to_owned(), open(now));
+        capture.captchas.0.insert("early".to_owned(), open(now + PATIENCE));
+        capture.look_at_captchas();
+        capture.look_at_captchas();
+        let told = kept_after(&kept, 0).await;
+        let mut data = told["data"].clone();
+        data["duration_ms"] = 0.into();
+        let expected = json!({
+            "captcha_type": "turnstile", "status": "timeout", "duration_ms": 0, "website_host": "shop.test", "website_path": "/pay",
+        });
+        assert_eq!((&told["type"], data), (&json!("captcha_solve_result"), expected));
+        // Its page goes away.
+        capture.captcha_unframed("around");
+        let told = kept_after(&kept, 1).await;
+        assert_eq!((&told["seq"], &told["data"]["status"]), (&json!(2), &json!("abandoned")));
+    }
 
     #[test]
     fn captchas_are_known_by_the_address_of_their_frame() {

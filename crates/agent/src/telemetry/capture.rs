@@ -30,6 +30,8 @@ use super::{On, Wish, event};
 
 /// Pages, frames and workers attached at once. Those beyond are let go, and not captured.
 const MOST_SESSIONS: usize = 1000;
+/// Questions of new pages that a change of what is wanted waits for.
+const MOST_SETTLING: usize = 20 * MOST_SESSIONS;
 /// Messages that are taken in before anything else has its turn.
 const BATCH: usize = 256;
 /// How long after a loss it is said, if nothing else is told meanwhile.
@@ -39,7 +41,8 @@ const GAP: Duration = Duration::from_millis(500);
 pub(super) struct Capture {
     wire: Wire,
     next: u64,
-    asked: HashMap<u64, Asked>,
+    /// By its number: of which session it is asked, the empty one being the browser itself, and for what.
+    asked: HashMap<u64, (String, Asked)>,
     pub(super) on: On,
     pub(super) kept: Arc<Kept>,
     pub(super) sessions: Sessions,
@@ -236,6 +239,7 @@ impl Capture {
                 Timer::Gap => {
                     self.loses = false;
                     self.kept.settle();
+                    self.let_all_go();
                 }
             }
         }
@@ -280,7 +284,7 @@ impl Capture {
 
     fn answered(&mut self, id: u64, result: Option<&RawValue>) {
         self.settling.remove(&id);
-        match (self.asked.remove(&id), result) {
+        match (self.asked.remove(&id).map(|(_, asked)| asked), result) {
             (Some(Asked::Begun), Some(_)) => self.begun = true,
             (Some(Asked::Begun), None) => self.not_begun(),
             (Some(Asked::Frames { session }), Some(result)) => self.frames_told(&session, result),
@@ -307,12 +311,14 @@ impl Capture {
         }
         let Some(session) = session else { return };
         match method {
-            "Runtime.consoleAPICalled" if self.on.console => {
+            "Runtime.consoleAPICalled" | "Runtime.exceptionThrown" if self.on.console => {
                 let began = std::time::Instant::now();
-                self.console_called(session, params, cut);
+                match method {
+                    "Runtime.consoleAPICalled" => self.console_called(session, params, cut),
+                    _ => self.exception_thrown(session, params, cut),
+                }
                 self.console_flow.took(began);
             }
-            "Runtime.exceptionThrown" if self.on.console => self.exception_thrown(session, params, cut),
             "Runtime.executionContextCreated" => self.context_made(session, params),
             "Runtime.executionContextDestroyed" => self.context_gone(session, params),
             "Runtime.executionContextsCleared" => {
@@ -343,7 +349,7 @@ impl Capture {
     /// Calls a method whose answer is for something.
     pub(super) fn ask(&mut self, session: Option<&str>, method: &str, params: Value, asked: Asked) {
         let id = self.post(session, method, params);
-        self.asked.insert(id, asked);
+        self.asked.insert(id, (session.unwrap_or_default().to_owned(), asked));
     }
 
     fn post(&mut self, session: Option<&str>, method: &str, params: Value) -> u64 {
@@ -447,7 +453,8 @@ impl Capture {
         if waiting {
             self.tell(Some(&id), "Runtime.runIfWaitingForDebugger", json!({}));
         }
-        if self.settled.is_some() {
+        // Those that come and go without an answer are not waited for without end.
+        if self.settled.is_some() && self.settling.len() < MOST_SETTLING {
             self.settling.extend(from..self.next);
         }
     }
@@ -455,11 +462,15 @@ impl Capture {
     fn detached(&mut self, params: &RawValue) {
         let Ok(Detached { session_id: id }) = serde_json::from_str::<Detached>(params.get()) else { return };
         // Nobody answers any more what was asked there.
-        let of_it = |asked: &Asked| matches!(asked, Asked::Body { session, .. } if *session == id);
-        let unanswered: Vec<Asked> = self.asked.extract_if(|_, asked| of_it(asked)).map(|(_, asked)| asked).collect();
+        let of_it = |asked: &mut (String, Asked)| asked.0 == id;
+        let unanswered: Vec<Asked> =
+            self.asked.extract_if(|_, asked| of_it(asked)).map(|(_, (_, asked))| asked).collect();
         for asked in unanswered {
-            if let Asked::Body { session, id, request } = asked {
-                self.body_arrived(&session, &id, &request, None);
+            match asked {
+                Asked::Body { session, id, request } => self.body_arrived(&session, &id, &request, None),
+                Asked::CaptchaWorld { frame } => self.captcha_world(&frame, None),
+                Asked::CaptchaToken { frame } => self.captcha_token(&frame, None),
+                Asked::Frames { .. } | Asked::Begun => {}
             }
         }
         let lost = self.requests.forget(&id);

@@ -218,6 +218,19 @@ impl Capture {
     }
 }
 
+impl Capture {
+    /// Has the browser let go of everything that it keeps for us: what is not taken in is kept, too.
+    pub(super) fn let_all_go(&mut self) {
+        if !self.on.console {
+            return;
+        }
+        let all: Vec<String> = self.sessions.0.keys().cloned().collect();
+        for session in all {
+            self.let_go(&session, MOST_OBJECTS + 1);
+        }
+    }
+}
+
 /// A stack as the browser tells it, without what only a debugger needs.
 fn stack(stack: Option<Value>) -> Value {
     let Some(mut stack) = stack else { return Value::Null };

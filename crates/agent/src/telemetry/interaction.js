@@ -59,7 +59,7 @@
     return secret;
   };
   // What is typed inside of a closed shadow tree looks as if it were typed into its host.
-  const TEXT = new Set(['INPUT', 'TEXTAREA', 'SELECT', 'BUTTON', 'A', 'BODY', 'HTML', 'SUMMARY', 'IFRAME', 'VIDEO', 'AUDIO']);
+  const TEXT = new Set(['INPUT', 'TEXTAREA', 'SELECT', 'BUTTON', 'A', 'HTML', 'SUMMARY', 'IFRAME', 'VIDEO', 'AUDIO']);
   const mayHide = element => !TEXT.has(tagOf(element)) && !editable(element) && !shadowOf(element);
 
   const tell = message => report(JSON.stringify(message));

@@ -7,11 +7,14 @@ mod captcha;
 mod capture;
 mod console;
 mod event;
+#[cfg(test)]
+mod fake_browser;
 mod flow;
 mod interaction;
 mod kept;
 mod network;
 mod page;
+mod secrets;
 mod session;
 mod shots;
 mod strain;
@@ -251,8 +254,7 @@ async fn browser(core: &Core, wish: &mut watch::Receiver<Wish>, lost: &mut Optio
             _ = wish.changed() => return None,
             () = tokio::time::sleep(patience) => {
                 *lost = None;
-                let failed = || monitor("monitor_reconnect_failed").with("reason", "reconnect_exhausted");
-                core.telemetry.tell_of_itself(failed);
+                core.telemetry.not_coming_back();
             }
         }
     }
@@ -266,6 +268,11 @@ impl Telemetry {
     /// Gives a server that follows the time to read what happened last.
     pub(crate) async fn drain(&self) {
         drop(tokio::time::timeout(LAST_WORDS, self.kept.drained()).await);
+    }
+
+    /// A browser that was being started anew will not come back.
+    pub(crate) fn not_coming_back(&self) {
+        self.tell_of_itself(|| monitor("monitor_reconnect_failed").with("reason", "reconnect_exhausted"));
     }
 
     fn tell_of_itself(&self, event: impl FnOnce() -> Event) {

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::capture::{Asked, Capture, Timer};
 use super::event::{Event, beginning, short_url};
+use super::secrets::{REDACTED, told_body};
 use crate::protocol::telemetry::Category;
 
 /// Requests without an answer that are remembered.
@@ -28,8 +29,6 @@ pub(super) const KEPT_BODIES: u64 = 8 << 20;
 pub(super) const MAX_POST: u64 = 64 << 10;
 /// Headers that prove who somebody is. Their values are not told.
 const SECRET_HEADERS: [&str; 5] = ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key"];
-/// In their place.
-const REDACTED: &str = "[redacted]";
 
 /// What is known of a request.
 #[derive(Debug, Default)]
@@ -153,10 +152,11 @@ impl Capture {
         event.put_text("loader_id", &sent.loader_id);
         event.put_text("request_id", &sent.request_id);
         event.put_text("method", &sent.request.method);
-        event.put("headers", told_headers(sent.request.headers));
         if let Some(body) = &sent.request.post_data {
-            event.put("post_data", beginning(body, MAX_POST as usize));
+            let kind = content_type(&sent.request.headers);
+            event.put("post_data", beginning(&told_body(kind, body), MAX_POST as usize));
         }
+        event.put("headers", told_headers(sent.request.headers));
         event.put_url("document_url", &sent.document_url);
         event.put_text("initiator_type", &sent.initiator.kind);
         event.put_text("resource_type", &sent.resource_type);
@@ -313,6 +313,11 @@ fn body_told(mime_type: &str) -> Option<usize> {
     }
     let text = mime_type.starts_with("text/") || mime_type.ends_with("javascript") || mime_type.ends_with("ecmascript");
     text.then_some(BODY_OF_TEXT)
+}
+
+fn content_type(headers: &Map<String, Value>) -> &str {
+    let found = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    found.and_then(|(_, value)| value.as_str()).unwrap_or_default()
 }
 
 fn told_headers(mut headers: Map<String, Value>) -> Map<String, Value> {

@@ -17,8 +17,8 @@ const BUFFER: usize = 64 << 10;
 const MAX_HEAD: usize = 8 << 10;
 /// Longest frame of control, by the WebSocket protocol.
 const MAX_CONTROL: u64 = 125;
-/// How a message of the console begins.
-const CONSOLE: &[u8] = b"{\"method\":\"Runtime.consoleAPICalled\"";
+/// How messages of the console begin, and those of errors that nobody caught.
+const CONSOLE: [&[u8]; 2] = [b"{\"method\":\"Runtime.consoleAPICalled\"", b"{\"method\":\"Runtime.exceptionThrown\""];
 
 /// An open connection. Dropping it closes it.
 pub(super) struct Wire {
@@ -171,12 +171,15 @@ impl Wire {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let last = first & 0x80 != 0;
-        let whole = self.skips_console && code == TEXT && last && left >= CONSOLE.len() as u64;
+        let whole = self.skips_console && code == TEXT && last;
         let begins = &bytes[2 + size..];
-        if whole && begins.len() < CONSOLE.len() {
+        // Not enough of it is there to tell.
+        let open =
+            |start: &&[u8]| (begins.len() as u64) < left && begins.len() < start.len() && start.starts_with(begins);
+        if whole && CONSOLE.iter().any(open) {
             return Ok(None);
         }
-        let skipped = whole && begins.starts_with(CONSOLE);
+        let skipped = whole && CONSOLE.iter().any(|start| begins.starts_with(start));
         self.at += 2 + size;
         Ok(Some(Frame { code, last, left, skipped }))
     }

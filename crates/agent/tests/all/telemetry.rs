@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use casement_agent::client::AgentClient;
 use casement_agent::protocol::AgentConfig;
 use casement_agent::protocol::extension::Restart;
+use casement_agent::protocol::replay::{Replay, START, StartReplay};
 use casement_agent::protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
 use casement_agent::protocol::telemetry::{
     CONFIGURE, CONFIRM, Category, Configure, Confirm, FOLLOW, Follow, MAX_EVENT_BYTES, Told,
@@ -251,6 +252,28 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
     press(cdp, page, "T").await;
     cdp.evaluate(page, "focusHidden()").await;
     press(cdp, page, "H").await;
+    cdp.evaluate(page, "focusDeep()").await;
+    press(cdp, page, "S").await;
+    for host in ["site.test", "apart.test"] {
+        let source = format!("http://{host}/telemetry/frame?typed");
+        let style = "position:fixed;left:0;top:0;width:300px;height:120px";
+        let frame = format!(
+            "(frame => {{ frame.src = '{source}'; frame.style = '{style}'; document.body.append(frame); globalThis.framed = frame }})
+             (document.createElement('iframe'))"
+        );
+        cdp.evaluate(page, &frame).await;
+        heard.until("the frame", |told| told.kind == "console_log" && data(told)["url"] == source).await;
+        let clicked = |told: &Told| told.kind == "interaction_click" && data(told)["url"] == source;
+        let deadline = Instant::now() + PATIENCE;
+        while heard.find(clicked).is_none() {
+            assert!(Instant::now() < deadline, "the frame takes no click");
+            // Not before it is drawn.
+            click(cdp, page, 150, 60).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        press(cdp, page, "P").await;
+        cdp.evaluate(page, "framed.remove()").await;
+    }
     cdp.evaluate(page, "document.querySelector('#shown').focus()").await;
     press(cdp, page, "Z").await;
     heard.until("the last key", |told| data(told)["key"] == "Z").await;
@@ -287,6 +310,19 @@ async fn a_captcha(heard: &Heard, client: &AgentClient) {
     assert_eq!((&solved["captcha_type"], &solved["status"]), (&json!("geetest"), &json!("success")), "{solved}");
     assert_eq!((&solved["website_host"], &solved["website_path"]), (&json!("site.test"), &json!("/telemetry/guarded")));
     assert!(solved["duration_ms"].as_u64().is_some());
+
+    client.handout(Some("http://site.test/telemetry/unsolved".to_owned()), None, None).await.unwrap();
+    let ended =
+        |status: &'static str| move |told: &Told| told.kind == "captcha_solve_result" && data(told)["status"] == status;
+    let failed = data(&heard.until("one that is not loaded", ended("failure")).await);
+    assert_eq!(
+        (&failed["captcha_type"], &failed["error_code"]),
+        (&json!("hcaptcha"), &json!("frame_not_loaded")),
+        "{failed}"
+    );
+    assert_eq!(failed["website_path"], "/telemetry/unsolved");
+    let left = data(&heard.until("one that goes away", ended("abandoned")).await);
+    assert_eq!((&left["captcha_type"], &left["error_code"]), (&json!("geetest"), &Value::Null), "{left}");
 }
 
 async fn a_picture(heard: &Heard) {
@@ -306,6 +342,36 @@ async fn a_crash(heard: &Heard, sandbox: &Sandbox) {
     let whole = data(&heard.until("the browser's crash", crashed("chromium")).await);
     assert_eq!(whole["phase"], "running");
     assert!(whole["pid"].is_u64(), "{whole}");
+}
+
+#[tokio::test]
+async fn programs_beside_the_browser_that_crash_are_told_of() {
+    let sandbox = Sandbox::start(&AgentConfig { script_runner: Some(Path::new(RUNNER).to_owned()), ..config(false) });
+    sandbox.ready("with a display").await;
+    let client = sandbox.client().await;
+    let heard = Heard::after(&sandbox, 0).await;
+    capture(&client, &[Category::System]).await;
+    let crashed = |name: &'static str| move |told: &Told| data(told)["service_name"] == name;
+
+    // One that ends by itself is no crash.
+    for code in ["process.exit(3)", "process.abort()"] {
+        let asked = ExecuteScript { code: code.to_owned(), timeout_ms: 60_000, within_ms: None };
+        let parts: Vec<_> = client.download(EXECUTE, &asked, PATIENCE).await.unwrap().try_collect().await.unwrap();
+        assert!(!serde_json::from_slice::<ScriptEnd>(&parts.concat()).unwrap().success);
+    }
+    let runner = data(&heard.until("the script runner's crash", crashed("script-runner")).await);
+    assert!(runner["phase"] == "running" && runner["pid"].is_u64(), "{runner}");
+
+    let film = StartReplay { replay_id: "film".to_owned(), framerate: 10, max_duration_seconds: 600 };
+    client.call::<Replay>(START, &film, PATIENCE).await.unwrap();
+    signal(sandbox.processes("x11grab").into_iter().max().expect("it is filmed"), "KILL");
+    heard.until("ffmpeg's crash", crashed("ffmpeg")).await;
+
+    signal(sandbox.processes("Xvfb").into_iter().max().expect("a display"), "KILL");
+    let display = heard.until("the display's crash", crashed("xvfb")).await;
+    let browser = heard.until("the browser's, which goes with it", crashed("chromium")).await;
+    assert!(display.seq < browser.seq);
+    assert_eq!(heard.all().iter().filter(|told| told.kind == "service_crashed").count(), 4);
 }
 
 #[tokio::test]
@@ -347,8 +413,47 @@ async fn whatever_a_page_says_is_bounded_and_nothing_of_the_page_is_run() {
     }
 }
 
-/// How many lines a page may say in one breath.
+/// How many tabs a page opens, each with a worker and a word on its console.
+const TABS: u64 = 250;
+
+#[tokio::test]
+async fn a_page_that_opens_hundreds_of_tabs_and_workers_is_captured_within_bounds() {
+    let sandbox = Sandbox::start(&config(true));
+    let status = sandbox.ready("tabs").await;
+    let client = sandbox.client().await;
+    let heard = Heard::after(&sandbox, 0).await;
+    let everything = EVERYTHING.into_iter().filter(|category| *category != Category::Screenshot);
+    capture(&client, &everything.collect::<Vec<_>>()).await;
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    let before = resident(&sandbox);
+    let began = Instant::now();
+    cdp.evaluate(&page, "globalThis.tabs = []; globalThis.work = URL.createObjectURL(new Blob(['1'])); 0").await;
+    for n in 0..TABS {
+        let open = format!(
+            "(tab => {{ tab.console.log('tab {n}'); tabs.push(tab); new Worker(work) }})(open('about:blank')); tabs.length"
+        );
+        // Without a gesture of its user, a page opens none.
+        let params = json!({ "expression": open, "userGesture": true, "returnByValue": true });
+        let answer = cdp.call(Some(&page), "Runtime.evaluate", params).await;
+        assert_eq!(answer["result"]["value"], n + 1, "{answer}");
+    }
+    heard.until("the last tab", |told| data(told)["text"] == format!("tab {}", TABS - 1)).await;
+    println!("{TABS} tabs after {:?}", began.elapsed());
+    let opened = heard.all().iter().filter(|told| told.kind == "page_tab_opened").count();
+    assert_eq!(opened as u64, TABS);
+    let grown = resident(&sandbox).saturating_sub(before);
+    println!("the agent's memory: {before} KiB and {grown} more");
+    assert!(grown < 60 << 10, "{grown} KiB");
+    // The session goes on, and forgets what is gone.
+    cdp.evaluate(&page, "tabs.forEach(tab => tab.close()); console.log('all closed')").await;
+    heard.until("the end", |told| data(told)["text"] == "all closed").await;
+}
+
+/// How many lines a page says, in so many breaths.
 const BURST: u64 = 100_000;
+const BREATHS: u64 = 5;
 
 #[tokio::test]
 async fn a_burst_stays_bounded_and_what_it_cost_is_counted() {
@@ -361,7 +466,10 @@ async fn a_burst_stays_bounded_and_what_it_cost_is_counted() {
     let page = cdp.attach(&target).await;
     let before = resident(&sandbox);
     let began = Instant::now();
-    cdp.evaluate(&page, &format!("for (let i = 0; i < {BURST}; i++) console.log('line ' + i)")).await;
+    for _ in 0..BREATHS {
+        let lines = BURST / BREATHS;
+        cdp.evaluate(&page, &format!("for (let i = 0; i < {lines}; i++) console.log('line ' + i)")).await;
+    }
     cdp.evaluate(&page, "console.log('the end')").await;
     println!("said after {:?}", began.elapsed());
     // Nobody listened: some are kept, the others are a gap in the numbers, and the last number is told.
@@ -417,6 +525,35 @@ async fn a_browser_that_is_started_anew_is_captured_again() {
     heard.until("its word", |told| data(told)["text"] == "the first word").await;
     heard.kind("page_tab_opened").await;
     cdp.until(&page, "document.title", &json!("popup")).await;
+}
+
+#[tokio::test]
+async fn a_browser_that_does_not_come_back_is_told_of() {
+    let sandbox = Sandbox::start(&config(true));
+    sandbox.ready("for the last time").await;
+    let client = sandbox.client().await;
+    let heard = Heard::after(&sandbox, 0).await;
+    capture(&client, &[Category::Page, Category::System]).await;
+    let wish = Restart::default();
+    let mut restarting = std::pin::pin!(client.restart(&wish));
+    let first = sandbox.browser();
+    // Whatever is started now ends at once.
+    let refused = loop {
+        tokio::select! {
+            answer = &mut restarting => break answer,
+            () = tokio::time::sleep(Duration::from_millis(5)) => {}
+        }
+        for pid in sandbox.browsers().into_iter().filter(|pid| *pid != first) {
+            // It may have ended by itself meanwhile.
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed());
+            let _ = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+        }
+    };
+    assert!(refused.is_err(), "{refused:?}");
+    let ended = data(&heard.until("its end", |told| data(told)["phase"] == "startup").await);
+    assert_eq!(ended["service_name"], "chromium");
+    let over = heard.kind("monitor_reconnect_failed").await;
+    assert_eq!((over.category, &data(&over)["reason"]), (Category::Monitor, &json!("reconnect_exhausted")));
 }
 
 /// What Playwright does with a browser, over a connection of its own.

@@ -35,6 +35,11 @@ setTimeout(() => { document.getElementById('late').style.height = '150px'; }, 30
 const shadow = document.getElementById('host').attachShadow({ mode: 'closed' });
 shadow.innerHTML = '<input>';
 window.focusHidden = () => shadow.firstChild.focus();
+const deep = document.createElement('p');
+deep.attachShadow({ mode: 'open' }).innerHTML = '<div></div>';
+deep.shadowRoot.firstChild.attachShadow({ mode: 'open' }).innerHTML = '<input type=password>';
+document.body.append(deep);
+window.focusDeep = () => deep.shadowRoot.firstChild.shadowRoot.firstChild.focus({ preventScroll: true });
 window.reveal = () => { document.getElementById('word').type = 'text'; };
 </script>"#;
 
@@ -42,6 +47,11 @@ window.reveal = () => { document.getElementById('word').type = 'text'; };
 const GUARDED: &str = r#"<!doctype html><title>guarded</title>
 <iframe src="http://static.geetest.com/telemetry/captcha"></iframe><input type=hidden name=geetest_validate>
 <script>onmessage = () => document.querySelector('input').value = 'proof';</script>"#;
+
+/// A page with a captcha that cannot be loaded and one that goes away.
+const UNSOLVED: &str = r#"<!doctype html><title>unsolved</title>
+<iframe src="https://newassets.hcaptcha.com/captcha/v1/x/static/hcaptcha.html"></iframe>
+<iframe src="http://static.geetest.com/telemetry/captcha" onload="setTimeout(() => this.remove(), 500)"></iframe>"#;
 
 /// Whatever a page can say to make its telemetry large, endless or wrong.
 const HOSTILE: &str = r#"<!doctype html><title>hostile</title><script>
@@ -65,11 +75,13 @@ pub(crate) fn answer(path: &str) -> Option<(&'static str, &'static str, String)>
     let html = |content: &str| ("200 OK", "text/html", content.to_owned());
     Some(match path.split('?').next().unwrap_or_default() {
         "/telemetry/" => html(PAGE),
-        "/telemetry/frame" => {
-            html("<!doctype html><title>inner</title><script>console.info('from the frame')</script>")
-        }
+        "/telemetry/frame" => html(
+            "<!doctype html><title>inner</title><input type=password style='width:100%;height:80px'>\
+                  <script>console.info('from the frame')</script>",
+        ),
         "/telemetry/popup" => html("<!doctype html><title>popup</title><script>console.log('the first word')</script>"),
         "/telemetry/guarded" => html(GUARDED),
+        "/telemetry/unsolved" => html(UNSOLVED),
         "/telemetry/captcha" => html("<script>setTimeout(() => parent.postMessage('solved', '*'), 500)</script>"),
         "/telemetry/hostile" => html(HOSTILE),
         "/telemetry/service.js" => {

@@ -8,9 +8,9 @@ use casement_domain::invocation::Runs;
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::pool::{Leases, PoolRepository, WaitingLine};
 use casement_domain::session::{SessionEvent, Sessions};
-use casement_domain::{Clock, NodeId, PoolId, StoreError};
+use casement_domain::{BrowserId, Clock, NodeId, PoolId, StoreError, telemetry};
 use casement_postgres::{Heard, Notifications};
-use casement_webdriver::{EngineEvent, What, Why};
+use casement_webdriver::{Engine, EngineEvent, What, Why};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -137,6 +137,7 @@ impl Housekeeping {
 
 /// Follows the browsers of this node: one that ended by itself ends its session, or leaves its pool or the reserve.
 pub(crate) async fn follow_browsers(
+    engine: Engine,
     mut events: mpsc::UnboundedReceiver<EngineEvent>,
     sessions: Sessions,
     spares: Spares,
@@ -152,13 +153,25 @@ pub(crate) async fn follow_browsers(
             Why::Oom => SessionEvent::OutOfMemory,
         };
         warn!(%browser, reason = event.name(), "a browser ended by itself");
-        let sessions = sessions.clone();
+        let (sessions, engine) = (sessions.clone(), engine.clone());
         tokio::spawn(async move {
+            if why == Why::Oom {
+                tell_whom_the_kernel_killed(&engine, &sessions, browser).await;
+            }
             while let Err(error) = sessions.browser_lost(browser, event).await {
                 warn!(%browser, %error, "cannot note that a browser ended; trying again");
                 tokio::time::sleep(RETRY).await;
             }
         });
+    }
+}
+
+/// In the session's telemetry. Where the agent watches the memory, it is the agent that tells.
+async fn tell_whom_the_kernel_killed(engine: &Engine, sessions: &Sessions, browser: BrowserId) {
+    let Some(killed) = engine.oom_kill(browser).await else { return };
+    let event = telemetry::Event::oom_kill(System.now(), killed.pid, &killed.process, killed.resident_kib);
+    if let Err(error) = sessions.note(browser, event).await {
+        warn!(%browser, %error, "it is not told whom the kernel killed");
     }
 }
 

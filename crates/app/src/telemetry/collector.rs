@@ -168,6 +168,18 @@ impl Recorder for Collector {
         }
     }
 
+    fn note_late(&self, session: &Session, event: Event) {
+        if self.find(session.id).is_some() {
+            return self.note(session.id, event);
+        }
+        let EventCategory::Captured(category) = event.category else { return };
+        if session.telemetry.as_ref().is_some_and(|capture| capture.includes(category))
+            && self.0.queue.try_send(Inbound::Own { session: session.id, lost: 0, event }).is_err()
+        {
+            metrics::counter!("casement_telemetry_events_lost_total").increment(1);
+        }
+    }
+
     fn ended(&self, session: SessionId) {
         match self.find(session) {
             Some(captured) => drop(self.0.runtime.spawn(self.clone().last_words(captured))),

@@ -191,6 +191,8 @@ fn of_two_sessions_with_one_profile_the_last_to_end_wins() -> anyhow::Result<()>
     for (session, what) in sessions.iter().zip(["ann", "bob"]) {
         log_in(session, pages, what)?;
     }
+    let path = format!("/browsers/{}", sessions[0].id());
+    server.send("PATCH", &path, Some(&json!({ "telemetry": { "enabled": true } })))?.expect(200)?;
     // The one that logged in last ends first.
     for session in sessions.iter().rev() {
         end(server, session)?;
@@ -198,6 +200,15 @@ fn of_two_sessions_with_one_profile_the_last_to_end_wins() -> anyhow::Result<()>
     let next = with(server, "two", true, false)?;
     assert_eq!(seen(&next, pages)?, whole("ann"));
     end(server, &next)?;
+    // What it took the place of without having seen it is told, after the session's end.
+    let profile = server.get("/profiles/two")?.json()?["id"].clone();
+    let told = until("it is told", SOON, || {
+        let events = server.get(&format!("{path}/telemetry/events?category=system")).ok()?.json().ok()?;
+        let told = events.as_array()?.iter().find(|one| one["event"]["type"] == "profile_version_replaced");
+        told.map(|one| one["event"]["data"].clone())
+    })?;
+    assert_eq!(told["profile_id"], profile);
+    assert!(told["replaced_version_id"].is_string() && told["version_id"] != told["replaced_version_id"], "{told}");
     server.delete("/profiles/two")?.expect(204)?;
     Ok(())
 }

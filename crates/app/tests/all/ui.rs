@@ -28,6 +28,7 @@ fn b9_a_person_signs_in_finds_watches_and_ends_sessions_with_a_keyboard_and_on_a
             .into_iter()
             .collect();
         let telemetry = json!({ "enabled": true, "browser": captured });
+        let telemetry = (name == hostile).then_some(telemetry);
         server.create(&json!({
             "headless": true, "timeout_seconds": 600, "name": name, "tags": tags, "telemetry": telemetry,
         }))
@@ -50,6 +51,9 @@ fn b9_a_person_signs_in_finds_watches_and_ends_sessions_with_a_keyboard_and_on_a
             "names": [hostile.replace('\u{202e}', "\u{fffd}"), "plain one"],
             "green": true,
             "owned": [null, 0],
+            "captured": true,
+            "paused": 0,
+            "earlier": [0, 1],
             "careful": "Cancel",
             "ended": "plain one",
             "title": format!("{} · Casement", hostile.replace('\u{202e}', "\u{fffd}")),

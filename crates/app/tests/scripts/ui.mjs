@@ -85,6 +85,14 @@ try {
   await desk.screenshot({ path: 'sessions.png' });
   saw.owned = await desk.evaluate(() => [window.owned ?? null, document.querySelectorAll('img[onerror]').length]);
 
+  // Nothing of the plain one is captured, until the person asks for it.
+  await desk.locator('.session', { hasText: plain }).locator('h2 a').click();
+  await desk.getByRole('button', { name: 'Capture everything from now on' }).click();
+  await desk.locator('.event.control').first().waitFor(patience);
+  saw.captured = await desk.locator('.facts').textContent().then((text) => text.includes('Clicks and keys'));
+  await desk.goBack();
+  await desk.waitForFunction(() => document.querySelectorAll('.session').length === 2, null, patience);
+
   await desk.locator('.session', { hasText: plain }).locator('button.danger').focus();
   await desk.keyboard.press('Enter');
   await desk.waitForSelector('dialog[open]', patience);
@@ -123,6 +131,23 @@ try {
   await desk.getByRole('checkbox', { name: 'Console' }).uncheck();
   await event('console', 'onerror').waitFor({ state: 'hidden', ...patience });
   await desk.getByRole('checkbox', { name: 'Console' }).check();
+  // It stands still for a person who reads, and goes on then.
+  await desk.getByRole('button', { name: 'Pause' }).click();
+  await page.evaluate(() => console.log('said meanwhile'));
+  await desk.getByRole('button', { name: /^Go on \([0-9]+ new\)$/ }).waitFor(patience);
+  saw.paused = await event('console', 'said meanwhile').count();
+  await desk.getByRole('button', { name: /^Go on/ }).click();
+  await event('console', 'said meanwhile').waitFor(patience);
+  // More than one page of events: the earlier ones come when they are asked for.
+  await page.evaluate(() => { for (let n = 0; n < 150; n++) console.log(`line ${n}.`); });
+  await event('console', 'line 149.').waitFor(patience);
+  await desk.reload();
+  await event('console', 'line 149.').waitFor(patience);
+  saw.earlier = [await event('console', 'onerror').count()];
+  await desk.getByRole('button', { name: 'Show earlier' }).click();
+  await event('console', 'onerror').waitFor(patience);
+  saw.earlier.push(await desk.locator('.event.console', { hasText: 'line 7.' }).count());
+  await desk.waitForSelector('.live.on', patience);
 
   const watching = desk.context().waitForEvent('page', patience);
   await desk.locator('a', { hasText: 'Live view' }).click();

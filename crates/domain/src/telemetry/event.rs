@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use super::Category;
+use crate::ids::{ProfileId, ProfileVersionId};
 
 /// The longest event that is taken, in bytes as JSON: a picture in base64 and what stands around it. Longer ones count as lost.
 pub const LONGEST_EVENT: usize = 3 << 20;
@@ -115,6 +116,32 @@ impl Event {
         Self::ours(Category::Control, "api_call", at, None, Some(data.map(|(name, value)| (name.to_owned(), value))))
     }
 
+    /// The kernel killed a program of the session, since its memory was full: its number on the host, its name, and what it held.
+    #[must_use]
+    pub fn oom_kill(at: OffsetDateTime, pid: u32, process: &str, resident_kib: u64) -> Self {
+        let data = json!({ "pid": pid, "process_name": process, "rss_kb": resident_kib, "constraint": "memcg" });
+        let source = (SourceKind::LocalProcess, Some("oom-kill"));
+        Self::new(EventCategory::Captured(Category::System), "system_oom_kill", at, source, members(data))
+    }
+
+    /// What the session left was saved as a version of its profile in the place of one that the session had not started from, and that is
+    /// kept.
+    #[must_use]
+    pub fn profile_replaced(
+        at: OffsetDateTime,
+        profile: ProfileId,
+        version: ProfileVersionId,
+        replaced: ProfileVersionId,
+    ) -> Self {
+        let ids = [
+            ("profile_id", profile.to_string().into()),
+            ("version_id", version.to_string().into()),
+            ("replaced_version_id", replaced.to_string().into()),
+        ];
+        let data = Some(ids.map(|(name, id)| (name.to_owned(), id)));
+        Self::ours(Category::System, "profile_version_replaced", at, None, data)
+    }
+
     /// Of this service, in a category that can be chosen.
     #[must_use]
     pub fn ours<const N: usize>(
@@ -132,8 +159,15 @@ impl Event {
     #[must_use]
     pub fn dropped(at: OffsetDateTime, first: u64, last: u64) -> Self {
         let data = json!({ "count": last - first + 1, "first_seq": first, "last_seq": last });
-        let Value::Object(data) = data else { unreachable!("an object was written") };
-        Self::new(EventCategory::Monitor, "telemetry_dropped", at, (SourceKind::Service, None), Some(data))
+        Self::new(EventCategory::Monitor, "telemetry_dropped", at, (SourceKind::Service, None), members(data))
+    }
+}
+
+/// The members of an object.
+fn members(object: Value) -> Option<Map<String, Value>> {
+    match object {
+        Value::Object(members) => Some(members),
+        _ => None,
     }
 }
 

@@ -77,6 +77,9 @@ pub struct Stored {
     pub events: Vec<Numbered>,
 }
 
+/// More events than these are lost at no time, whatever an agent says: numbers never come to their end.
+const MOST_LOST: u64 = 1 << 40;
+
 /// Numbers the items of a batch. What the agent told before is left out, and a gap in the agent's numbers is what it lost.
 pub fn number(counted: &mut Counted, items: Vec<Item>, now: OffsetDateTime) -> Vec<Numbered> {
     let mut numbered = Vec::with_capacity(items.len());
@@ -86,7 +89,7 @@ pub fn number(counted: &mut Counted, items: Vec<Item>, now: OffsetDateTime) -> V
             if seq <= counted.agent_seq {
                 continue;
             }
-            lost = seq - counted.agent_seq - 1;
+            lost = (seq - counted.agent_seq - 1).min(MOST_LOST);
             counted.agent_seq = seq;
         }
         let event = match what {
@@ -99,7 +102,7 @@ pub fn number(counted: &mut Counted, items: Vec<Item>, now: OffsetDateTime) -> V
         };
         if lost > 0 {
             let first = counted.last_seq + 1;
-            counted.last_seq += lost;
+            counted.last_seq = counted.last_seq.saturating_add(lost);
             numbered.push(counted.next(Event::dropped(now, first, counted.last_seq), now));
         }
         numbered.extend(event.map(|event| counted.next(event, now)));
@@ -109,7 +112,7 @@ pub fn number(counted: &mut Counted, items: Vec<Item>, now: OffsetDateTime) -> V
 
 impl Counted {
     fn next(&mut self, event: Event, now: OffsetDateTime) -> Numbered {
-        self.last_seq += 1;
+        self.last_seq = self.last_seq.saturating_add(1);
         // What comes late stands where it became known: whoever reads by time has passed its own.
         self.last_at = event.at.min(now).max(self.last_at);
         Numbered { seq: self.last_seq, at: self.last_at, event }
@@ -151,6 +154,15 @@ mod tests {
         assert_eq!(numbered.iter().map(|one| one.seq).collect::<Vec<_>>(), [11, 12, 15, 16]);
         assert_eq!(dropped(&numbered[2]), Some((2, 13, 14)));
         assert_eq!((counted.last_seq, counted.agent_seq), (16, 9));
+    }
+
+    #[test]
+    fn an_agent_that_counts_beyond_all_bounds_stops_nobody() {
+        let mut counted = Counted::NOTHING;
+        let items = vec![agents(u64::MAX), agents(1), own(0)];
+        let numbered = number(&mut counted, items, NOON);
+        assert_eq!(dropped(&numbered[0]), Some((MOST_LOST, 1, MOST_LOST)));
+        assert_eq!(numbered.iter().map(|one| one.seq - MOST_LOST).collect::<Vec<_>>(), [1, 2, 3]);
     }
 
     #[test]

@@ -76,6 +76,9 @@ pub trait Recorder: Send + Sync {
     /// Notes an event of the session if its category is captured. Never waits.
     fn note(&self, session: SessionId, event: Event);
 
+    /// As [`note`](Self::note), of a session that may have ended a while ago.
+    fn note_late(&self, session: &Session, event: Event);
+
     /// The session has ended. Its last events are still taken.
     fn ended(&self, session: SessionId);
 }
@@ -97,6 +100,8 @@ impl Recorder for NoRecorder {
     }
 
     fn note(&self, _: SessionId, _: Event) {}
+
+    fn note_late(&self, _: &Session, _: Event) {}
 
     fn ended(&self, _: SessionId) {}
 }

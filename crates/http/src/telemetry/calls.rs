@@ -53,9 +53,15 @@ impl Call {
     }
 }
 
-/// The operation's name as the API's description has it. Nothing for connections, which tell of themselves.
+/// The operation's name as the API's description has it. Nothing for connections, which tell of themselves, and for what the web
+/// interface asks only to show it.
 fn operation(method: &Method, route: &str) -> Option<&'static str> {
     static NAMES: LazyLock<HashMap<(String, String), String>> = LazyLock::new(openapi::operation_names);
+    let route = match route.strip_prefix("/ui/api") {
+        Some(_) if method == Method::GET => return None,
+        Some(route) => route,
+        None => route,
+    };
     let route = route.replacen("/vm/{session_id}/", "/browsers/{id}/", 1);
     match route.as_str() {
         "/browsers/{id}/wd/{tail:.*}" => Some("webdriver_command"),
@@ -75,5 +81,7 @@ mod tests {
         }
         assert_eq!(operation(&Method::PATCH, "/browsers/{id_or_name}"), Some("update_browser"));
         assert_eq!(operation(&Method::GET, "/vm/{session_id}/cdp"), None);
+        assert_eq!(operation(&Method::PATCH, "/ui/api/browsers/{id_or_name}"), Some("update_browser"));
+        assert_eq!(operation(&Method::GET, "/ui/api/browsers/{id_or_name}"), None);
     }
 }

@@ -7,6 +7,7 @@ use super::{EndSessionError, Sessions};
 use crate::browser::BrowserState;
 use crate::ids::{BrowserId, NodeId};
 use crate::store_error::StoreError;
+use crate::telemetry::Event;
 
 /// No start takes longer: a reservation that is older was forgotten.
 const LONGEST_START: Duration = Duration::minutes(5);
@@ -50,6 +51,17 @@ impl Sessions {
         }
         if let Some(pool) = pool {
             self.deps.pools.wake(pool);
+        }
+        Ok(())
+    }
+
+    /// Notes in the telemetry of the session that has the browser what happened to it.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn note(&self, browser: BrowserId, event: Event) -> Result<(), StoreError> {
+        if let Some(session) = self.deps.sessions.of_browser(browser).await? {
+            self.deps.recorder.note(session.id, event);
         }
         Ok(())
     }

@@ -1,10 +1,12 @@
-//! What telemetry costs: loading a page while all of it is captured, and while nothing is.
+//! Loading a page, and calling the API on a session, while everything is captured and while nothing is.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
+use super::{CATEGORIES, capturing};
+use crate::client::Client;
 use crate::machine::quiet;
 use crate::samples::Samples;
-use crate::support::{Cdp, Options, Pages, Server};
+use crate::support::{Cdp, Options, Pages, Server, Session};
 use crate::table::{Limit, Row, Table, ms};
 
 const ROUNDS: usize = 40;
@@ -12,16 +14,17 @@ const ROUNDS: usize = 40;
 const PARTS: usize = 40;
 /// What capturing all nine categories may make of the time of a load.
 const MOST: f64 = 1.10;
+/// Calls of a round, and rounds.
+const CALLS: usize = 200;
+const CALL_ROUNDS: usize = 10;
+/// What it may make of the time of a call: nothing, but for what two rounds differ by.
+const MOST_OF_A_CALL: f64 = 1.05;
 
-pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
+pub(super) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let pages = page()?;
     let server = Server::start(Options::reaching(&pages))?;
-    let categories =
-        ["console", "page", "interaction", "network", "control", "connection", "system", "screenshot", "captcha"];
-    let all: Map<String, Value> =
-        categories.map(|name| (name.to_owned(), json!({ "enabled": true }))).into_iter().collect();
-    let off = server.create(&json!({ "headless": true }))?;
-    let on = server.create(&json!({ "headless": true, "telemetry": { "enabled": true, "browser": all } }))?;
+    let off = server.create(&json!({ "headless": true, "timeout_seconds": 3600 }))?;
+    let on = capturing(&server, &CATEGORIES)?;
     let (mut without, mut with) = (Samples::default(), Samples::default());
     let (mut plain, mut captured) = (Cdp::connect(off.text("cdp_ws_url"))?, Cdp::connect(on.text("cdp_ws_url"))?);
     let sessions = [plain.page()?, captured.page()?];
@@ -36,8 +39,29 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
         on.time(|| captured.open(&sessions[1], &address))?;
     }
     let what = format!("load a page of {PARTS} parts with all telemetry, p50 of {}", with.count());
-    let row = Row::new(what, ms(with.p50())).beside(format!("with none {}", ms(without.p50())));
-    table.add(row.target(&format!("at most {MOST} times"), with.p50() / without.p50(), Limit::Most(MOST)));
+    let ratio = with.p50() / without.p50();
+    let row = Row::new(what, ms(with.p50())).against(format!("with none, {}", ms(without.p50())), ratio);
+    table.add(row.target(&format!("≤ ×{MOST:.2}"), ratio, Limit::Most(MOST)));
+    calls(&server, &off, &on, table)
+}
+
+/// The same call on both sessions, in turn.
+fn calls(server: &Server, off: &Session, on: &Session, table: &mut Table) -> anyhow::Result<()> {
+    let mut client = Client::of(server)?;
+    let (mut without, mut with) = (Samples::default(), Samples::default());
+    for _ in 0..CALL_ROUNDS {
+        for (session, samples) in [(off, &mut without), (on, &mut with)] {
+            let path = format!("/browsers/{}", session.id());
+            quiet();
+            for _ in 0..CALLS {
+                samples.time(|| client.call("GET", &path, None))?.expect(200)?;
+            }
+        }
+    }
+    let what = format!("GET /browsers/{{id}} of a session with all telemetry, p50 of {}", with.count());
+    let ratio = with.p50() / without.p50();
+    let row = Row::new(what, ms(with.p50())).against(format!("with none, {}", ms(without.p50())), ratio);
+    table.add(row.target(&format!("≤ ×{MOST_OF_A_CALL:.2}"), ratio, Limit::Most(MOST_OF_A_CALL)));
     Ok(())
 }
 

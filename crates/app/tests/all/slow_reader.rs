@@ -1,0 +1,58 @@
+//! Somebody who follows a session's telemetry and does not read.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::support::http::Request;
+use super::support::{Cdp, Options, Server, until};
+
+/// More than a minute's worth of work for two slow cores.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What the page asks at once: fifty long questions that nobody answers.
+const QUESTIONS: &str = "(async () => {
+    const ask = () => fetch('http://refused.test/', { method: 'POST', mode: 'no-cors', body: 'x'.repeat(60_000) });
+    await Promise.allSettled(Array.from({ length: 50 }, ask));
+    return true;
+})()";
+
+#[test]
+fn a_stream_that_nobody_reads_is_cut_with_a_reason_and_slows_nobody_down() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let telemetry = json!({ "browser": { "network": { "enabled": true } } });
+    let session = server.create(&json!({ "headless": true, "timeout_seconds": 600, "telemetry": telemetry }))?;
+    let path = format!("/browsers/{}/telemetry/stream", session.id());
+    let mut slow = Request::new("GET", &path).bearer(server.key()).start(server.address())?;
+    let mut head = [0; 12];
+    slow.read_exact(&mut head)?;
+    assert_eq!(&head, b"HTTP/1.1 200");
+
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    until("the reader is too slow", PATIENCE, || {
+        // The page and the API answer all the while.
+        cdp.evaluate(&page, QUESTIONS).ok()?;
+        let metrics = server.get("/metrics").ok()?.text();
+        metrics.contains("casement_telemetry_slow_followers_total 1\n").then_some(())
+    })?;
+
+    let mut read = Vec::new();
+    slow.read_to_end(&mut read)?;
+    let end = String::from_utf8_lossy(&read[read.len().saturating_sub(200)..]).into_owned();
+    assert!(end.contains(": slow_reader\n\n"), "{end}");
+    // The session goes on, and whoever comes with the last number goes on, too.
+    let text = String::from_utf8_lossy(&read);
+    let last: u64 = text.rsplit("\nid: ").next().and_then(|tail| tail.split('\n').next()?.trim().parse().ok()).unwrap();
+    let resumed = Request::new("GET", &path).bearer(server.key()).header("Last-Event-ID", &last.to_string());
+    let mut resumed = resumed.start(server.address())?;
+    let mut beginning = Vec::new();
+    until("the stream goes on", PATIENCE, || {
+        let mut part = [0; 4096];
+        let count = resumed.read(&mut part).ok()?;
+        beginning.extend_from_slice(&part[..count]);
+        String::from_utf8_lossy(&beginning).contains(&format!("id: {}\n", last + 1)).then_some(())
+    })?;
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    Ok(())
+}

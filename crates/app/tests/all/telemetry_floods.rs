@@ -1,0 +1,143 @@
+//! A page that says far more than anybody can keep, and one that takes more memory than it may.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::host::{browser_of, sandbox, server_process, sql, uuid};
+use super::support::{Cdp, Options, Server, Session, until};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What the page says, so many times so many lines.
+const TURNS: u64 = 20;
+const LINES: u64 = 50_000;
+/// What the server and the agent may have more of memory afterwards, and the database of events, in MiB.
+const MOST_MEMORY: u64 = 64;
+const MOST_STORED: u64 = 512;
+
+fn capturing(server: &Server, category: &str) -> anyhow::Result<Session> {
+    let browser: serde_json::Map<String, Value> = ["control", "connection", "system", "captcha", category]
+        .map(|name| (name.to_owned(), json!({ "enabled": name == category })))
+        .into_iter()
+        .collect();
+    server.create(&json!({ "headless": true, "timeout_seconds": 600, "telemetry": { "browser": browser } }))
+}
+
+/// All events of a category that are told, page by page.
+fn events(server: &Server, session: &Session, category: &str) -> anyhow::Result<Vec<Value>> {
+    let mut all = Vec::new();
+    let mut query = "since=1h".to_owned();
+    loop {
+        let path = format!("/browsers/{}/telemetry/events?limit=100&category={category}&{query}", session.id());
+        let answer = server.get(&path)?.expect(200)?;
+        all.extend(answer.json()?.as_array().context("a list")?.iter().cloned());
+        if answer.header("x-has-more") != Some("true") {
+            return Ok(all);
+        }
+        query = format!("offset={}", answer.header("x-next-offset").context("an offset")?);
+    }
+}
+
+/// What a process holds of its own, in MiB.
+fn resident(pid: i32) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("no RssAnon")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+}
+
+fn agent(server: &Server) -> anyhow::Result<i32> {
+    let agents = server.processes().into_iter().filter(|process| {
+        let words: Vec<&str> = process.argv.iter().take(2).map(String::as_str).collect();
+        words == ["/run/casement/program", "agent"]
+    });
+    agents.map(|process| process.pid).max().context("no agent runs")
+}
+
+#[test]
+fn a_million_lines_at_once_stay_bounded_and_every_line_that_is_not_kept_is_counted() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let session = capturing(&server, "console")?;
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    let processes = [server_process(&server)?.pid, agent(&server)?];
+    let before = processes.map(resident);
+    let say = format!("for (let n = 0; n < {LINES}; n++) console.log('line ' + n)");
+    for _ in 0..TURNS {
+        cdp.evaluate(&page, &say)?;
+    }
+    // While the capture has no time for this page, a line is counted and not read.
+    let (id, mut said) = (uuid(session.id())?, TURNS * LINES);
+    until("the end is heard", PATIENCE, || {
+        cdp.evaluate(&page, "console.log('the end')").ok()?;
+        said += 1;
+        let path = format!("/browsers/{}/telemetry/events?order=desc&limit=1&category=console", session.id());
+        let newest = server.get(&path).ok()?.json().ok()?;
+        (newest[0]["event"]["data"]["text"] == "the end").then_some(())
+    })?;
+    let after = processes.map(resident);
+
+    // Each line has a number, and so has each word of those that are lost.
+    let stored = || -> anyhow::Result<(u64, u64)> {
+        let lines = format!("select count(*) from telemetry_events where session_id = '{id}' and category = 'console'");
+        let lost = events(&server, &session, "monitor")?;
+        let lost = lost.iter().filter(|one| one["event"]["type"] == "telemetry_dropped");
+        let counts = lost.map(|one| one["event"]["data"]["count"].as_u64().context("a count"));
+        Ok((sql(&server, &lines)?.parse()?, counts.sum::<anyhow::Result<u64>>()?))
+    };
+    until("every line is stored or counted", PATIENCE, || {
+        let (lines, lost) = stored().ok()?;
+        (lines + lost == said).then_some(())
+    })?;
+    let (lines, lost) = stored()?;
+    assert!(lines > 10_000 && lost > 0, "{lines} lines are stored, {lost} are lost");
+    for one in events(&server, &session, "monitor")? {
+        let (data, seq) = (&one["event"]["data"], one["seq"].as_u64().context("a number")?);
+        let number = |name: &str| data[name].as_u64().unwrap_or_default();
+        assert_eq!((number("last_seq"), number("count")), (seq - 1, seq - number("first_seq")), "{one}");
+    }
+
+    for (name, (before, after)) in ["the server", "the agent"].into_iter().zip(before.into_iter().zip(after)) {
+        let (before, after) = (before?, after?);
+        println!("{name}: {before} MiB before, {after} MiB after");
+        assert!(after < before + MOST_MEMORY, "{name}: {before} MiB before, {after} MiB after");
+    }
+    let size = "select sum(pg_total_relation_size(relid)) from pg_partition_tree('telemetry_events')";
+    let size = sql(&server, size)?.parse::<u64>()? >> 20;
+    println!("{lines} lines are stored in {size} MiB, {lost} are lost");
+    assert!(size < MOST_STORED, "{lines} lines are stored in {size} MiB");
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    Ok(())
+}
+
+#[test]
+fn whom_the_kernel_kills_for_memory_is_told_where_it_can_be_known() -> anyhow::Result<()> {
+    let flags = ["--session-memory", "600"].map(str::to_owned).to_vec();
+    let server = Server::start(Options { flags, ..Options::default() })?;
+    let session = capturing(&server, "system")?;
+    let place = sandbox(&server, &browser_of(&server, &session)?);
+    let record: Value = serde_json::from_slice(&fs::read(place.join("state.json"))?)?;
+    // Where a control group bounds the memory, the kernel's log says whom it killed; elsewhere the agent does.
+    let known = record["memory"] == "None" || fs::File::open("/dev/kmsg").is_ok();
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    let take = "setTimeout(() => { globalThis.held = []; for (;;) held.push(new Uint8Array(16 << 20).fill(7)) }); 0";
+    cdp.evaluate(&page, take)?;
+    until("the session has ended", PATIENCE, || {
+        (server.get(&format!("/browsers/{}", session.id())).ok()?.status == 404).then_some(())
+    })?;
+    if !known {
+        return Ok(());
+    }
+    let told = until("it is told", PATIENCE, || {
+        let told = events(&server, &session, "system").ok()?;
+        told.into_iter().find(|one| one["event"]["type"] == "system_oom_kill")
+    })?;
+    let data = &told["event"]["data"];
+    assert_eq!((&data["constraint"], &told["event"]["source"]["kind"]), (&json!("memcg"), &json!("local_process")));
+    let numbers = [&data["pid"], &data["rss_kb"]].map(|value| value.as_u64().unwrap_or_default());
+    assert!(numbers[0] > 1 && numbers[1] > 10_000, "{told}");
+    assert!(data["process_name"].as_str().is_some_and(|name| name.contains("chrom")), "{told}");
+    Ok(())
+}
