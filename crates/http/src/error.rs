@@ -231,6 +231,16 @@ impl ApiError {
         self
     }
 
+    /// The body that says it.
+    pub(crate) fn to_body(&self) -> ErrorBody {
+        ErrorBody {
+            code: self.0.code.as_str(),
+            message: shortened(self.0.message.clone()),
+            details: self.0.details.clone(),
+            inner_error: self.0.inner.clone(),
+        }
+    }
+
     /// The error code of the W3C protocol.
     fn w3c(&self) -> &'static str {
         match self.0.code {
@@ -320,12 +330,7 @@ impl ResponseError for ApiError {
         for header in &self.0.headers {
             response.insert_header(header.clone());
         }
-        let body = ErrorBody {
-            code: self.0.code.as_str(),
-            message: shortened(self.0.message.clone()),
-            details: self.0.details.clone(),
-            inner_error: self.0.inner.clone(),
-        };
+        let body = self.to_body();
         if !self.0.webdriver {
             return response.json(body);
         }

@@ -51,7 +51,7 @@ fn comment(error: &InsideError) -> Bytes {
     format!(": {}\n\n", error.to_string().replace(['\r', '\n'], " ")).into()
 }
 
-fn frame(event: &impl Serialize) -> Bytes {
+pub(crate) fn frame(event: &impl Serialize) -> Bytes {
     let mut text = b"data: ".to_vec();
     // Our own types always have a JSON form, on one line.
     text.extend(serde_json::to_vec(event).unwrap_or_default());

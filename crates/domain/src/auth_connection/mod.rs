@@ -10,6 +10,7 @@ mod input;
 mod model;
 mod ports;
 mod reauth;
+mod runner;
 mod service;
 mod settings;
 mod submit;
@@ -27,6 +28,9 @@ pub use ports::{
 #[cfg(feature = "mocks")]
 pub use ports::{MockAuthConnectionRepository, MockExternalCredentials, MockFlowNews};
 pub use reauth::{Reauth, ReauthReason};
+#[cfg(feature = "mocks")]
+pub use runner::MockFlowPictures;
+pub use runner::{FlowPictures, FlowRunner, Memory, Next, RunnerDeps};
 pub use service::{AuthConnectionDeps, AuthConnectionError, AuthConnections, StartedLogin};
 pub use settings::Settings;
 pub use submit::{Submission, SubmitInput};
