@@ -10,6 +10,7 @@ mod egress;
 mod extensions;
 mod first_start;
 mod keys;
+mod logins;
 mod loops;
 mod metered;
 mod postmaster;

@@ -9,6 +9,9 @@ use anyhow::Context as _;
 use casement_domain::access::Access;
 use casement_domain::api_key::{ApiKeys, KeyAdministration};
 use casement_domain::audit::{AuditLogs, AuditRepository};
+use casement_domain::auth_connection::{
+    AuthConnectionDeps, AuthConnectionRepository, AuthConnections, FlowRunner, NoExternalCredentials, RunnerDeps,
+};
 use casement_domain::browser::{BrowserEngine, BrowserRepository};
 use casement_domain::computer::Computers;
 use casement_domain::credential::CredentialRepository;
@@ -31,7 +34,7 @@ use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_otlp::{Export, Exporter};
 use casement_postgres::{
-    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgCredentials, PgExtensions, PgNodes, PgOrganizations, PgPools,
+    Notifications, PgApiKeys, PgAudit, PgAuthConnections, PgBrowsers, PgCredentials, PgExtensions, PgNodes, PgOrganizations, PgPools,
     PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
@@ -50,8 +53,9 @@ use crate::doctor::raise_open_files;
 use crate::egress::WaysOut;
 use crate::extensions;
 use crate::first_start;
+use crate::logins;
 use crate::loops::{
-    Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_audit,
+    AuthNews, Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, carry_logins, fill_pools, follow_browsers, hear, keep_logins, keep_audit,
     keep_spares, keep_telemetry,
 };
 use crate::metered::Metered;
@@ -94,6 +98,7 @@ struct Repositories {
     extensions: Arc<dyn ExtensionRepository>,
     profiles: Arc<dyn ProfileRepository>,
     credentials: Arc<dyn CredentialRepository>,
+    auth_connections: Arc<dyn AuthConnectionRepository>,
     proxies: Arc<dyn ProxyRepository>,
     keys: ApiKeys,
     key_rows: Arc<PgApiKeys>,
@@ -118,6 +123,7 @@ impl Repositories {
             extensions: Arc::new(PgExtensions::new(database())),
             profiles: Arc::new(PgProfiles::new(database())),
             credentials: Arc::new(PgCredentials::new(database())),
+            auth_connections: Arc::new(PgAuthConnections::new(database())),
             proxies: Arc::new(PgProxies::new(database())),
             keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
             key_rows,
@@ -278,6 +284,34 @@ impl Running {
         let dialer = proxies::Dialer { egress: ways_out.egress(), address_url: settings.proxy_check_url.clone() };
         let kept_proxies = proxies::use_cases(repositories.proxies.clone(), &master_keys, dialer);
         let use_profiles = profiles::use_cases(kept_profiles);
+        let use_credentials = credentials::use_cases(repositories.credentials.clone(), &master_keys);
+        let replays = Replays::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone());
+        let auth_news = AuthNews::default();
+        let auth_connections = AuthConnections::new(AuthConnectionDeps {
+            connections: repositories.auth_connections.clone(),
+            credentials: repositories.credentials.clone(),
+            external: Arc::new(NoExternalCredentials),
+            profiles: use_profiles.clone(),
+            proxies: routing.clone(),
+            sessions: sessions.clone(),
+            news: Arc::new(auth_news.clone()),
+            sealer: Arc::new(master_keys.clone()),
+            entropy: system.clone(),
+            clock: system.clone(),
+            ids: system.clone(),
+            most: AuthConnections::DEFAULT_MOST,
+        });
+        let logins = FlowRunner::new(
+            auth_connections.clone(),
+            RunnerDeps {
+                node,
+                pages: Arc::new(engine.clone()),
+                projects: repositories.projects.clone(),
+                credentials: use_credentials.clone(),
+                replays: replays.clone(),
+                pictures: logins::pictures(data_dir.path()),
+            },
+        );
         let services = Services {
             api_keys: repositories.keys.clone(),
             key_administration: KeyAdministration::new(
@@ -297,13 +331,14 @@ impl Running {
             computers: Computers::new(Arc::new(engine.clone()), sessions.activity().clone()),
             displays: Arc::new(engine.clone()),
             extensions: extensions.clone(),
-            credentials: credentials::use_cases(repositories.credentials.clone(), &master_keys),
+            auth_connections,
+            credentials: use_credentials,
             profiles: use_profiles.clone(),
             proxies: kept_proxies.clone(),
             processes: Processes::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
             session_logs: SessionLogs::new(Arc::new(engine.clone()), sessions.activity().clone()),
             curl: Curl::new(Arc::new(engine.clone()), sessions.activity().clone()),
-            replays: Replays::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
+            replays,
             scripts: Scripts::new(Arc::new(engine.clone()), sessions.activity().clone()),
             telemetry: TelemetryEvents::new(repositories.telemetry.clone(), Arc::new(feed), system.clone()),
             recorder,
@@ -362,6 +397,9 @@ impl Running {
         tokio::spawn(keep_telemetry(repositories.telemetry, kept, stop.child_token()));
         tokio::spawn(extensions::sweep(extensions, stop.child_token()));
         tokio::spawn(profiles::sweep(use_profiles, blobs, stop.child_token()));
+        tokio::spawn(auth_news.clone().hear(store.config.clone(), stop.child_token()));
+        tokio::spawn(carry_logins(logins.clone(), auth_news, stop.child_token()));
+        tokio::spawn(keep_logins(logins, stop.child_token()));
         tokio::spawn(proxies::keep_checked(kept_proxies, stop.child_token()));
         tokio::spawn(upkeep(metrics, ways_out, spares.clone()));
         Ok(Self {

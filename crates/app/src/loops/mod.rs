@@ -3,6 +3,7 @@
 mod audit;
 mod figures;
 mod housekeeping;
+mod logins;
 mod pools;
 mod spares;
 mod starts;
@@ -11,6 +12,7 @@ mod telemetry;
 pub(crate) use audit::keep_audit;
 pub(crate) use figures::PoolFigures;
 pub(crate) use housekeeping::{Housekeeping, follow_browsers, hear};
+pub(crate) use logins::{AuthNews, carry_logins, keep_logins};
 pub(crate) use pools::{PoolBell, PoolLoop, run as fill_pools};
 pub(crate) use spares::{Spares, run as keep_spares};
 pub(crate) use starts::StartSlots;

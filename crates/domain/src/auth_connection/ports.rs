@@ -219,3 +219,22 @@ pub trait ExternalCredentials: Send + Sync {
         wanted: ExternalWanted<'a>,
     ) -> Result<Option<ExternalLogin>, String>;
 }
+
+/// For an installation without credential providers.
+pub struct NoExternalCredentials;
+
+#[async_trait]
+impl ExternalCredentials for NoExternalCredentials {
+    async fn known(&self, _: OrganizationId, _: &str) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn fetch<'a>(
+        &self,
+        _: OrganizationId,
+        provider: &str,
+        _: ExternalWanted<'a>,
+    ) -> Result<Option<ExternalLogin>, String> {
+        Err(format!("there is no credential provider {provider}"))
+    }
+}
