@@ -43,13 +43,14 @@ impl FlowPictures for Pictures {
         let here = Self(self.0.clone());
         let written = tokio::task::spawn_blocking(move || here.write(flow, &png)).await;
         match written {
-            Ok(Ok(path)) => warn!(%flow, picture = %path.display(), "a login page was not understood; its picture is kept"),
+            Ok(Ok(path)) => {
+                warn!(%flow, picture = %path.display(), "a login page was not understood; its picture is kept")
+            }
             Ok(Err(error)) => warn!(%flow, %error, "a picture of a login page could not be kept"),
             Err(error) => warn!(%flow, %error, "a picture of a login page could not be kept"),
         }
     }
 }
-
 
 /// Where the operator finds pictures.
 pub(crate) fn pictures(data_dir: &Path) -> Arc<dyn FlowPictures> {

@@ -34,8 +34,9 @@ use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_otlp::{Export, Exporter};
 use casement_postgres::{
-    Notifications, PgApiKeys, PgAudit, PgAuthConnections, PgBrowsers, PgCredentials, PgExtensions, PgNodes, PgOrganizations, PgPools,
-    PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
+    Notifications, PgApiKeys, PgAudit, PgAuthConnections, PgBrowsers, PgCredentials, PgExtensions, PgNodes,
+    PgOrganizations, PgPools, PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys,
+    node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -55,8 +56,8 @@ use crate::extensions;
 use crate::first_start;
 use crate::logins;
 use crate::loops::{
-    AuthNews, Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, carry_logins, fill_pools, follow_browsers, hear, keep_logins, keep_audit,
-    keep_spares, keep_telemetry,
+    AuthNews, Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, carry_logins, fill_pools,
+    follow_browsers, hear, keep_audit, keep_logins, keep_spares, keep_telemetry,
 };
 use crate::metered::Metered;
 use crate::profiles;

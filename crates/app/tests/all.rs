@@ -20,6 +20,7 @@ mod all {
     mod isolation;
     mod limits;
     mod live_view;
+    mod logins;
     mod memories;
     mod organization;
     mod playwright;

@@ -113,7 +113,12 @@ pub(crate) async fn carry_logins(runner: FlowRunner, news: AuthNews, stop: Cance
     }
 }
 
-async fn carry(runner: &FlowRunner, CarriedFlow { flow, connection }: CarriedFlow, news: &AuthNews, stop: CancellationToken) {
+async fn carry(
+    runner: &FlowRunner,
+    CarriedFlow { flow, connection }: CarriedFlow,
+    news: &AuthNews,
+    stop: CancellationToken,
+) {
     match runner.take(flow).await {
         Ok(true) => info!(%flow, %connection, "carrying a login"),
         // Another node was faster, or the net finds it again.

@@ -23,8 +23,7 @@ pub use input::{ConnectionInput, CredentialInput, LoginInput, ProxyInput};
 pub use model::{AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef};
 pub use ports::{
     AuthConnectionRepository, CarriedFlow, ConnectionDeleted, ConnectionFilter, ConnectionStored, ConnectionUpdated,
-    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowEnd, FlowNews,
-    NoExternalCredentials,
+    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowEnd, FlowNews, NoExternalCredentials,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockAuthConnectionRepository, MockExternalCredentials, MockFlowNews};

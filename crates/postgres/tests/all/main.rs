@@ -1,6 +1,7 @@
 //! The repositories and the private cluster, against a real PostgreSQL.
 
 mod audit;
+mod auth_connections;
 mod cluster;
 mod credentials;
 mod database;
