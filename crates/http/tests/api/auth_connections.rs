@@ -452,6 +452,14 @@ async fn the_timeline_tells_logins_and_looks_newest_first() {
     assert_eq!(reply.status, 400, "{reply}");
 }
 
+/// The events of a stream, as it came: in chunks.
+fn said(text: &str) -> Vec<Value> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stream_tells_every_change_and_ends_with_the_login() {
     let mut ports = Ports::default();
@@ -477,11 +485,7 @@ async fn the_stream_tells_every_change_and_ends_with_the_login() {
     let reply = TestApi::start(ports).get(&path("/events")).await;
     assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/event-stream")));
     let text = reply.text();
-    let events: Vec<Value> = text
-        .split("\n\n")
-        .filter(|frame| !frame.is_empty())
-        .map(|frame| serde_json::from_str(frame.strip_prefix("data: ").unwrap()).unwrap())
-        .collect();
+    let events = said(&text);
     let steps: Vec<_> = events.iter().map(|event| event["flow_step"].as_str().unwrap()).collect();
     assert_eq!(steps, ["AWAITING_INPUT", "SUBMITTING", "COMPLETED"]);
     assert!(events.iter().all(|event| event["event"] == "managed_auth_state" && event["timestamp"].is_string()));
@@ -497,7 +501,7 @@ async fn the_stream_of_a_connection_that_is_deleted_ends_as_cancelled() {
     let mut looks = [Some(waiting()), None].into_iter();
     ports.auth_connections.expect_any().returning(move |_| Ok(looks.next().flatten()));
     let text = TestApi::start(ports).get(&path("/events")).await.text();
-    let last = text.trim_end().rsplit("data: ").next().unwrap().to_owned();
-    let last: Value = serde_json::from_str(&last).unwrap();
+    let events = said(&text);
+    let last = events.last().unwrap();
     assert_eq!([&last["flow_status"], &last["flow_step"]], [&json!("CANCELED"), &json!("AWAITING_INPUT")]);
 }

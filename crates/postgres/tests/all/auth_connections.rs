@@ -307,8 +307,10 @@ async fn one_login_at_a_time_and_one_look_and_what_is_over_makes_room() -> TestR
     assert_eq!(site.stored().await?.flow, Some(Box::new(later)));
 
     let many = (10..20).map(|n| {
-        let (connections, flow) =
-            (site.connections.clone(), Flow { created_at: seconds(4000), ..auth_flow(n, flow.connection) });
+        let (connections, flow) = (
+            site.connections.clone(),
+            Flow { created_at: seconds(4000), expires_at: seconds(4900), ..auth_flow(n, flow.connection) },
+        );
         tokio::spawn(async move { connections.begin(&flow).await })
     });
     let mut begun = 0;

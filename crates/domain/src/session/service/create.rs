@@ -19,19 +19,33 @@ impl Sessions {
     /// # Errors
     /// See [`CreateSessionError`]; then nothing is left of it.
     pub async fn create(&self, scope: &Scope, wish: CreateSession) -> Result<Session, CreateSessionError> {
-        self.create_as(SessionId::mint(self.deps.ids.as_ref()), scope, wish).await
+        let wish = self.checked(scope, wish).await?;
+        for _ in 0..SPARES_TRIED {
+            let Some(browser) = self.deps.spares.take(&bare(&wish.shape)) else { break };
+            match self.create_on_spare(scope, &wish, browser).await {
+                Err(CreateSessionError::Engine(_)) => {}
+                done => return done,
+            }
+        }
+        self.create_afresh(SessionId::mint(self.deps.ids.as_ref()), scope, &wish).await
     }
 
-    /// As [`create`](Self::create), under an identifier that its caller has noted before, to find it again.
+    /// As [`create`](Self::create), never from a spare, under an identifier that its caller has noted before, to find it again.
     ///
     /// # Errors
-    /// See [`CreateSessionError`]; then nothing is left of it.
+    /// See [`CreateSessionError`]; then nothing is left of it but its end.
     pub async fn create_as(
         &self,
         id: SessionId,
         scope: &Scope,
         wish: CreateSession,
     ) -> Result<Session, CreateSessionError> {
+        let wish = self.checked(scope, wish).await?;
+        self.create_afresh(id, scope, &wish).await
+    }
+
+    /// A wish with what it names.
+    async fn checked(&self, scope: &Scope, wish: CreateSession) -> Result<SessionWish, CreateSessionError> {
         scope.writable()?;
         let mut wish = wish.parse()?;
         wish.shape.extensions =
@@ -42,14 +56,7 @@ impl Sessions {
         if let Some(asked) = &wish.profile {
             wish.shape.profile = Some(self.profile::<CreateSessionError>(scope, asked).await?);
         }
-        for _ in 0..SPARES_TRIED {
-            let Some(browser) = self.deps.spares.take(&bare(&wish.shape)) else { break };
-            match self.create_on_spare(id, scope, &wish, browser).await {
-                Err(CreateSessionError::Engine(_)) => {}
-                done => return done,
-            }
-        }
-        self.create_afresh(id, scope, &wish).await
+        Ok(wish)
     }
 
     fn draft(&self, id: SessionId, scope: &Scope, wish: &SessionWish) -> Session {
@@ -75,12 +82,11 @@ impl Sessions {
 
     async fn create_on_spare(
         &self,
-        id: SessionId,
         scope: &Scope,
         wish: &SessionWish,
         browser: BrowserId,
     ) -> Result<Session, CreateSessionError> {
-        let draft = self.draft(id, scope, wish);
+        let draft = self.draft(SessionId::mint(self.deps.ids.as_ref()), scope, wish);
         let session = Session { state: SessionState::Active, browser: Some(browser), ..draft };
         let row = self.leased_browser(&session, browser);
         match self.reserve(scope, &session, Some(row)).await {
