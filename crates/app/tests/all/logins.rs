@@ -142,7 +142,7 @@ impl<'a> Connection<'a> {
 
 /// The text of an identifier as SQL has it.
 fn uuid(id: &str) -> anyhow::Result<String> {
-    let id: ulid::Ulid = ulid::Ulid::from_string(id)?;
+    let id = ulid::Ulid::from_string(id).map_err(|bad| anyhow::anyhow!("{bad:?}"))?;
     Ok(format!("'{}'::uuid", uuid_text(id)))
 }
 

@@ -98,14 +98,19 @@ enum Outcome {
     /// It moves, and is stored so.
     Moves(Box<Flow>),
     /// It cannot go on.
-    Fails(FlowFailure),
+    Fails {
+        /// Why.
+        failure: FlowFailure,
+        /// What the site said, if that is the reason.
+        website_error: Option<String>,
+    },
     /// Nothing is to be stored; this is next.
     Goes(Next),
 }
 
 impl From<FlowFailure> for Outcome {
     fn from(failure: FlowFailure) -> Self {
-        Self::Fails(failure)
+        Self::Fails { failure, website_error: None }
     }
 }
 
@@ -192,7 +197,10 @@ impl FlowRunner {
         };
         match outcome {
             Outcome::Goes(next) => Ok(next),
-            Outcome::Fails(failure) => self.fail(&connection, &flow, failure).await,
+            Outcome::Fails { failure, website_error } => {
+                let said = website_error.or_else(|| flow.website_error.clone());
+                self.fail(&connection, &Flow { website_error: said, ..flow }, failure).await
+            }
             Outcome::Moves(next) => {
                 // A lost race: a submission, a deletion. It is looked at again.
                 let _ = self.connections.deps().connections.put(&next).await?;

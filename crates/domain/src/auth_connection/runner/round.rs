@@ -128,7 +128,7 @@ impl FlowRunner {
         match understood {
             Understanding::LoggedIn { url } => Ok(self.moves(flow, FlowEvent::LoggedIn(url))),
             Understanding::NotAllowed { host } => Ok(not_allowed(&host).into()),
-            Understanding::Refused(refusal) => Ok(self.refused(flow, &refusal)),
+            Understanding::Refused(refusal) => Ok(refused(&refusal)),
             Understanding::Captcha { kind } => Ok(self.captcha(flow, &kind)),
             Understanding::External(external) => Ok(self.elsewhere(flow, &external)),
             Understanding::Step(step) => self.take_step(flow, memory, browser, reading, step).await,
@@ -186,7 +186,7 @@ impl FlowRunner {
             flow.refusals += 1;
             flow.website_error = Some(refusal.website_error.clone());
             if matches!(refusal.kind, RefusalKind::Locked) || flow.refusals >= MOST_REFUSALS {
-                return Ok(self.refused(&flow, refusal));
+                return Ok(refused(refusal));
             }
         }
         if flow.acts >= MOST_ACTS {
@@ -267,7 +267,9 @@ impl FlowRunner {
         if flow.unattended {
             return match &flow.website_error {
                 Some(said) => {
-                    FlowFailure::new(FlowError::CredentialsRejected, format!("the site refused what is stored: {said}"))
+                    let message = format!("the site refused what is stored: {said}");
+                    let failure = FlowFailure::new(FlowError::CredentialsRejected, message);
+                    return Outcome::Fails { failure, website_error: flow.website_error.clone() };
                 }
                 None if sent == Some(Answered::FromStore)
                     && asked.fields.iter().all(|f| flow.needs.contains(&answers::need(f))) =>
@@ -288,21 +290,6 @@ impl FlowRunner {
         let fields = asked.fields.iter().map(AwaitedField::from).collect();
         let choices = asked.choices.iter().map(AwaitedChoice::from).collect();
         self.moves(flow, FlowEvent::Asked { fields, choices })
-    }
-
-    /// The site says no, and offers no way on.
-    fn refused(&self, flow: &Flow, refusal: &Refusal) -> Outcome {
-        let code = match refusal.kind {
-            RefusalKind::SiteFailed => FlowError::NavigationFailed,
-            RefusalKind::Rejected
-            | RefusalKind::CodeRejected
-            | RefusalKind::Locked
-            | RefusalKind::RateLimited
-            | RefusalKind::Other => FlowError::CredentialsRejected,
-        };
-        let failure = FlowFailure::new(code, format!("the site said: {}", refusal.website_error));
-        let said = Flow { website_error: Some(refusal.website_error.clone()), ..flow.clone() };
-        self.moves(&said, FlowEvent::Failed(failure))
     }
 
     fn captcha(&self, flow: &Flow, kind: &str) -> Outcome {
@@ -369,6 +356,20 @@ impl FlowRunner {
             _ => self.not_understood(browser, flow, "").await,
         }
     }
+}
+
+/// The site says no, and offers no way on.
+fn refused(refusal: &Refusal) -> Outcome {
+    let code = match refusal.kind {
+        RefusalKind::SiteFailed => FlowError::NavigationFailed,
+        RefusalKind::Rejected
+        | RefusalKind::CodeRejected
+        | RefusalKind::Locked
+        | RefusalKind::RateLimited
+        | RefusalKind::Other => FlowError::CredentialsRejected,
+    };
+    let failure = FlowFailure::new(code, format!("the site said: {}", refusal.website_error));
+    Outcome::Fails { failure, website_error: Some(refusal.website_error.clone()) }
 }
 
 pub(super) fn not_allowed(host: &str) -> FlowFailure {
