@@ -20,6 +20,8 @@ mod all {
     mod isolation;
     mod limits;
     mod live_view;
+    mod login_site;
+    mod login_ways;
     mod logins;
     mod memories;
     mod organization;
