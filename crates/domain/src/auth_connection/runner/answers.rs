@@ -82,8 +82,8 @@ pub(super) fn of_store(asked: &Asked, stored: &Stored, flow: &Flow, now: OffsetD
     let fields: Vec<Field> = asked.fields.iter().filter(|field| values.contains_key(&field.key)).cloned().collect();
     let needs: Vec<Need> = fields.iter().map(need).collect();
     // A code that was refused may have been too old; a value that was refused is wrong.
-    let codes = flow.refusals < 2 && needs.iter().any(is_code);
-    if !codes && needs.iter().all(|need| flow.needs.contains(need)) {
+    let once_more = flow.refusals == 1 && needs.iter().any(is_code);
+    if fields.is_empty() || (!once_more && needs.iter().all(|need| flow.needs.contains(need))) {
         return None;
     }
     let acts = asked.answer(&values).ok()?;

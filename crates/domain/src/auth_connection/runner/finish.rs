@@ -17,8 +17,6 @@ use crate::store_error::StoreError;
 
 /// For how long it is tried to save a profile after a login's own time is over.
 const TRIED_FOR: Duration = Duration::minutes(5);
-/// How often names are tried for a credential.
-const NAMES: usize = 3;
 
 impl FlowRunner {
     /// One step of a login that is logged in.
@@ -90,14 +88,13 @@ impl FlowRunner {
             }
             (None, _) => {
                 let name = format!("{} {}", connection.domain, connection.profile_name);
-                let mut names = vec![name.clone(), format!("{name} {}", flow.id)];
-                names.truncate(NAMES);
+                let names = vec![name.clone(), format!("{name} {}", flow.id)];
                 self.make_credential(&scope, connection, names, &entered).await
             }
         }
     }
 
-    /// Makes a credential by the first of the names that is free; that name.
+    /// Makes a credential by the first of the names that is free, or changes that of the same site; its name.
     async fn make_credential(
         &self,
         scope: &Scope,
@@ -114,7 +111,15 @@ impl FlowRunner {
                 ..CreateCredential::default()
             };
             match self.deps.credentials.create(scope, new).await.map(|_| ()) {
-                Err(CredentialError::NameTaken(_)) => {}
+                Err(CredentialError::NameTaken(_)) => {
+                    // Kept just before this server was killed, or by a connection of before.
+                    let change = UpdateCredential { values: Some(values.clone()), ..UpdateCredential::default() };
+                    let taken = self.deps.credentials.get(scope, &name).await;
+                    if taken.is_ok_and(|taken| taken.domain == connection.domain) {
+                        return stored(self.deps.credentials.update(scope, &name, change).await.map(|_| ()))
+                            .map(|()| Some(name));
+                    }
+                }
                 Ok(()) => return Ok(Some(name)),
                 other => return stored(other).map(|()| None),
             }

@@ -57,10 +57,10 @@ impl FlowRunner {
         let mut stored = match &connection.settings.credential {
             Some(CredentialRef::Named(_)) => self.of_credential(connection).await?,
             Some(CredentialRef::Item { provider, path }) => {
-                self.of_provider(connection, provider, ExternalWanted::Path(path)).await?
+                self.of_provider(connection, flow, (provider, ExternalWanted::Path(path))).await?
             }
             Some(CredentialRef::Auto { provider }) => {
-                self.of_provider(connection, provider, ExternalWanted::Domain(&connection.domain)).await?
+                self.of_provider(connection, flow, (provider, ExternalWanted::Domain(&connection.domain))).await?
             }
             None => Stored::default(),
         };
@@ -83,18 +83,19 @@ impl FlowRunner {
     async fn of_provider(
         &self,
         connection: &AuthConnection,
-        provider: &str,
-        wanted: ExternalWanted<'_>,
+        flow: &Flow,
+        (provider, wanted): (&str, ExternalWanted<'_>),
     ) -> Result<Stored, FlowFailure> {
         let found = self.connections.deps().external.fetch(connection.organization, provider, wanted).await;
         let found = found.map_err(|why| FlowFailure::new(FlowError::ProviderError, why))?;
-        let missing = || {
-            FlowFailure::new(
-                FlowError::CredentialMissing,
-                format!("credential provider {provider} has no item that fits"),
-            )
+        let Some(found) = found else {
+            if !flow.unattended {
+                // Somebody can be asked.
+                return Ok(Stored::default());
+            }
+            let message = format!("credential provider {provider} has no item that fits");
+            return Err(FlowFailure::new(FlowError::CredentialMissing, message));
         };
-        let found = found.ok_or_else(missing)?;
         Ok(Stored { values: found.values, totp: found.totp, totp_code: found.totp_code, sso_provider: None })
     }
 

@@ -3,7 +3,9 @@
 use super::round::not_allowed;
 use super::session::ended;
 use super::{FlowRunner, Memory, Next, Outcome};
-use crate::auth_connection::{AuthConnection, ConnectionStatus, Flow, FlowEnd, FlowError, FlowEvent, FlowFailure};
+use crate::auth_connection::{
+    AuthConnection, ConnectionStatus, Flow, FlowEnd, FlowError, FlowEvent, FlowFailure, FlowStatus,
+};
 use crate::login_page::{Known, LoginPageError, StepKind, Understanding, understand};
 use crate::store_error::StoreError;
 
@@ -75,7 +77,13 @@ impl FlowRunner {
     /// It was found out whether the login holds.
     async fn found(&self, connection: &AuthConnection, flow: &Flow, holds: bool) -> Result<Outcome, StoreError> {
         let now = self.now();
-        let reauth = !holds && connection.settings.auto_reauth && self.connections.reauth(connection).await?.can;
+        // A login that went on meanwhile knows better: what was looked at is the profile of before.
+        let latest =
+            self.connections.deps().connections.any(connection.id).await?.and_then(|connection| connection.flow);
+        let overtaken =
+            latest.is_some_and(|login| login.status == FlowStatus::InProgress || login.updated_at > flow.created_at);
+        let reauth =
+            !holds && !overtaken && connection.settings.auto_reauth && self.connections.reauth(connection).await?.can;
         let after = match (holds, reauth) {
             (true, _) => ConnectionStatus::Authenticated,
             // Until the login by itself has ended.
@@ -88,7 +96,7 @@ impl FlowRunner {
             return Ok(Outcome::Goes(Next::Step));
         };
         let over = Flow { found: Some((connection.status, seen)), ..over };
-        let end = FlowEnd { status: Some(after), checked_at: Some(now), ..FlowEnd::default() };
+        let end = FlowEnd { status: (!overtaken).then_some(after), checked_at: Some(now), ..FlowEnd::default() };
         let ended = self.connections.deps().connections.end(&over, &end).await?;
         if ended && reauth {
             self.begin_reauth(connection).await?;

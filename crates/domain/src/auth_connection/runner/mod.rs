@@ -82,15 +82,8 @@ pub struct Memory {
     acted_on: Option<Mark>,
     /// How often in a row nothing came of a reading.
     fruitless: u32,
-    /// What was typed last, by its fields' keys: whether it came from what is stored.
-    answered: Option<Answered>,
-}
-
-/// Where the last answer came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answered {
-    FromStore,
-    FromPerson,
+    /// Whether something was sent, and the page not read since.
+    answered: bool,
 }
 
 /// What happens to a flow in a step.
@@ -203,10 +196,30 @@ impl FlowRunner {
             }
             Outcome::Moves(next) => {
                 // A lost race: a submission, a deletion. It is looked at again.
-                let _ = self.connections.deps().connections.put(&next).await?;
+                self.store(&flow, *next).await?;
                 Ok(Next::Step)
             }
         }
+    }
+
+    /// Stores what became of the flow that was `seen`. That a person has opened its page meanwhile is no move of it: what was done to the site
+    /// would be forgotten, and done again.
+    async fn store(&self, seen: &Flow, mut next: Flow) -> Result<(), StoreError> {
+        let connections = &self.connections.deps().connections;
+        while !connections.put(&next).await? {
+            let Some(now) = connections.flow(seen.id).await? else { return Ok(()) };
+            let opened = |flow: Flow| Flow {
+                revision: now.revision,
+                handoff_used_at: now.handoff_used_at,
+                page_key: now.page_key,
+                ..flow
+            };
+            if now.handoff_used_at == next.handoff_used_at || opened(seen.clone()) != now {
+                return Ok(());
+            }
+            next = opened(next);
+        }
+        Ok(())
     }
 
     /// Stores what the event makes of the flow, and what its end does to its connection.

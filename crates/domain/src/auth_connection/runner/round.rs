@@ -3,9 +3,8 @@
 use time::Duration;
 
 use super::answers::{self, Answer};
-use super::known::Stored;
 use super::session::ended;
-use super::{Answered, FlowRunner, Memory, Next, Outcome};
+use super::{FlowRunner, Memory, Next, Outcome};
 use crate::auth_connection::{
     AuthConnection, AwaitedChoice, AwaitedField, Flow, FlowError, FlowEvent, FlowFailure, FlowStep, Need,
 };
@@ -39,22 +38,19 @@ impl FlowRunner {
             Err(failure) => return Ok(failure.into()),
         };
         let Some(browser) = browser else { return Ok(ended().into()) };
-        let stored = match self.known(connection, flow).await {
-            Ok(stored) => stored,
-            Err(failure) => return Ok(failure.into()),
-        };
         let round = async {
             if !memory.opened && Self::to_open(flow) {
                 self.deps.pages.open(browser, &connection.start_url()).await?;
             }
             memory.opened = true;
             let reading = self.read(browser, flow, memory).await?;
-            let known = Known { progress: flow.progress, sso_provider: stored.sso_provider.clone() };
+            let sso_provider = connection.credential.as_ref().and_then(|credential| credential.sso_provider.clone());
+            let known = Known { progress: flow.progress, sso_provider };
             let understood = understand(&reading, &known, &connection.hosts());
             if flow.is_awaiting() {
                 return Ok(self.glance(flow, memory, &reading, understood));
             }
-            self.answer(connection, flow, memory, (browser, reading, understood), &stored).await
+            self.answer(connection, flow, memory, (browser, reading, understood)).await
         };
         match round.await {
             Ok(outcome) => Ok(outcome),
@@ -107,7 +103,7 @@ impl FlowRunner {
             return wait;
         }
         memory.fruitless = 0;
-        memory.answered = None;
+        memory.answered = false;
         match flow.on(FlowEvent::MovedOn, self.now()) {
             Ok(mut next) => {
                 next.progress.external |= flow.step == FlowStep::AwaitingExternalAction;
@@ -123,7 +119,6 @@ impl FlowRunner {
         flow: &Flow,
         memory: &mut Memory,
         (browser, reading, understood): (BrowserId, Reading, Understanding),
-        stored: &Stored,
     ) -> Result<Outcome, LoginPageError> {
         match understood {
             Understanding::LoggedIn { url } => Ok(self.moves(flow, FlowEvent::LoggedIn(url))),
@@ -134,10 +129,12 @@ impl FlowRunner {
             Understanding::Step(step) => self.take_step(flow, memory, browser, reading, step).await,
             Understanding::Fields(asked) | Understanding::Choices(asked) => {
                 memory.fruitless = 0;
-                self.asked(connection, flow, memory, (browser, reading, asked), stored).await
+                self.asked(connection, flow, memory, (browser, reading, asked)).await
             }
             Understanding::Busy | Understanding::NotUnderstood => {
-                memory.fruitless += 1;
+                // A page that has come to rest and is a riddle remains one.
+                let rests = reading.settled && matches!(understood, Understanding::NotUnderstood);
+                memory.fruitless += if rests { 2 } else { 1 };
                 if memory.fruitless < MOST_FRUITLESS {
                     memory.acted_on = Some(reading.mark);
                     return Ok(Outcome::Goes(Next::Step));
@@ -178,12 +175,11 @@ impl FlowRunner {
         flow: &Flow,
         memory: &mut Memory,
         (browser, reading, asked): (BrowserId, Reading, Asked),
-        stored: &Stored,
     ) -> Result<Outcome, LoginPageError> {
         let mut flow = flow.clone();
         let sent = std::mem::take(&mut memory.answered);
-        if let Some(refusal) = asked.refusal.as_ref().filter(|_| sent.is_some()) {
-            flow.refusals += 1;
+        if let Some(refusal) = &asked.refusal {
+            flow.refusals += u32::from(sent);
             flow.website_error = Some(refusal.website_error.clone());
             if matches!(refusal.kind, RefusalKind::Locked) || flow.refusals >= MOST_REFUSALS {
                 return Ok(refused(refusal));
@@ -197,16 +193,16 @@ impl FlowRunner {
             Err(failure) => return Ok(failure.into()),
         };
         let of_person = given.as_ref().and_then(|given| answers::of_person(&asked, given));
-        let (answer, from) = match of_person {
-            Some(answer) => (Some(answer), Answered::FromPerson),
-            None => {
-                let before = connection.needs.as_deref().unwrap_or_default();
-                let answer = answers::choice(&asked, stored, &flow, before);
-                let answer = answer.or_else(|| {
-                    (!asked.fields.is_empty()).then(|| answers::of_store(&asked, stored, &flow, self.now())).flatten()
-                });
-                (answer, Answered::FromStore)
-            }
+        let answer = match of_person {
+            Some(answer) => Some(answer),
+            None => match self.known(connection, &flow).await {
+                Ok(stored) => {
+                    let before = connection.needs.as_deref().unwrap_or_default();
+                    answers::choice(&asked, &stored, &flow, before)
+                        .or_else(|| answers::of_store(&asked, &stored, &flow, self.now()))
+                }
+                Err(failure) => return Ok(failure.into()),
+            },
         };
         if let Some(kind) = &asked.captcha
             && (answer.is_some() || flow.unattended)
@@ -214,8 +210,8 @@ impl FlowRunner {
             return Ok(self.captcha(&flow, kind));
         }
         match answer {
-            Some(answer) => self.send(flow, memory, (browser, reading), answer, from).await,
-            None => Ok(self.ask(&flow, &asked, sent)),
+            Some(answer) => self.send(flow, memory, (browser, reading), answer).await,
+            None => Ok(self.ask(&flow, &asked)),
         }
     }
 
@@ -226,7 +222,6 @@ impl FlowRunner {
         memory: &mut Memory,
         (browser, reading): (BrowserId, Reading),
         answer: Answer,
-        from: Answered,
     ) -> Result<Outcome, LoginPageError> {
         if flow.step == FlowStep::Discovering {
             // Said first: filling in takes a while.
@@ -237,7 +232,7 @@ impl FlowRunner {
         }
         self.deps.pages.act(browser, answer.acts).await?;
         memory.acted_on = Some(reading.mark);
-        memory.answered = Some(from);
+        memory.answered = true;
         let entered = match self.seal_entered(&flow, answer.entered) {
             Ok(entered) => entered,
             Err(failure) => return Ok(failure.into()),
@@ -263,7 +258,7 @@ impl FlowRunner {
     }
 
     /// Asks the person, if there is one.
-    fn ask(&self, flow: &Flow, asked: &Asked, sent: Option<Answered>) -> Outcome {
+    fn ask(&self, flow: &Flow, asked: &Asked) -> Outcome {
         if flow.unattended {
             return match &flow.website_error {
                 Some(said) => {
@@ -271,8 +266,8 @@ impl FlowRunner {
                     let failure = FlowFailure::new(FlowError::CredentialsRejected, message);
                     return Outcome::Fails { failure, website_error: flow.website_error.clone() };
                 }
-                None if sent == Some(Answered::FromStore)
-                    && asked.fields.iter().all(|f| flow.needs.contains(&answers::need(f))) =>
+                None if !asked.fields.is_empty()
+                    && asked.fields.iter().all(|field| flow.needs.contains(&answers::need(field))) =>
                 {
                     FlowFailure::new(FlowError::CredentialsRejected, "the site asks again for what was stored and sent")
                 }
