@@ -12,6 +12,7 @@ mod egress;
 mod extensions;
 mod first_start;
 mod keys;
+mod logins;
 mod loops;
 mod metered;
 mod postmaster;

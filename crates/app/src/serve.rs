@@ -9,6 +9,9 @@ use anyhow::Context as _;
 use casement_domain::access::Access;
 use casement_domain::api_key::{ApiKeys, KeyAdministration};
 use casement_domain::audit::{AuditLogs, AuditRepository};
+use casement_domain::auth_connection::{
+    AuthConnectionDeps, AuthConnectionRepository, AuthConnections, FlowRunner, RunnerDeps,
+};
 use casement_domain::browser::{BrowserEngine, BrowserRepository};
 use casement_domain::computer::Computers;
 use casement_domain::credential::CredentialRepository;
@@ -32,7 +35,7 @@ use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_otlp::{Export, Exporter};
 use casement_postgres::{
-    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgCredentials, PgDeployments, PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel, PgCredentialProviders,
+    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgCredentials, PgDeployments, PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel, PgCredentialProviders, PgAuthConnections,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -52,9 +55,9 @@ use crate::doctor::raise_open_files;
 use crate::egress::WaysOut;
 use crate::extensions;
 use crate::first_start;
+use crate::logins;
 use crate::loops::{
-    AppWork, Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear,
-    keep_audit, keep_spares, keep_telemetry,
+    AppWork, Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_audit, keep_spares, keep_telemetry, AuthNews, carry_logins, keep_logins,
 };
 use crate::metered::Metered;
 use crate::profiles;
@@ -98,6 +101,7 @@ struct Repositories {
     credentials: Arc<dyn CredentialRepository>,
     apps: AppRows,
     credential_providers: Arc<dyn CredentialProviderRepository>,
+    auth_connections: Arc<dyn AuthConnectionRepository>,
     proxies: Arc<dyn ProxyRepository>,
     keys: ApiKeys,
     key_rows: Arc<PgApiKeys>,
@@ -128,6 +132,7 @@ impl Repositories {
             profiles: Arc::new(PgProfiles::new(database())),
             credentials: Arc::new(PgCredentials::new(database())),
             credential_providers: Arc::new(PgCredentialProviders::new(database())),
+            auth_connections: Arc::new(PgAuthConnections::new(database())),
             proxies: Arc::new(PgProxies::new(database())),
             keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
             key_rows,
@@ -290,16 +295,11 @@ impl Running {
         let dialer = proxies::Dialer { egress: ways_out.egress(), address_url: settings.proxy_check_url.clone() };
         let kept_proxies = proxies::use_cases(repositories.proxies.clone(), &master_keys, dialer);
         let use_profiles = profiles::use_cases(kept_profiles);
-        let ground = AppGround {
-            node,
-            public_url: &public_url,
-            sessions: sessions.clone(),
-            keys: repositories.keys.clone(),
-            blobs: blobs.clone(),
-            sealer: &master_keys,
-        };
-        let machines = AppMachines { archives: machines.packages, builder: machines.workshop, runner: machines.crew };
-        let apps = Apps::new(ground, repositories.apps.clone(), machines, &settings.apps, stop.child_token());
+            auth_connections,
+            credentials: use_credentials,
+            deployments: apps.deployments.clone(),
+            invocations: apps.invocations.clone(),
+            credential_providers: use_providers,
         let services = Services {
             api_keys: repositories.keys.clone(),
             key_administration: KeyAdministration::new(
@@ -319,20 +319,17 @@ impl Running {
             computers: Computers::new(Arc::new(engine.clone()), sessions.activity().clone()),
             displays: Arc::new(engine.clone()),
             extensions: extensions.clone(),
-            credentials: credentials::use_cases(repositories.credentials.clone(), &master_keys),
+            auth_connections,
+            credentials: use_credentials,
             deployments: apps.deployments.clone(),
             invocations: apps.invocations.clone(),
-            credential_providers: credential_providers::use_cases(
-                repositories.credential_providers.clone(),
-                &master_keys,
-                settings,
-            ),
+            credential_providers: use_providers,
             profiles: use_profiles.clone(),
             proxies: kept_proxies.clone(),
             processes: Processes::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
             session_logs: SessionLogs::new(Arc::new(engine.clone()), sessions.activity().clone()),
             curl: Curl::new(Arc::new(engine.clone()), sessions.activity().clone()),
-            replays: Replays::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),
+            replays,
             scripts: Scripts::new(Arc::new(engine.clone()), sessions.activity().clone()),
             telemetry: TelemetryEvents::new(repositories.telemetry.clone(), Arc::new(feed), system.clone()),
             recorder,
@@ -394,6 +391,9 @@ impl Running {
         let apps = apps.spawn(store);
         tokio::spawn(extensions::sweep(extensions, stop.child_token()));
         tokio::spawn(profiles::sweep(use_profiles, blobs, stop.child_token()));
+        tokio::spawn(auth_news.clone().hear(store.config.clone(), stop.child_token()));
+        tokio::spawn(carry_logins(logins.clone(), auth_news, stop.child_token()));
+        tokio::spawn(keep_logins(logins, stop.child_token()));
         tokio::spawn(proxies::keep_checked(kept_proxies, stop.child_token()));
         tokio::spawn(upkeep(metrics, ways_out, spares.clone()));
         Ok(Self {

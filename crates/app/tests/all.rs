@@ -24,6 +24,9 @@ mod all {
     mod isolation;
     mod limits;
     mod live_view;
+    mod login_site;
+    mod login_ways;
+    mod logins;
     mod memories;
     mod organization;
     mod playwright;

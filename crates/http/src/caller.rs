@@ -268,6 +268,11 @@ impl Authorized {
         &self.call.api.services
     }
 
+    /// What outlives the call.
+    pub(crate) fn into_api(self) -> Data<Api> {
+        self.call.api
+    }
+
     pub(crate) fn api(&self) -> &Api {
         &self.call.api
     }

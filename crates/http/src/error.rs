@@ -232,6 +232,16 @@ impl ApiError {
         self
     }
 
+    /// The body that says it.
+    pub(crate) fn to_body(&self) -> ErrorBody {
+        ErrorBody {
+            code: self.0.code.as_str(),
+            message: shortened(self.0.message.clone()),
+            details: self.0.details.clone(),
+            inner_error: self.0.inner.clone(),
+        }
+    }
+
     /// The error code of the W3C protocol.
     fn w3c(&self) -> &'static str {
         match self.0.code {
@@ -242,16 +252,6 @@ impl ApiError {
             Code::MethodNotAllowed => "unknown method",
             Code::Timeout | Code::RequestTimeout => "timeout",
             _ => "unknown error",
-        }
-    }
-
-    /// What the caller reads.
-    pub(crate) fn body(&self) -> ErrorBody {
-        ErrorBody {
-            code: self.0.code.as_str(),
-            message: shortened(self.0.message.clone()),
-            details: self.0.details.clone(),
-            inner_error: self.0.inner.clone(),
         }
     }
 
@@ -337,7 +337,7 @@ impl ResponseError for ApiError {
         for header in &self.0.headers {
             response.insert_header(header.clone());
         }
-        let body = self.body();
+        let body = self.to_body();
         if !self.0.webdriver {
             return response.json(body);
         }

@@ -110,7 +110,7 @@ pub(crate) fn answer(follower: Follower, clock: Arc<dyn Clock>) -> HttpResponse 
             Ok(event) => Some((frame(event, timestamp), Some((events, clock)))),
             Err(error) => {
                 tracing::info!(error = error.chain(), "a stream of events broke off");
-                Some((sse::frame(&DeploymentEventBody::Error { timestamp, error: error.body() }), None))
+                Some((sse::frame(&DeploymentEventBody::Error { timestamp, error: error.to_body() }), None))
             }
         }
     });

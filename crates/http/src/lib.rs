@@ -7,6 +7,7 @@
 mod answer;
 mod api_key;
 mod audit;
+mod auth_connection;
 mod body;
 mod caller;
 mod computer;

@@ -11,8 +11,7 @@ use utoipa::{
 };
 
 use crate::{
-    api_key, audit, computer, credential, curl, deployment, extension, fs, invocation, operational, pool, process, credential_provider,
-    profile, project, proxy, replay, script, session, session_log, telemetry,
+    api_key, audit, computer, credential, curl, deployment, extension, fs, invocation, operational, pool, process, credential_provider, profile, project, proxy, replay, script, session, session_log, telemetry, auth_connection,
 };
 
 #[derive(OpenApi)]
@@ -67,6 +66,15 @@ use crate::{
         telemetry::list_telemetry_events,
         telemetry::stream_telemetry,
         curl::curl,
+        auth_connection::create_auth_connection,
+        auth_connection::list_auth_connections,
+        auth_connection::get_auth_connection,
+        auth_connection::update_auth_connection,
+        auth_connection::delete_auth_connection,
+        auth_connection::login_auth_connection,
+        auth_connection::submit_auth_connection,
+        auth_connection::follow_auth_connection,
+        auth_connection::list_auth_connection_timeline,
         credential::create_credential,
         credential::list_credentials,
         credential::get_credential,

@@ -12,7 +12,7 @@ use actix_web::{
 };
 
 use crate::{
-    api_key, audit, computer, credential, curl, deployment, credential_provider,
+    api_key, audit, computer, credential, curl, deployment, credential_provider, auth_connection,
     error::{ApiError, Code},
     extension, fs, invocation, operational, pool, process, profile, project, proxy, replay, script, session,
     session_log, telemetry, ui, vm,
@@ -181,6 +181,7 @@ pub(crate) fn all(config: &mut ServiceConfig) {
         .on(Method::DELETE, extension::delete_extension)
         .done(routes);
     path("/extensions/{id_or_name}/metadata").on(Method::GET, extension::get_extension).done(routes);
+    auth_connections(routes);
     credentials(routes);
     apps(routes);
     path("/profiles").on(Method::GET, profile::list_profiles).on(Method::POST, profile::create_profile).done(routes);
@@ -331,6 +332,26 @@ fn apps(routes: &mut Routes) {
         .done(routes);
 }
 
+/// What keeps profiles logged in.
+fn auth_connections(routes: &mut Routes) {
+    path("/auth/connections")
+        .on(Method::GET, auth_connection::list_auth_connections)
+        .on(Method::POST, auth_connection::create_auth_connection)
+        .done(routes);
+    path("/auth/connections/{id}")
+        .on(Method::GET, auth_connection::get_auth_connection)
+        .on(Method::PATCH, auth_connection::update_auth_connection)
+        .on(Method::DELETE, auth_connection::delete_auth_connection)
+        .done(routes);
+    path("/auth/connections/{id}/login").on(Method::POST, auth_connection::login_auth_connection).done(routes);
+    path("/auth/connections/{id}/submit").on(Method::POST, auth_connection::submit_auth_connection).done(routes);
+    path("/auth/connections/{id}/events").only_get(auth_connection::follow_auth_connection).done(routes);
+    path("/auth/connections/{id}/timeline")
+        .on(Method::GET, auth_connection::list_auth_connection_timeline)
+        .done(routes);
+}
+
+/// What logs in.
 fn credentials(routes: &mut Routes) {
     path("/credentials")
         .on(Method::GET, credential::list_credentials)
@@ -344,6 +365,7 @@ fn credentials(routes: &mut Routes) {
     path("/credentials/{id_or_name}/totp-code").on(Method::GET, credential::get_totp_code).done(routes);
 }
 
+/// Programs, logs and requests of a session.
 fn processes(routes: &mut Routes) {
     inside(routes, "process/exec", |path| path.on(Method::POST, process::execute_process));
     inside(routes, "process/spawn", |path| path.on(Method::POST, process::spawn_process));

@@ -8,6 +8,7 @@ use casement_domain::{
     access::Access,
     api_key::{ApiKeys, KeyAdministration},
     audit::{AuditLogs, AuditTrail},
+    auth_connection::AuthConnections,
     computer::Computers,
     credential::Credentials,
     credential_provider::CredentialProviders,
@@ -96,6 +97,8 @@ pub struct Services {
     pub files: Files,
     /// Mouse, keyboard and clipboard.
     pub computers: Computers,
+    /// Auth connections.
+    pub auth_connections: AuthConnections,
     /// Credentials.
     pub credentials: Credentials,
     /// Deployments and their apps.

@@ -83,6 +83,20 @@ async fn complete(connection: &mut AsyncPgConnection, rows: Vec<CredentialRow>) 
     Ok(rows.into_iter().map(one).collect::<Result<_, BadRow>>()?)
 }
 
+/// The credentials of these names, each in its project and in their order.
+pub(crate) async fn named(
+    connection: &mut AsyncPgConnection,
+    names: &[(Uuid, String)],
+) -> Result<Vec<Option<Credential>>, CallError> {
+    let mut found = Vec::new();
+    for (project, name) in names {
+        let rows = credentials::table.filter(credentials::project_id.eq(project)).filter(credentials::name.eq(name));
+        let rows = rows.select(CredentialRow::as_select()).load(connection).await?;
+        found.push(complete(connection, rows).await?.pop());
+    }
+    Ok(found)
+}
+
 async fn put_values(
     connection: &mut AsyncPgConnection,
     id: Uuid,

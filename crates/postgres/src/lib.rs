@@ -5,6 +5,7 @@
 
 mod api_key;
 mod audit;
+mod auth_connection;
 mod browser;
 pub mod cluster;
 mod convert;
@@ -35,6 +36,7 @@ mod usage;
 
 pub use api_key::PgApiKeys;
 pub use audit::PgAudit;
+pub use auth_connection::{AUTH_CHANNEL, PgAuthConnections};
 pub use browser::PgBrowsers;
 pub use cluster::{Cluster, ClusterConfig, ClusterError};
 pub use credential::PgCredentials;

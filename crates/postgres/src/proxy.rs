@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::convert::{by_text, contains, count, label, ulid, unreadable, uuid};
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
-use crate::schema::{browser_pools, projects, proxies};
+use crate::schema::{auth_connections, browser_pools, projects, proxies};
 
 #[derive(Debug, Queryable, Selectable, Insertable)]
 #[diesel(table_name = proxies, check_for_backend(diesel::pg::Pg))]
@@ -224,6 +224,10 @@ impl ProxyRepository for PgProxies {
             }
             let naming = browser_pools::table.filter(browser_pools::proxy_id.eq(id));
             let naming = naming.filter(browser_pools::deleted_at.is_null());
+            if diesel::select(diesel::dsl::exists(naming)).get_result(connection).await? {
+                return Ok(ProxyDeleted::InUse);
+            }
+            let naming = auth_connections::table.filter(auth_connections::proxy_id.eq(id));
             if diesel::select(diesel::dsl::exists(naming)).get_result(connection).await? {
                 return Ok(ProxyDeleted::InUse);
             }

@@ -408,8 +408,59 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    auth_connections (id) {
+        id -> Uuid,
+        project_id -> Uuid,
+        profile_id -> Uuid,
+        proxy_id -> Nullable<Uuid>,
+        domain -> Text,
+        status -> Text,
+        allowed_domains -> Array<Text>,
+        auto_reauth -> Bool,
+        health_checks -> Bool,
+        health_check_interval_seconds -> Int4,
+        record_session -> Bool,
+        save_credentials -> Bool,
+        credential_name -> Nullable<Text>,
+        credential_provider -> Nullable<Text>,
+        credential_path -> Nullable<Text>,
+        login_url -> Nullable<Text>,
+        needs -> Nullable<Array<Text>>,
+        last_check_at -> Nullable<Timestamptz>,
+        check_taken_at -> Timestamptz,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    auth_flows (id) {
+        id -> Uuid,
+        connection_id -> Uuid,
+        kind -> Text,
+        status -> Text,
+        step -> Text,
+        revision -> Int8,
+        node_id -> Nullable<Uuid>,
+        session_id -> Uuid,
+        open -> Bool,
+        details -> Json,
+        submission -> Nullable<Bytea>,
+        entered -> Nullable<Bytea>,
+        handoff -> Nullable<Bytea>,
+        page_key -> Nullable<Bytea>,
+        expires_at -> Timestamptz,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+    }
+}
+
 diesel::joinable!(app_versions -> deployments (deployment_id));
 diesel::joinable!(invocations -> deployments (deployment_id));
+
+diesel::joinable!(auth_connections -> projects (project_id));
+diesel::joinable!(auth_connections -> profiles (profile_id));
 
 diesel::allow_tables_to_appear_in_same_query!(
     organizations,
@@ -433,5 +484,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     app_versions,
     invocations,
     app_lines,
-    app_line_counts
+    app_line_counts,
+    auth_connections,
+    auth_flows
 );

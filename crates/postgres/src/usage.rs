@@ -10,7 +10,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use crate::convert::{count, uuid};
 use crate::error::CallError;
 use crate::schema::{
-    browser_pools, credentials, deployments, extensions, invocations, profiles, projects, proxies, sessions,
+    auth_connections, browser_pools, credentials, deployments, extensions, invocations, profiles, projects, proxies, sessions,
 };
 
 /// In one project.
@@ -56,6 +56,7 @@ pub(crate) async fn resources_of(
     let kept = extensions::table.filter(extensions::project_id.eq(id));
     let ways = proxies::table.filter(proxies::project_id.eq(id)).filter(proxies::deleted_at.is_null());
     let logins = credentials::table.filter(credentials::project_id.eq(id));
+    let kept_in = auth_connections::table.filter(auth_connections::project_id.eq(id));
     let states = profiles::table.filter(profiles::project_id.eq(id)).filter(profiles::deleted_at.is_null());
     let programs = deployments::table.filter(not(deployments::status.eq_any(["failed", "stopped"])));
     let programs = programs.filter(deployments::project_id.eq(id));
@@ -65,6 +66,7 @@ pub(crate) async fn resources_of(
         ("sessions", living.count().get_result::<i64>(connection).await?),
         ("browser pools", pools.count().get_result(connection).await?),
         ("extensions", kept.count().get_result(connection).await?),
+        ("auth connections", kept_in.count().get_result(connection).await?),
         ("credentials", logins.count().get_result(connection).await?),
         ("profiles", states.count().get_result(connection).await?),
         ("proxies", ways.count().get_result(connection).await?),

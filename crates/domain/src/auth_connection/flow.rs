@@ -167,6 +167,8 @@ pub struct Flow {
     pub session: SessionId,
     /// Whether that session was made.
     pub session_made: bool,
+    /// Whether there may be something of that session that has to end.
+    pub open: bool,
     /// What the session is sent through.
     pub proxy: Option<ProxyId>,
     /// Whether it is recorded.
@@ -185,6 +187,8 @@ pub struct Flow {
     pub failure: Option<FlowFailure>,
     /// Where it was when it was logged in. Set before the profile is saved: from then on only that is left.
     pub post_login_url: Option<String>,
+    /// Whether its session was let save its profile.
+    pub saving: bool,
     /// What was submitted and not yet typed, sealed.
     pub submission: Option<Vec<u8>>,
     /// What was typed so far, by name, sealed.

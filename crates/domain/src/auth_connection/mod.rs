@@ -10,6 +10,7 @@ mod input;
 mod model;
 mod ports;
 mod reauth;
+mod runner;
 mod service;
 mod settings;
 mod submit;
@@ -22,11 +23,14 @@ pub use input::{ConnectionInput, CredentialInput, LoginInput, ProxyInput};
 pub use model::{AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef};
 pub use ports::{
     AuthConnectionRepository, CarriedFlow, ConnectionDeleted, ConnectionFilter, ConnectionStored, ConnectionUpdated,
-    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowEnd, FlowNews,
+    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowEnd, FlowNews, NoExternalCredentials,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockAuthConnectionRepository, MockExternalCredentials, MockFlowNews};
 pub use reauth::{Reauth, ReauthReason};
+#[cfg(feature = "mocks")]
+pub use runner::MockFlowPictures;
+pub use runner::{FlowPictures, FlowRunner, Memory, Next, RunnerDeps};
 pub use service::{AuthConnectionDeps, AuthConnectionError, AuthConnections, StartedLogin};
 pub use settings::Settings;
 pub use submit::{Submission, SubmitInput};

@@ -123,7 +123,7 @@ pub trait AuthConnectionRepository: Send + Sync {
     ) -> Result<ConnectionUpdated, StoreError>;
 
     /// Deletes it with its flows, and takes from their sessions, in the same transaction, the right to save a profile; `None` if it was not
-    /// there.
+    /// there. Flows that may have a session are cancelled, and stay until that [has ended](Self::closed).
     async fn delete(&self, id: AuthConnectionId) -> Result<Option<ConnectionDeleted>, StoreError>;
 
     /// Stores a new flow if none of its sort goes on: a login, or a look. One whose time is over at the new one's beginning is stored
@@ -139,18 +139,25 @@ pub trait AuthConnectionRepository: Send + Sync {
     /// As [`put`](Self::put), of a flow that ends, with what that does to its connection, both or none.
     async fn end(&self, flow: &Flow, end: &FlowEnd) -> Result<bool, StoreError>;
 
-    /// The flows that go on and that nobody carries, this node's own among them. A node that was last heard before `lost` carries none.
+    /// Nothing of the flow's session is left. A flow without a connection is forgotten.
+    async fn closed(&self, id: AuthFlowId) -> Result<(), StoreError>;
+
+    /// The flows that go on, or that may have a session, and that nobody else carries. A node that was last heard before `lost` carries
+    /// none.
     async fn to_carry(&self, node: NodeId, lost: OffsetDateTime) -> Result<Vec<CarriedFlow>, StoreError>;
 
-    /// Takes a flow on, if it goes on and nobody else carries it.
+    /// Takes a flow on that [is to be carried](Self::to_carry).
     async fn take(&self, id: AuthFlowId, node: NodeId, lost: OffsetDateTime) -> Result<Option<Flow>, StoreError>;
 
-    /// Lets the session of a flow that goes on save its profile at its end; whether it may. Nobody has to be asked twice.
+    /// Lets the session of a flow that goes on save its profile at its end; whether it may, or has already.
     async fn let_save(&self, flow: &Flow) -> Result<bool, StoreError>;
 
     /// Connections whose login is to be looked at: checked, logged in and not looked at for their interval, and not logging in. Up to
     /// `most`, each of which is due again only after a minute. Those whose profile a session has loaded are put off.
     async fn due(&self, now: OffsetDateTime, most: u32) -> Result<Vec<AuthConnection>, StoreError>;
+
+    /// Forgets flows that ended before, but the latest of each connection.
+    async fn forget(&self, before: OffsetDateTime) -> Result<(), StoreError>;
 
     /// What happened, newest first.
     async fn timeline(
@@ -211,4 +218,23 @@ pub trait ExternalCredentials: Send + Sync {
         provider: &str,
         wanted: ExternalWanted<'a>,
     ) -> Result<Option<ExternalLogin>, String>;
+}
+
+/// For an installation without credential providers.
+pub struct NoExternalCredentials;
+
+#[async_trait]
+impl ExternalCredentials for NoExternalCredentials {
+    async fn known(&self, _: OrganizationId, _: &str) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn fetch<'a>(
+        &self,
+        _: OrganizationId,
+        provider: &str,
+        _: ExternalWanted<'a>,
+    ) -> Result<Option<ExternalLogin>, String> {
+        Err(format!("there is no credential provider {provider}"))
+    }
 }

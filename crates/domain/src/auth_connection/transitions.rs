@@ -109,7 +109,8 @@ impl Flow {
             (Discovering | Submitting, E::Filling) => Self { step: Submitting, ..moved },
             (Discovering | Submitting | AwaitingExternalAction, E::Elsewhere { message, choices }) => {
                 let external_action = Some(message);
-                Self { step: AwaitingExternalAction, external_action, choices, submission: None, ..moved }
+                // A captcha is solved before what was submitted is typed.
+                Self { step: AwaitingExternalAction, external_action, choices, ..moved }
             }
             (AwaitingInput | AwaitingExternalAction, E::MovedOn) => {
                 Self { step: Discovering, website_error: None, ..moved }

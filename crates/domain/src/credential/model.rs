@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use secrecy::SecretString;
 use time::OffsetDateTime;
 
+use super::TotpSecret;
 use crate::ids::{CredentialId, ProjectId};
 use crate::name::LabelName;
 
@@ -75,4 +77,19 @@ pub struct CredentialChange {
     pub values: BTreeMap<String, Vec<u8>>,
     /// Another secret of one-time codes, sealed, or none.
     pub totp: Option<Option<Vec<u8>>>,
+}
+
+/// The secrets of a credential in clear, for as long as they are needed. `Debug` shows none.
+#[derive(Default)]
+pub struct OpenSecrets {
+    /// By name.
+    pub values: BTreeMap<String, SecretString>,
+    /// What one-time codes are made of.
+    pub totp: Option<TotpSecret>,
+}
+
+impl std::fmt::Debug for OpenSecrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenSecrets").field("values", &self.values.keys()).finish_non_exhaustive()
+    }
 }

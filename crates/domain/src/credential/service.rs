@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::input::too_many;
 use super::{
     CreateCredential, Credential, CredentialChange, CredentialFilter, CredentialRepository, CredentialSecret,
-    CredentialStored, CredentialUpdated, SealedSecrets, TotpCode, TotpSecret, UpdateCredential,
+    CredentialStored, CredentialUpdated, OpenSecrets, SealedSecrets, TotpCode, TotpSecret, UpdateCredential,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, IdSource};
@@ -199,6 +199,29 @@ impl Credentials {
         let sealed = secrets.totp.ok_or_else(|| CredentialError::NoTotpSecret(which.to_owned()))?;
         let clear = self.deps.sealer.open(&Credential::place(id, &CredentialSecret::Totp), &sealed)?;
         Ok(TotpSecret::from_bytes(clear).code(self.deps.clock.now()))
+    }
+
+    /// Its secrets in clear, for a login that types them; `None` if it is gone.
+    ///
+    /// # Errors
+    /// The store's failure; secrets that cannot be opened.
+    pub async fn open(&self, id: CredentialId) -> Result<Option<OpenSecrets>, CredentialError> {
+        let Some(secrets) = self.deps.credentials.secrets(id).await? else { return Ok(None) };
+        let mut values = BTreeMap::new();
+        for (name, sealed) in &secrets.values {
+            let place = Credential::place(id, &CredentialSecret::Value(name.clone()));
+            let clear = self.deps.sealer.open(&place, sealed)?;
+            let text = std::str::from_utf8(clear.expose_secret()).map_err(|_| SealError::Damaged)?;
+            values.insert(name.clone(), SecretString::from(text));
+        }
+        let totp = match &secrets.totp {
+            Some(sealed) => {
+                let clear = self.deps.sealer.open(&Credential::place(id, &CredentialSecret::Totp), sealed)?;
+                Some(TotpSecret::from_bytes(clear))
+            }
+            None => None,
+        };
+        Ok(Some(OpenSecrets { values, totp }))
     }
 
     /// Seals anew what is not sealed under the key in force; says how many.

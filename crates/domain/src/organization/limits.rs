@@ -64,6 +64,8 @@ pub enum Limit {
     OrganizationInvocations,
     /// How many credential providers an organization may have.
     OrganizationCredentialProviders,
+    /// How many auth connections a project may have.
+    ProjectAuthConnections,
 }
 
 impl fmt::Display for Limit {
@@ -82,6 +84,7 @@ impl fmt::Display for Limit {
             Self::ProjectInvocations => "max_concurrent_invocations of the project",
             Self::OrganizationInvocations => "max_concurrent_invocations of the organization",
             Self::OrganizationCredentialProviders => "the number of credential providers in an organization",
+            Self::ProjectAuthConnections => "the number of auth connections in a project",
         })
     }
 }

@@ -46,7 +46,7 @@ pub enum ProfileRenamed {
 pub enum ProfileDeleted {
     /// It is gone; its versions belong to nobody now.
     Yes,
-    /// A pool names it. Nothing was changed.
+    /// A pool or an auth connection names it. Nothing was changed.
     InUse,
     /// There is no such profile.
     NotFound,
@@ -88,7 +88,7 @@ pub trait ProfileRepository: Send + Sync {
     /// Gives it another name.
     async fn rename(&self, id: ProfileId, name: &SlugName, at: OffsetDateTime) -> Result<ProfileRenamed, StoreError>;
 
-    /// Deletes it, unless a pool names it.
+    /// Deletes it, unless a pool or an auth connection names it.
     async fn delete(&self, id: ProfileId, at: OffsetDateTime) -> Result<ProfileDeleted, StoreError>;
 
     /// Those of `ids`, deleted or not: sessions keep theirs.

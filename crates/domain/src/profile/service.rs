@@ -42,7 +42,7 @@ pub enum ProfileError {
     #[error("profile {0} not found")]
     NotFound(String),
     /// A pool names it.
-    #[error("profile {0} is loaded by a browser pool; take it out of the pool first")]
+    #[error("profile {0} is loaded by a browser pool or an auth connection; take it out there first")]
     InUse(String),
     /// Its bytes.
     #[error(transparent)]

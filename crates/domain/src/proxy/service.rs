@@ -44,7 +44,7 @@ pub enum ProxyError {
     #[error("proxy {0} not found")]
     NotFound(String),
     /// A pool names it.
-    #[error("proxy {0} is used by a browser pool; take it out of the pool first")]
+    #[error("proxy {0} is used by a browser pool or an auth connection; take it out there first")]
     InUse(String),
     /// Its password cannot be sealed or opened.
     #[error(transparent)]

@@ -10,17 +10,19 @@ use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
 use crate::access::Scope;
+use crate::auth_connection::{AuthConnection, ConnectionStatus, Flow, FlowKind, FlowStatus, FlowStep, Settings};
 use crate::browser::Shape;
 use crate::clock::{Clock, Entropy, IdSource};
 use crate::deployment::{
     AppVersion, Deployment, DeploymentSource, DeploymentStatus, Deployments, Entrypoint, PackagePath,
 };
 use crate::ids::{
-    ApiKeyId, AppVersionId, BrowserId, DeploymentId, InvocationId, NodeId, OrganizationId, PoolId, ProfileId,
+    ApiKeyId, AppVersionId, AuthConnectionId, AuthFlowId, BrowserId, DeploymentId, InvocationId, NodeId, OrganizationId, PoolId, ProfileId,
     ProjectId, ProxyId, SessionId,
 };
 use crate::inside::ByteStream;
 use crate::invocation::{Invocation, InvocationStatus};
+use crate::login_page::Progress;
 use crate::name::{LabelName, SlugName};
 use crate::organization::{Caps, Organization};
 use crate::pool::{Growth, Pool, PoolConfig};
@@ -375,5 +377,79 @@ pub fn proxy(id: ProxyId, name: &str) -> Proxy {
         last_checked: Some(NOON),
         ip_address: None,
         created_at: NOON,
+    }
+}
+
+/// The n-th auth connection.
+#[must_use]
+pub fn auth_connection_id(n: u32) -> AuthConnectionId {
+    AuthConnectionId::from_ulid(Ulid::from_parts(21, u128::from(n)))
+}
+
+/// The n-th flow.
+#[must_use]
+pub fn auth_flow_id(n: u32) -> AuthFlowId {
+    AuthFlowId::from_ulid(Ulid::from_parts(22, u128::from(n)))
+}
+
+/// The n-th auth connection as it is made, of this profile to `d<n>.example`.
+#[must_use]
+pub fn auth_connection(n: u32, profile: ProfileId) -> AuthConnection {
+    AuthConnection {
+        id: auth_connection_id(n),
+        project: project_id(),
+        organization: organization_id(),
+        domain: format!("d{n}.example"),
+        profile,
+        profile_name: "ann".to_owned(),
+        status: ConnectionStatus::NeedsAuth,
+        settings: Settings::default(),
+        needs: None,
+        last_check_at: None,
+        created_at: NOON,
+        updated_at: NOON,
+        credential: None,
+        flow: None,
+    }
+}
+
+/// The n-th flow as it begins, of that connection, in the n-th session.
+#[must_use]
+pub fn auth_flow(n: u32, connection: AuthConnectionId) -> Flow {
+    Flow {
+        id: auth_flow_id(n),
+        connection,
+        kind: FlowKind::Login,
+        unattended: false,
+        status: FlowStatus::InProgress,
+        step: FlowStep::Discovering,
+        revision: 0,
+        node: None,
+        session: session_id(n),
+        session_made: false,
+        open: false,
+        proxy: None,
+        record_session: false,
+        replay: None,
+        fields: Vec::new(),
+        choices: Vec::new(),
+        external_action: None,
+        website_error: None,
+        failure: None,
+        post_login_url: None,
+        saving: false,
+        submission: None,
+        entered: None,
+        needs: Vec::new(),
+        progress: Progress::default(),
+        acts: 0,
+        refusals: 0,
+        handoff: None,
+        handoff_used_at: None,
+        page_key: None,
+        found: None,
+        expires_at: NOON + Flow::LIFE,
+        created_at: NOON,
+        updated_at: NOON,
     }
 }

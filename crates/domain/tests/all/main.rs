@@ -3,6 +3,7 @@
 mod access;
 mod api_keys;
 mod audit;
+mod auth_connections;
 mod computer;
 mod embed;
 mod extensions;

@@ -3,11 +3,14 @@
 use std::fmt::Write as _;
 
 use casement_domain::api_key::{ApiKey, KeyStatus, SecretHash};
+use casement_domain::auth_connection::{Flow, FlowError, FlowEvent, FlowFailure, FlowRefused, FlowStatus, FlowStep};
 use casement_domain::browser::{Browser, BrowserEvent, BrowserRefused, BrowserState};
 use casement_domain::name::LabelName;
 use casement_domain::project::{Project, ProjectEvent, ProjectRefused, ProjectStatus};
 use casement_domain::session::{EndReason, IdOrName, Session, SessionEvent, SessionRefused, SessionState};
-use casement_domain::testing::{NOON, browser_id, leased_session, organization_id, project, session, session_id};
+use casement_domain::testing::{
+    NOON, auth_connection_id, auth_flow, browser_id, leased_session, organization_id, project, session, session_id,
+};
 use casement_domain::{ApiKeyId, SessionId, UserId};
 use pretty_assertions::assert_eq;
 use time::{Duration, OffsetDateTime};
@@ -244,6 +247,90 @@ fn what_has_the_shape_of_an_identifier_is_one() {
     }
 }
 
+const FLOW_PHASES: [&str; 6] =
+    ["DISCOVERING", "AWAITING_INPUT", "AWAITING_EXTERNAL_ACTION", "SUBMITTING", "logged in", "ended"];
+
+fn flow_in(phase: usize, status: FlowStatus) -> Flow {
+    let flow = Flow { submission: Some(vec![1]), entered: Some(vec![2]), ..auth_flow(1, auth_connection_id(1)) };
+    match phase {
+        0 => flow,
+        1 => Flow { step: FlowStep::AwaitingInput, ..flow },
+        2 => Flow { step: FlowStep::AwaitingExternalAction, external_action: Some("look".to_owned()), ..flow },
+        3 => Flow { step: FlowStep::Submitting, ..flow },
+        4 => Flow { step: FlowStep::Submitting, post_login_url: Some("https://a".to_owned()), ..flow },
+        _ => Flow { status, ..flow },
+    }
+}
+
+fn flow_events() -> [FlowEvent; 10] {
+    [
+        FlowEvent::Asked { fields: Vec::new(), choices: Vec::new() },
+        FlowEvent::Filling,
+        FlowEvent::Elsewhere { message: "look".to_owned(), choices: Vec::new() },
+        FlowEvent::MovedOn,
+        FlowEvent::Submitted(vec![3]),
+        FlowEvent::LoggedIn("https://a".to_owned()),
+        FlowEvent::Completed,
+        FlowEvent::Failed(FlowFailure::new(FlowError::Captcha, "a captcha")),
+        FlowEvent::Expired,
+        FlowEvent::Canceled,
+    ]
+}
+
+/// The documented moves of a flow, one row per event, one column per phase: whether it goes on, and its step.
+fn flow_row(event: &FlowEvent) -> [Cell<(FlowStatus, FlowStep)>; 6] {
+    use FlowStatus::{Canceled, Expired, Failed, InProgress, Success};
+    use FlowStep::{AwaitingExternalAction, AwaitingInput, Completed, Discovering, Submitting};
+    let to = |step| Some((InProgress, step));
+    let ends = |status| {
+        let kept = [Discovering, AwaitingInput, AwaitingExternalAction, Submitting, Submitting];
+        let [a, b, c, d, e] = kept.map(|step| Some((status, step)));
+        [a, b, c, d, e, None]
+    };
+    match event {
+        FlowEvent::Asked { .. } => {
+            [to(AwaitingInput), to(AwaitingInput), to(AwaitingInput), to(AwaitingInput), None, None]
+        }
+        FlowEvent::Filling => [to(Submitting), None, None, to(Submitting), None, None],
+        FlowEvent::Elsewhere { .. } => {
+            let elsewhere = to(AwaitingExternalAction);
+            [elsewhere, None, elsewhere, elsewhere, None, None]
+        }
+        FlowEvent::MovedOn => [None, to(Discovering), to(Discovering), None, None, None],
+        FlowEvent::Submitted(_) => [None, to(Submitting), to(Submitting), None, None, None],
+        FlowEvent::LoggedIn(_) => [to(Submitting), to(Submitting), to(Submitting), to(Submitting), None, None],
+        FlowEvent::Completed => [None, None, None, None, Some((Success, Completed)), None],
+        FlowEvent::Failed(_) => ends(Failed),
+        FlowEvent::Expired => ends(Expired),
+        FlowEvent::Canceled => ends(Canceled),
+    }
+}
+
+#[test]
+fn a_flow_moves_as_its_table_says_and_not_otherwise() {
+    let over = [FlowStatus::Success, FlowStatus::Failed, FlowStatus::Expired, FlowStatus::Canceled];
+    for event in flow_events() {
+        for (phase, cell) in flow_row(&event).into_iter().enumerate() {
+            for status in over {
+                let before = flow_in(phase, status);
+                let after = before.on(event.clone(), LATER);
+                let said = format!("{} + {}", FLOW_PHASES[phase], event.name());
+                let Some((status, step)) = cell else {
+                    let refused =
+                        FlowRefused { id: before.id, status: before.status, step: before.step, event: event.name() };
+                    assert_eq!(after, Err(refused), "{said}");
+                    continue;
+                };
+                let after = after.expect(&said);
+                assert_eq!((after.status, after.step, after.updated_at), (status, step, LATER), "{said}");
+                if status != FlowStatus::InProgress {
+                    assert_eq!((&after.submission, &after.entered), (&None, &None), "{said}: it keeps what was given");
+                }
+            }
+        }
+    }
+}
+
 fn table(page: &mut String, columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     let _ = writeln!(page, "| {} |\n|{}", columns.join(" | "), " --- |".repeat(columns.len()));
     for row in rows {
@@ -279,6 +366,17 @@ fn states_page() -> String {
             .map(|event| std::iter::once(event.name().to_owned()).chain(browser_row(event).map(said)).collect()),
     );
     page.push_str(include_str!("states_browser.md"));
+    page.push_str("\n## Login flow\n\n");
+    let said = |cell: Cell<(FlowStatus, FlowStep)>| match cell {
+        None => "–".to_owned(),
+        Some((FlowStatus::InProgress, step)) => step.as_str().to_owned(),
+        Some((FlowStatus::Success, step)) => format!("`SUCCESS`, {}", step.as_str()),
+        Some((status, _)) => format!("`{}`", status.as_str()),
+    };
+    let columns = [&["event"][..], &FLOW_PHASES].concat();
+    let row = |event: FlowEvent| std::iter::once(event.name().to_owned()).chain(flow_row(&event).map(said)).collect();
+    table(&mut page, &columns, flow_events().map(row));
+    page.push_str(include_str!("states_flow.md"));
     page.push_str("\n## Project\n\n");
     let said = |cell: Cell<Option<ProjectStatus>>| match cell {
         None => "–".to_owned(),

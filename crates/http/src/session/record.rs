@@ -154,7 +154,7 @@ impl Urls {
         format!("{}/webdriver?jwt={}", self.socket_base, self.token)
     }
 
-    fn live_view(&self) -> String {
+    pub(crate) fn live_view(&self) -> String {
         format!("{}?jwt={}", self.live, self.token)
     }
 

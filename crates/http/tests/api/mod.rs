@@ -5,6 +5,7 @@
 mod acquire;
 mod audit;
 mod auth;
+mod auth_connections;
 mod computer;
 mod credential_providers;
 mod credentials;

@@ -17,6 +17,9 @@ use casement_domain::{
         MockApiKeyRepository,
     },
     audit::{AuditEntry, AuditLogs, AuditTrail, MockAuditRepository},
+    auth_connection::{
+        AuthConnectionDeps, AuthConnections, MockAuthConnectionRepository, MockExternalCredentials, MockFlowNews,
+    },
     blob::MockBlobStore,
     browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
     computer::{Computers, MockComputer},
@@ -93,6 +96,9 @@ pub(super) struct Ports {
     pub(super) credential_providers: MockCredentialProviderRepository,
     pub(super) credential_store: MockCredentialStore,
     pub(super) provider_settings: ProviderSettings,
+    pub(super) auth_connections: MockAuthConnectionRepository,
+    pub(super) external: MockExternalCredentials,
+    pub(super) auth_news: MockFlowNews,
     pub(super) profiles: MockProfileRepository,
     pub(super) profile_bytes: MockBlobStore,
     pub(super) proxies: MockProxyRepository,
@@ -391,7 +397,7 @@ impl TestApi {
             engine,
             extensions: extensions.clone(),
             profiles,
-            proxies: routing,
+            proxies: routing.clone(),
             wake,
             clock: clock.clone(),
             ids: ids.clone(),
@@ -434,6 +440,21 @@ impl TestApi {
             clock: clock.clone(),
             ids: ids.clone(),
         };
+        let credentials = Arc::new(ports.credentials);
+        let auth_connections = AuthConnections::new(AuthConnectionDeps {
+            connections: Arc::new(ports.auth_connections),
+            credentials: credentials.clone(),
+            external: Arc::new(ports.external),
+            profiles: Profiles::new(kept.clone(), clock.clone(), ids.clone(), 1000),
+            proxies: routing,
+            sessions: sessions.clone(),
+            news: Arc::new(ports.auth_news),
+            sealer: Arc::new(PlainSealer),
+            entropy: Arc::new(CountingIds::default()),
+            clock: clock.clone(),
+            ids: ids.clone(),
+            most: 500,
+        });
         let services = Services {
             key_administration: KeyAdministration::new(
                 api_keys.clone(),
@@ -451,8 +472,9 @@ impl TestApi {
             trail: Arc::new(ports.trail),
             files: Files::new(Arc::new(ports.files), sessions.activity().clone()),
             computers: Computers::new(Arc::new(ports.computer), sessions.activity().clone()),
+            auth_connections,
             credentials: Credentials::new(CredentialDeps {
-                credentials: Arc::new(ports.credentials),
+                credentials,
                 sealer: Arc::new(PlainSealer),
                 clock: clock.clone(),
                 ids: ids.clone(),

@@ -25,7 +25,7 @@ use uuid::Uuid;
 use crate::convert::{count, slug, ulid, uuid};
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
-use crate::schema::{browser_pools, profile_versions, profiles, projects, sessions};
+use crate::schema::{auth_connections, browser_pools, profile_versions, profiles, projects, sessions};
 use list::ListProfiles;
 
 /// What keeps names unique.
@@ -284,6 +284,10 @@ impl ProfileRepository for PgProfiles {
             let naming = browser_pools::table.filter(browser_pools::profile_id.eq(id));
             if diesel::select(exists(naming.filter(browser_pools::deleted_at.is_null()))).get_result(connection).await?
             {
+                return Ok(ProfileDeleted::InUse);
+            }
+            let naming = auth_connections::table.filter(auth_connections::profile_id.eq(id));
+            if diesel::select(exists(naming)).get_result(connection).await? {
                 return Ok(ProfileDeleted::InUse);
             }
             let gone = (profiles::deleted_at.eq(at), profiles::version_id.eq(None::<Uuid>));

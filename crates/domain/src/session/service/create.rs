@@ -21,6 +21,33 @@ impl Sessions {
     /// # Errors
     /// See [`CreateSessionError`]; then nothing is left of it.
     pub async fn create(&self, scope: &Scope, wish: CreateSession) -> Result<Session, CreateSessionError> {
+        let wish = self.checked(scope, wish).await?;
+        for _ in 0..SPARES_TRIED {
+            let Some(browser) = self.deps.spares.take(&bare(&wish.shape)) else { break };
+            match self.create_on_spare(scope, &wish, browser).await {
+                Err(CreateSessionError::Engine(_)) => {}
+                done => return done,
+            }
+        }
+        self.create_afresh(SessionId::mint(self.deps.ids.as_ref()), scope, &wish).await
+    }
+
+    /// As [`create`](Self::create), never from a spare, under an identifier that its caller has noted before, to find it again.
+    ///
+    /// # Errors
+    /// See [`CreateSessionError`]; then nothing is left of it but its end.
+    pub async fn create_as(
+        &self,
+        id: SessionId,
+        scope: &Scope,
+        wish: CreateSession,
+    ) -> Result<Session, CreateSessionError> {
+        let wish = self.checked(scope, wish).await?;
+        self.create_afresh(id, scope, &wish).await
+    }
+
+    /// A wish with what it names.
+    async fn checked(&self, scope: &Scope, wish: CreateSession) -> Result<SessionWish, CreateSessionError> {
         scope.writable()?;
         let mut wish = wish.parse()?;
         wish.shape.extensions =
@@ -31,20 +58,13 @@ impl Sessions {
         if let Some(asked) = &wish.profile {
             wish.shape.profile = Some(self.profile::<CreateSessionError>(scope, asked).await?);
         }
-        for _ in 0..SPARES_TRIED {
-            let Some(browser) = self.deps.spares.take(&bare(&wish.shape)) else { break };
-            match self.create_on_spare(scope, &wish, browser).await {
-                Err(CreateSessionError::Engine(_)) => {}
-                done => return done,
-            }
-        }
-        self.create_afresh(scope, &wish).await
+        Ok(wish)
     }
 
-    fn draft(&self, scope: &Scope, wish: &SessionWish) -> Session {
+    fn draft(&self, id: SessionId, scope: &Scope, wish: &SessionWish) -> Session {
         let now = self.deps.clock.now();
         Session {
-            id: SessionId::mint(self.deps.ids.as_ref()),
+            id,
             project: scope.project_id(),
             node: self.deps.node,
             browser: None,
@@ -69,7 +89,7 @@ impl Sessions {
         wish: &SessionWish,
         browser: BrowserId,
     ) -> Result<Session, CreateSessionError> {
-        let draft = self.draft(scope, wish);
+        let draft = self.draft(SessionId::mint(self.deps.ids.as_ref()), scope, wish);
         let session = Session { state: SessionState::Active, browser: Some(browser), ..draft };
         let row = self.leased_browser(&session, browser);
         match self.reserve(scope, &session, Some(row)).await {
@@ -100,8 +120,13 @@ impl Sessions {
         Ok(session)
     }
 
-    async fn create_afresh(&self, scope: &Scope, wish: &SessionWish) -> Result<Session, CreateSessionError> {
-        let draft = self.draft(scope, wish);
+    async fn create_afresh(
+        &self,
+        id: SessionId,
+        scope: &Scope,
+        wish: &SessionWish,
+    ) -> Result<Session, CreateSessionError> {
+        let draft = self.draft(id, scope, wish);
         self.reserve(scope, &draft, None).await?;
         let id = BrowserId::mint(self.deps.ids.as_ref());
         let started = async {

@@ -101,6 +101,14 @@ impl Sessions {
             .ok_or_else(|| UseSessionError::NotFound(id.to_string()))
     }
 
+    /// The session of that id, in whatever state; for what is done on its own in sessions.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn find(&self, id: SessionId) -> Result<Option<Session>, StoreError> {
+        self.deps.sessions.find(id).await
+    }
+
     /// The project's sessions, newest first.
     ///
     /// # Errors

@@ -1,0 +1,58 @@
+//! Logins, put together: their use cases, who carries them, and pictures of what was not understood.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use casement_domain::AuthFlowId;
+use casement_domain::auth_connection::FlowPictures;
+use tracing::warn;
+
+use crate::data_dir::write_whole;
+
+/// How many pictures are kept.
+const MOST: usize = 100;
+
+/// Pictures of pages in the data directory, for the operator alone.
+pub(crate) struct Pictures(PathBuf);
+
+impl Pictures {
+    /// In the data directory.
+    pub(crate) fn new(data_dir: &Path) -> Self {
+        Self(data_dir.join("login-pages"))
+    }
+
+    fn write(&self, flow: AuthFlowId, png: &[u8]) -> anyhow::Result<PathBuf> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let path = self.0.join(format!("{flow}.png"));
+        write_whole(&path, png)?;
+        // Their names sort by age.
+        let mut kept: Vec<PathBuf> = std::fs::read_dir(&self.0)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        kept.sort_unstable();
+        for old in kept.iter().take(kept.len().saturating_sub(MOST)) {
+            std::fs::remove_file(old)?;
+        }
+        Ok(path)
+    }
+}
+
+#[async_trait]
+impl FlowPictures for Pictures {
+    async fn keep(&self, flow: AuthFlowId, png: Vec<u8>) {
+        let here = Self(self.0.clone());
+        let written = tokio::task::spawn_blocking(move || here.write(flow, &png)).await;
+        match written {
+            Ok(Ok(path)) => {
+                warn!(%flow, picture = %path.display(), "a login page was not understood; its picture is kept")
+            }
+            Ok(Err(error)) => warn!(%flow, %error, "a picture of a login page could not be kept"),
+            Err(error) => warn!(%flow, %error, "a picture of a login page could not be kept"),
+        }
+    }
+}
+
+/// Where the operator finds pictures.
+pub(crate) fn pictures(data_dir: &Path) -> Arc<dyn FlowPictures> {
+    Arc::new(Pictures::new(data_dir))
+}

@@ -1,0 +1,244 @@
+//! Logins: a person's, one by itself, looks whether they hold; and whatever is killed or deleted in between.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::host::sql;
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, RIDDLE, SOON, Site, WRONG, ann, uuid};
+use super::support::{Options, Pages, Server, Shared, until};
+
+#[test]
+fn a_person_logs_in_the_next_session_is_logged_in_and_then_it_goes_by_itself() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let site = Site::new(pages, "shop-person");
+    let connection = Connection::new(server, &site, &json!({}))?;
+    let login = connection.login()?;
+    assert_eq!(login["flow_type"], "LOGIN");
+    assert_eq!(connection.login()?["handoff_code"], login["handoff_code"], "the same login is answered again");
+
+    let waiting = connection.until_awaiting()?;
+    let kinds: Vec<_> = waiting["fields"].as_array().into_iter().flatten().map(|field| field["type"].clone()).collect();
+    assert_eq!(kinds, ["identifier", "password"], "{waiting}");
+    let live = waiting["live_view_url"].as_str().context("no live view")?;
+    assert!(live.contains("/live/") && waiting["browser_session_id"].is_string(), "{waiting}");
+    let refused = server.post(&connection.path("/submit"), &json!({ "fields": { "nobody": "x" } }))?;
+    assert_eq!(refused.status, 400);
+
+    connection.submit(&ann(WRONG))?;
+    let again = connection.until("refused by the site", |now| now["website_error"].is_string())?;
+    assert_eq!(again["website_error"], "Wrong user name or password.");
+    let again = connection.until_awaiting()?;
+    assert_eq!(again["fields"], waiting["fields"], "fields keep their ids");
+    connection.submit(&ann(PASSWORD))?;
+    let done = connection.until_over("SUCCESS")?;
+    assert_eq!([&done["status"], &done["flow_step"]], [&json!("AUTHENTICATED"), &json!("COMPLETED")]);
+    assert_eq!(done["post_login_url"], site.url("home"));
+    assert_eq!([&done["can_reauth"], &done["can_reauth_reason"]], [&json!(true), &json!("requirements_satisfiable")]);
+    connection.until_closed()?;
+    assert_eq!(connection.seen(&site)?, "Your orders - Shop");
+
+    // What was typed is kept, sealed; what was wrong is not.
+    let name = done["credential"]["name"].as_str().context("no credential")?;
+    let kept = server.get(&format!("/credentials/{}", name.replace(' ', "%20")))?.expect(200)?.json()?;
+    assert_eq!(kept["value_keys"], json!(["password", "username"]));
+
+    // Logged out at the site, it logs in by itself.
+    site.put("home", &HOME.replace("in=ann", "in=ann2"));
+    site.put("login", &LOGIN.replace("in=ann", "in=ann2"));
+    assert_eq!(connection.login()?["flow_type"], "REAUTH");
+    let done = connection.until_over("SUCCESS")?;
+    assert_eq!(done["flow_type"], "REAUTH");
+    connection.until_closed()?;
+    assert_eq!(connection.seen(&site)?, "Your orders - Shop");
+
+    let timeline = server.get(&connection.path("/timeline"))?.expect(200)?.json()?;
+    let said: Vec<_> =
+        timeline.as_array().into_iter().flatten().map(|one| (one["type"].clone(), one["status"].clone())).collect();
+    assert_eq!(said, [(json!("reauth"), json!("SUCCESS")), (json!("login"), json!("SUCCESS"))]);
+    secrets_are_nowhere(server)?;
+    server.delete(&connection.path(""))?.expect(204).map(drop)
+}
+
+/// Neither what was typed stands anywhere in clear, nor what was refused.
+fn secrets_are_nowhere(server: &Server) -> anyhow::Result<()> {
+    let tables =
+        sql(server, "SELECT string_agg(quote_ident(tablename), ' ') FROM pg_tables WHERE schemaname = 'public'")?;
+    for table in tables.split(' ') {
+        for secret in [PASSWORD, WRONG] {
+            let found = sql(server, &format!("SELECT count(*) FROM {table} t WHERE t::text LIKE '%{secret}%'"))?;
+            ensure!(found == "0", "{table} holds {secret}");
+            let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+            let found = sql(server, &format!("SELECT count(*) FROM {table} t WHERE t::text LIKE '%{hex}%'"))?;
+            ensure!(found == "0", "{table} holds {secret} as bytes");
+        }
+    }
+    let log = server.log();
+    ensure!(!log.contains(PASSWORD) && !log.contains(WRONG), "the log holds a secret");
+    Ok(())
+}
+
+#[test]
+fn a_page_that_is_not_understood_ends_the_login_with_a_picture_for_the_operator() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let site = Site::new(pages, "shop-riddle");
+    site.put("home", RIDDLE);
+    let connection = Connection::new(server, &site, &json!({}))?;
+    connection.login()?;
+    let over = connection.until_over("FAILED")?;
+    assert_eq!(over["error_code"], "page_not_understood", "{over}");
+    connection.until_closed()?;
+    let timeline = server.get(&connection.path("/timeline"))?.expect(200)?.json()?;
+    let flow = timeline[0]["id"].as_str().context("no flow")?;
+    let picture = std::fs::read(server.data_dir().join(format!("login-pages/{flow}.png")))?;
+    assert!(picture.starts_with(b"\x89PNG"));
+    server.delete(&connection.path(""))?.expect(204).map(drop)
+}
+
+#[test]
+fn a_login_goes_nowhere_it_may_not() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    for (name, to, code) in [
+        ("shop-elsewhere", pages.url("/form"), "domain_not_allowed"),
+        ("shop-private", "http://10.0.0.1:81/".to_owned(), "navigation_failed"),
+    ] {
+        let site = Site::new(pages, name);
+        site.put("home", &format!("<!doctype html><title>Off</title><script>location = '{to}'</script>"));
+        let connection = Connection::new(server, &site, &json!({}))?;
+        connection.login()?;
+        let over = connection.until_over("FAILED")?;
+        let said = over["error_code"].as_str().unwrap_or_default();
+        // What is not allowed is refused by either of the two walls.
+        assert!(said == code || said == "domain_not_allowed", "{name}: {over}");
+        connection.until_closed()?;
+        server.delete(&connection.path(""))?.expect(204)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_deletion_ends_a_login_wherever_it_is_and_nothing_is_saved() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    for at in ["at once", "waiting", "submitted"] {
+        let name = format!("shop-deleted-{}", at.replace(' ', "-"));
+        let site = Site::new(pages, &name);
+        let connection = Connection::new(server, &site, &json!({}))?;
+        connection.login()?;
+        if at != "at once" {
+            connection.until_awaiting()?;
+        }
+        if at == "submitted" {
+            connection.submit(&ann(PASSWORD))?;
+        }
+        server.delete(&connection.path(""))?.expect(204)?;
+        assert_eq!(server.get(&connection.path(""))?.status, 404);
+        connection.until_closed()?;
+        let left = format!("SELECT count(*) FROM auth_flows WHERE connection_id = {}", uuid(&connection.id)?);
+        until("the flow forgotten", SOON, || (sql(server, &left).ok()? == "0").then_some(()))?;
+        let profile = server.get(&format!("/profiles/{name}"))?.expect(200)?.json()?;
+        let saved = sql(
+            server,
+            &format!(
+                "SELECT count(*) FROM profile_versions v JOIN profiles p ON p.id = v.profile_id WHERE p.name = '{name}'"
+            ),
+        )?;
+        assert_eq!(saved, "0", "{at}: {profile}");
+        let living = sql(
+            server,
+            &format!(
+                "SELECT count(*) FROM sessions s JOIN profiles p ON p.id = s.profile_id WHERE p.name = '{name}' AND s.state <> 'ended'"
+            ),
+        )?;
+        assert_eq!(living, "0", "{at}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_killed_server_goes_on_with_a_login_where_it_was() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    let mut server = Server::start(Options::reaching(&pages))?;
+    for at in ["begun", "waiting", "submitted"] {
+        let site = Site::new(&pages, &format!("shop-killed-{at}"));
+        let connection = Connection::new(&server, &site, &json!({}))?;
+        let (id, profile) = (connection.id.clone(), connection.profile.clone());
+        connection.login()?;
+        if at != "begun" {
+            connection.until_awaiting()?;
+        }
+        if at == "submitted" {
+            connection.submit(&ann(PASSWORD))?;
+        }
+        server.kill()?;
+        server.restart()?;
+        let connection = Connection { server: &server, id, profile };
+        if at != "submitted" {
+            connection.until_awaiting()?;
+            connection.submit(&ann(PASSWORD))?;
+        }
+        let over = connection.until("over or asked again", |now| {
+            now["flow_status"] == "SUCCESS" || now["flow_step"] == "AWAITING_INPUT"
+        })?;
+        if over["flow_status"] != "SUCCESS" {
+            // What was typed when the server was killed did not reach the page.
+            connection.submit(&ann(PASSWORD))?;
+            connection.until_over("SUCCESS")?;
+        }
+        connection.until_closed()?;
+        assert_eq!(connection.seen(&site)?, "Your orders - Shop", "{at}");
+    }
+    let living = sql(&server, "SELECT count(*) FROM sessions WHERE state <> 'ended'")?;
+    assert_eq!(living, "0");
+    until("no browser left", SOON, || {
+        let spares = sql(&server, "SELECT count(*) FROM browsers").ok()?;
+        (spares == "0").then_some(())
+    })
+}
+
+#[test]
+fn a_look_finds_a_login_gone_and_makes_it_anew_by_itself() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let site = Site::new(pages, "shop-looks");
+    let values = json!({ "name": "looks", "domain": "localhost", "values": { "email": "ann", "password": PASSWORD } });
+    server.post("/credentials", &values)?.expect(201)?;
+    let connection =
+        Connection::new(server, &site, &json!({ "credential": { "name": "looks" }, "save_credentials": false }))?;
+    assert_eq!(connection.get()?["can_reauth_reason"], "no_prior_successful_login");
+    connection.login()?;
+    connection.until_over("SUCCESS")?;
+    connection.until_closed()?;
+    let due = format!(
+        "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours' WHERE id = {}",
+        uuid(&connection.id)?
+    );
+    let events = || -> Option<Vec<(String, String)>> {
+        let timeline = server.get(&connection.path("/timeline")).ok()?.json().ok()?;
+        let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
+        Some(timeline.as_array()?.iter().map(|one| (text(one, "type"), text(one, "status"))).collect())
+    };
+    let pair = |kind: &str, status: &str| (kind.to_owned(), status.to_owned());
+
+    sql(server, &due)?;
+    until("a look", SOON, || events()?.contains(&pair("health_check", "AUTHENTICATED")).then_some(()))?;
+    assert!(connection.get()?["last_auth_check_at"].is_string());
+    connection.until_closed()?;
+
+    // The site forgets.
+    site.put("home", &HOME.replace("in=ann", "in=ann2"));
+    site.put("login", &LOGIN.replace("in=ann", "in=ann2"));
+    sql(server, &due)?;
+    until("the login made anew", SOON, || events()?.contains(&pair("reauth", "SUCCESS")).then_some(()))?;
+    assert!(events().context("no timeline")?.contains(&pair("health_check", "NEEDS_AUTH")));
+    assert_eq!(connection.get()?["status"], "AUTHENTICATED");
+    connection.until_closed()?;
+
+    // The site forgets, and takes the password no more.
+    site.put("home", &HOME.replace("in=ann", "in=ann3"));
+    site.put("login", &LOGIN.replace("in=ann", "in=ann3").replace("hunter2-so-secret", "another"));
+    sql(server, &due)?;
+    until("the login given up", SOON, || (connection.get().ok()?["status"] == "NEEDS_AUTH").then_some(()))?;
+    let over = connection.get()?;
+    assert_eq!([&over["flow_status"], &over["error_code"]], [&json!("FAILED"), &json!("credentials_rejected")]);
+    assert_eq!(over["website_error"], "Wrong user name or password.");
+    connection.until_closed()?;
+    server.delete(&connection.path(""))?.expect(204).map(drop)
+}

@@ -1,0 +1,125 @@
+//! What to answer a page with: pure.
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+use time::OffsetDateTime;
+
+use super::known::Stored;
+use crate::auth_connection::{Flow, FlowKind, Need, Submission};
+use crate::login_page::{Act, Asked, Choice, ChoiceKind, Field, FieldKind, MfaKind};
+
+/// What is to be done to a page, and what is so afterwards.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) acts: Vec<Act>,
+    /// What the page asked for.
+    pub(super) needs: Vec<Need>,
+    /// The fields that are filled in.
+    pub(super) fields: Vec<Field>,
+    /// Whether something is chosen.
+    pub(super) chooses: bool,
+    /// What to keep of it, by name.
+    pub(super) entered: BTreeMap<String, SecretString>,
+}
+
+/// What a field asks for.
+pub(super) fn need(field: &Field) -> Need {
+    match (field.kind, field.mfa) {
+        (FieldKind::TotpCode, _) | (FieldKind::Code, Some(MfaKind::Totp)) => Need::Totp,
+        (FieldKind::Code, Some(MfaKind::Sms | MfaKind::Call)) => Need::SmsCode,
+        (FieldKind::Code, Some(MfaKind::Email)) => Need::EmailCode,
+        (FieldKind::Code, _) => Need::OtherCode,
+        _ => Need::Value(field.reference.clone()),
+    }
+}
+
+/// Whether a need is of a code, which is asked for more than once in a login.
+fn is_code(need: &Need) -> bool {
+    matches!(need, Need::Totp | Need::SmsCode | Need::EmailCode | Need::OtherCode)
+}
+
+/// What a person submitted, if the page still asks for it.
+pub(super) fn of_person(asked: &Asked, given: &Submission) -> Option<Answer> {
+    let chosen = match &given.choice {
+        Some(id) => Some(asked.choices.iter().find(|choice| choice.key == *id)?),
+        None => None,
+    };
+    let fields: Vec<Field> =
+        asked.fields.iter().filter(|field| given.values.contains_key(&field.key)).cloned().collect();
+    if fields.is_empty() && chosen.is_none() {
+        return None;
+    }
+    let acts = match chosen {
+        None => asked.answer(&given.values).ok()?,
+        // The choice sends what was typed before, or leaves it.
+        Some(choice) => {
+            let only = Asked { fields: fields.clone(), ..Asked::default() };
+            let mut acts = only.answer(&given.values).ok()?;
+            acts.pop();
+            acts.extend(choice.choose());
+            acts
+        }
+    };
+    let kept = |field: &&Field| matches!(field.kind, FieldKind::Identifier | FieldKind::Password | FieldKind::Text);
+    let entered = fields.iter().filter(kept);
+    let entered = entered.filter_map(|field| Some((field.reference.clone(), given.values.get(&field.key)?.clone())));
+    let entered = entered.collect();
+    let needs = fields.iter().map(need).chain(chosen.map(|choice| Need::Choice(choice.label.clone()))).collect();
+    Some(Answer { acts, needs, chooses: chosen.is_some(), entered, fields })
+}
+
+/// What is stored, if it answers everything that the page must have, and something of it was not sent before in this flow.
+pub(super) fn of_store(asked: &Asked, stored: &Stored, flow: &Flow, now: OffsetDateTime) -> Option<Answer> {
+    let mut values = BTreeMap::new();
+    for field in &asked.fields {
+        match stored.value(field, now) {
+            Some(value) => drop(values.insert(field.key.clone(), value)),
+            None if field.required => return None,
+            None => {}
+        }
+    }
+    let fields: Vec<Field> = asked.fields.iter().filter(|field| values.contains_key(&field.key)).cloned().collect();
+    let needs: Vec<Need> = fields.iter().map(need).collect();
+    // A code that was refused may have been too old; a value that was refused is wrong.
+    let once_more = flow.refusals == 1 && needs.iter().any(is_code);
+    if fields.is_empty() || (!once_more && needs.iter().all(|need| flow.needs.contains(need))) {
+        return None;
+    }
+    let acts = asked.answer(&values).ok()?;
+    Some(Answer { acts, needs, fields, chooses: false, entered: BTreeMap::new() })
+}
+
+/// The choice that is plain from what is stored.
+pub(super) fn choice(asked: &Asked, stored: &Stored, flow: &Flow, before: &[Need]) -> Option<Answer> {
+    let new = |choice: &&Choice| !flow.needs.contains(&Need::Choice(choice.label.clone()));
+    let choices = || asked.choices.iter().filter(new);
+    let provider = |choice: &&Choice| {
+        choice.kind == ChoiceKind::SsoProvider
+            && stored
+                .sso_provider
+                .as_ref()
+                .zip(choice.provider.as_ref())
+                .is_some_and(|(a, b)| a.eq_ignore_ascii_case(b))
+    };
+    let as_before =
+        |choice: &&Choice| flow.kind == FlowKind::Reauth && before.contains(&Need::Choice(choice.label.clone()));
+    let account = |choice: &&Choice| {
+        choice.kind == ChoiceKind::Account
+            && stored.identifier().is_some_and(|name| {
+                let name = name.to_lowercase();
+                let says = |text: &str| text.to_lowercase().contains(&name);
+                says(&choice.label) || choice.description.as_deref().is_some_and(says)
+            })
+    };
+    let app = |choice: &&Choice| stored.has_totp() && choice.mfa == Some(MfaKind::Totp);
+    // Offers beside fields are not taken up unasked, but for the one whose button was named.
+    let found = choices().find(provider).or_else(|| {
+        if !asked.fields.is_empty() {
+            return None;
+        }
+        choices().find(as_before).or_else(|| choices().find(account)).or_else(|| choices().find(app))
+    })?;
+    let needs = vec![Need::Choice(found.label.clone())];
+    Some(Answer { acts: found.choose(), needs, chooses: true, ..Answer::default() })
+}

@@ -1,0 +1,373 @@
+//! One round of a login: what the page shows, what that means, what is done about it.
+
+use time::Duration;
+
+use super::answers::{self, Answer};
+use super::session::ended;
+use super::{FlowRunner, Memory, Next, Outcome};
+use crate::auth_connection::{
+    AuthConnection, AwaitedChoice, AwaitedField, Flow, FlowError, FlowEvent, FlowFailure, FlowStep, Need,
+};
+use crate::browser::EngineError;
+use crate::ids::BrowserId;
+use crate::login_page::{
+    Asked, Await, External, Known, LoginPageError, Reading, Refusal, RefusalKind, Step, Understanding, understand,
+};
+use crate::store_error::StoreError;
+
+/// How often a login acts on pages.
+const MOST_ACTS: u32 = 40;
+/// How often in a row a reading may come to nothing.
+const MOST_FRUITLESS: u32 = 6;
+/// How often a site may refuse what it got.
+const MOST_REFUSALS: u32 = 5;
+/// For how long a page may take to show something else after it was acted on.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+/// For how long it may take to come to rest.
+const REST: std::time::Duration = std::time::Duration::from_secs(8);
+
+impl FlowRunner {
+    pub(super) async fn round(
+        &self,
+        connection: &AuthConnection,
+        flow: &Flow,
+        memory: &mut Memory,
+    ) -> Result<Outcome, StoreError> {
+        let browser = match self.session(flow).await? {
+            Ok(session) => session.browser,
+            Err(failure) => return Ok(failure.into()),
+        };
+        let Some(browser) = browser else { return Ok(ended().into()) };
+        let round = async {
+            if !memory.opened && Self::to_open(flow) {
+                self.deps.pages.open(browser, &connection.start_url()).await?;
+            }
+            memory.opened = true;
+            let reading = self.read(browser, flow, memory).await?;
+            let sso_provider = connection.credential.as_ref().and_then(|credential| credential.sso_provider.clone());
+            let known = Known { progress: flow.progress, sso_provider };
+            let understood = understand(&reading, &known, &connection.hosts());
+            if flow.is_awaiting() {
+                return Ok(self.glance(flow, memory, &reading, understood));
+            }
+            self.answer(connection, flow, memory, (browser, reading, understood)).await
+        };
+        match round.await {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => Ok(self.failed(browser, flow, memory, error).await),
+        }
+    }
+
+    /// What the page shows: after it was acted on, once that has come to something.
+    pub(super) async fn read(
+        &self,
+        browser: BrowserId,
+        flow: &Flow,
+        memory: &mut Memory,
+    ) -> Result<Reading, LoginPageError> {
+        let wait = match memory.acted_on.take() {
+            Some(mark) => Await { differs_from: Some(mark), within: PATIENCE },
+            None if flow.is_awaiting() => Await { differs_from: None, within: std::time::Duration::from_millis(300) },
+            None => Await { differs_from: None, within: REST },
+        };
+        self.deps.pages.read(browser, wait).await
+    }
+
+    /// The page of a flow that waits: somebody may have gone on in the live view, or elsewhere.
+    fn glance(&self, flow: &Flow, memory: &mut Memory, reading: &Reading, understood: Understanding) -> Outcome {
+        let wait = Outcome::Goes(Next::Wait((self.now() + Self::GLANCE).min(flow.expires_at)));
+        let ids = |asked: &Asked| -> Vec<String> {
+            asked
+                .fields
+                .iter()
+                .map(|field| &field.key)
+                .chain(asked.choices.iter().map(|choice| &choice.key))
+                .cloned()
+                .collect()
+        };
+        let awaited: Vec<String> =
+            flow.fields.iter().map(|f| &f.id).chain(flow.choices.iter().map(|c| &c.id)).cloned().collect();
+        let same = match &understood {
+            Understanding::Fields(asked) | Understanding::Choices(asked) => {
+                let waits_elsewhere = flow.step == FlowStep::AwaitingExternalAction;
+                if waits_elsewhere { asked.captcha.is_some() } else { ids(asked) == awaited }
+            }
+            Understanding::External(_) | Understanding::Captcha { .. } => flow.step == FlowStep::AwaitingExternalAction,
+            Understanding::Busy | Understanding::NotUnderstood => true,
+            Understanding::LoggedIn { .. }
+            | Understanding::Refused(_)
+            | Understanding::Step(_)
+            | Understanding::NotAllowed { .. } => false,
+        };
+        if same || !reading.settled {
+            return wait;
+        }
+        memory.fruitless = 0;
+        memory.answered = false;
+        match flow.on(FlowEvent::MovedOn, self.now()) {
+            Ok(mut next) => {
+                next.progress.external |= flow.step == FlowStep::AwaitingExternalAction;
+                Outcome::Moves(Box::new(next))
+            }
+            Err(_) => wait,
+        }
+    }
+
+    async fn answer(
+        &self,
+        connection: &AuthConnection,
+        flow: &Flow,
+        memory: &mut Memory,
+        (browser, reading, understood): (BrowserId, Reading, Understanding),
+    ) -> Result<Outcome, LoginPageError> {
+        match understood {
+            Understanding::LoggedIn { url } => Ok(self.moves(flow, FlowEvent::LoggedIn(url))),
+            Understanding::NotAllowed { host } => Ok(not_allowed(&host).into()),
+            Understanding::Refused(refusal) => Ok(refused(&refusal)),
+            Understanding::Captcha { kind } => Ok(self.captcha(flow, &kind)),
+            Understanding::External(external) => Ok(self.elsewhere(flow, &external)),
+            Understanding::Step(step) => self.take_step(flow, memory, browser, reading, step).await,
+            Understanding::Fields(asked) | Understanding::Choices(asked) => {
+                memory.fruitless = 0;
+                self.asked(connection, flow, memory, (browser, reading, asked)).await
+            }
+            Understanding::Busy | Understanding::NotUnderstood => {
+                // A page that has come to rest and is a riddle remains one.
+                let rests = reading.settled && matches!(understood, Understanding::NotUnderstood);
+                memory.fruitless += if rests { 2 } else { 1 };
+                if memory.fruitless < MOST_FRUITLESS {
+                    memory.acted_on = Some(reading.mark);
+                    return Ok(Outcome::Goes(Next::Step));
+                }
+                Ok(self.not_understood(browser, flow, &reading.url).await)
+            }
+        }
+    }
+
+    pub(super) fn moves(&self, flow: &Flow, event: FlowEvent) -> Outcome {
+        match flow.on(event, self.now()) {
+            Ok(next) => Outcome::Moves(Box::new(next)),
+            // It was moved meanwhile: looked at again.
+            Err(_) => Outcome::Goes(Next::Step),
+        }
+    }
+
+    /// What needs nobody: a banner, a link to the login.
+    async fn take_step(
+        &self,
+        flow: &Flow,
+        memory: &mut Memory,
+        browser: BrowserId,
+        reading: Reading,
+        step: Step,
+    ) -> Result<Outcome, LoginPageError> {
+        if flow.acts >= MOST_ACTS {
+            return Ok(self.not_understood(browser, flow, &reading.url).await);
+        }
+        self.deps.pages.act(browser, step.acts).await?;
+        memory.acted_on = Some(reading.mark);
+        Ok(Outcome::Moves(Box::new(Flow { acts: flow.acts + 1, updated_at: self.now(), ..flow.clone() })))
+    }
+
+    async fn asked(
+        &self,
+        connection: &AuthConnection,
+        flow: &Flow,
+        memory: &mut Memory,
+        (browser, reading, asked): (BrowserId, Reading, Asked),
+    ) -> Result<Outcome, LoginPageError> {
+        let mut flow = flow.clone();
+        let sent = std::mem::take(&mut memory.answered);
+        if let Some(refusal) = &asked.refusal {
+            flow.refusals += u32::from(sent);
+            flow.website_error = Some(refusal.website_error.clone());
+            if matches!(refusal.kind, RefusalKind::Locked) || flow.refusals >= MOST_REFUSALS {
+                return Ok(refused(refusal));
+            }
+        }
+        if flow.acts >= MOST_ACTS {
+            return Ok(self.not_understood(browser, &flow, &reading.url).await);
+        }
+        let given = match self.submission(&flow) {
+            Ok(given) => given,
+            Err(failure) => return Ok(failure.into()),
+        };
+        let of_person = given.as_ref().and_then(|given| answers::of_person(&asked, given));
+        let answer = match of_person {
+            Some(answer) => Some(answer),
+            None => match self.known(connection, &flow).await {
+                Ok(stored) => {
+                    let before = connection.needs.as_deref().unwrap_or_default();
+                    answers::choice(&asked, &stored, &flow, before)
+                        .or_else(|| answers::of_store(&asked, &stored, &flow, self.now()))
+                }
+                Err(failure) => return Ok(failure.into()),
+            },
+        };
+        if let Some(kind) = &asked.captcha
+            && (answer.is_some() || flow.unattended)
+        {
+            return Ok(self.captcha(&flow, kind));
+        }
+        match answer {
+            Some(answer) => self.send(flow, memory, (browser, reading), answer).await,
+            None => Ok(self.ask(&flow, &asked)),
+        }
+    }
+
+    /// Fills in and sends.
+    async fn send(
+        &self,
+        flow: Flow,
+        memory: &mut Memory,
+        (browser, reading): (BrowserId, Reading),
+        answer: Answer,
+    ) -> Result<Outcome, LoginPageError> {
+        if flow.step == FlowStep::Discovering {
+            // Said first: filling in takes a while.
+            return Ok(match flow.on(FlowEvent::Filling, self.now()) {
+                Ok(next) => Outcome::Moves(Box::new(next)),
+                Err(_) => Outcome::Goes(Next::Step),
+            });
+        }
+        self.deps.pages.act(browser, answer.acts).await?;
+        memory.acted_on = Some(reading.mark);
+        memory.answered = true;
+        let entered = match self.seal_entered(&flow, answer.entered) {
+            Ok(entered) => entered,
+            Err(failure) => return Ok(failure.into()),
+        };
+        let mut progress = flow.progress.sent(&answer.fields);
+        progress.choice |= answer.chooses;
+        let mut needs = flow.needs.clone();
+        needs.extend(answer.needs);
+        needs.sort();
+        needs.dedup();
+        Ok(Outcome::Moves(Box::new(Flow {
+            submission: None,
+            entered,
+            needs,
+            progress,
+            acts: flow.acts + 1,
+            website_error: None,
+            fields: Vec::new(),
+            choices: Vec::new(),
+            updated_at: self.now(),
+            ..flow
+        })))
+    }
+
+    /// Asks the person, if there is one.
+    fn ask(&self, flow: &Flow, asked: &Asked) -> Outcome {
+        if flow.unattended {
+            return match &flow.website_error {
+                Some(said) => {
+                    let message = format!("the site refused what is stored: {said}");
+                    let failure = FlowFailure::new(FlowError::CredentialsRejected, message);
+                    return Outcome::Fails { failure, website_error: flow.website_error.clone() };
+                }
+                None if !asked.fields.is_empty()
+                    && asked.fields.iter().all(|field| flow.needs.contains(&answers::need(field))) =>
+                {
+                    FlowFailure::new(FlowError::CredentialsRejected, "the site asks again for what was stored and sent")
+                }
+                None => {
+                    let what: Vec<&str> = asked.fields.iter().map(|field| field.reference.as_str()).collect();
+                    let what = if what.is_empty() { "a choice".to_owned() } else { what.join(", ") };
+                    FlowFailure::new(
+                        FlowError::CredentialMissing,
+                        format!("the site asks for {what}, which is not stored"),
+                    )
+                }
+            }
+            .into();
+        }
+        let fields = asked.fields.iter().map(AwaitedField::from).collect();
+        let choices = asked.choices.iter().map(AwaitedChoice::from).collect();
+        self.moves(flow, FlowEvent::Asked { fields, choices })
+    }
+
+    fn captcha(&self, flow: &Flow, kind: &str) -> Outcome {
+        if flow.unattended {
+            return FlowFailure::new(FlowError::Captcha, format!("a captcha stands in the way ({kind})")).into();
+        }
+        let message =
+            "The site shows a captcha. Solve it in the live view of the browser; the login goes on by itself.";
+        self.outside(flow, message.to_owned(), Vec::new())
+    }
+
+    fn elsewhere(&self, flow: &Flow, external: &External) -> Outcome {
+        if flow.unattended {
+            let message = format!("the site waits for a step elsewhere: {}", external.message);
+            return FlowFailure::new(FlowError::CredentialMissing, message).into();
+        }
+        self.outside(flow, external.message.clone(), external.choices.iter().map(AwaitedChoice::from).collect())
+    }
+
+    fn outside(&self, flow: &Flow, message: String, choices: Vec<AwaitedChoice>) -> Outcome {
+        let mut flow = flow.clone();
+        if !flow.needs.contains(&Need::External) {
+            flow.needs.push(Need::External);
+        }
+        self.moves(&flow, FlowEvent::Elsewhere { message, choices })
+    }
+
+    /// Keeps a picture for the operator, and gives up.
+    async fn not_understood(&self, browser: BrowserId, flow: &Flow, url: &str) -> Outcome {
+        if let Ok(png) = self.deps.pages.screenshot(browser).await {
+            self.deps.pictures.keep(flow.id, png).await;
+        }
+        let place = url::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+        let message = format!("what the page at {place} wants could not be told; the operator finds a picture of it");
+        FlowFailure::new(FlowError::PageNotUnderstood, message).into()
+    }
+
+    /// A page could not be read or acted on.
+    pub(super) async fn failed(
+        &self,
+        browser: BrowserId,
+        flow: &Flow,
+        memory: &mut Memory,
+        error: LoginPageError,
+    ) -> Outcome {
+        match error {
+            LoginPageError::NavigationFailed { .. } => {
+                return FlowFailure::new(FlowError::NavigationFailed, error.to_string()).into();
+            }
+            LoginPageError::WrongOrigin { found, .. } => return not_allowed(&found).into(),
+            LoginPageError::Engine(EngineError::NotRunning(_)) => return ended().into(),
+            LoginPageError::Stale(_)
+            | LoginPageError::NotUsable(_)
+            | LoginPageError::Hangs { .. }
+            | LoginPageError::Engine(_) => {}
+        }
+        memory.fruitless += 1;
+        if memory.fruitless < MOST_FRUITLESS {
+            return Outcome::Goes(Next::Wait(self.now() + Duration::milliseconds(500)));
+        }
+        match error {
+            LoginPageError::Hangs { .. } => FlowFailure::new(FlowError::NavigationFailed, error.to_string()).into(),
+            LoginPageError::Engine(_) => FlowFailure::new(FlowError::BrowserEnded, error.to_string()).into(),
+            _ => self.not_understood(browser, flow, "").await,
+        }
+    }
+}
+
+/// The site says no, and offers no way on.
+fn refused(refusal: &Refusal) -> Outcome {
+    let code = match refusal.kind {
+        RefusalKind::SiteFailed => FlowError::NavigationFailed,
+        RefusalKind::Rejected
+        | RefusalKind::CodeRejected
+        | RefusalKind::Locked
+        | RefusalKind::RateLimited
+        | RefusalKind::Other => FlowError::CredentialsRejected,
+    };
+    let failure = FlowFailure::new(code, format!("the site said: {}", refusal.website_error));
+    Outcome::Fails { failure, website_error: Some(refusal.website_error.clone()) }
+}
+
+pub(super) fn not_allowed(host: &str) -> FlowFailure {
+    let message = format!("the login went to {host}, which is not among the allowed domains");
+    FlowFailure::new(FlowError::DomainNotAllowed, message)
+}

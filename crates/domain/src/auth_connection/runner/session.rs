@@ -1,0 +1,103 @@
+//! The session of a flow: made, opened, ended.
+
+use super::{FlowRunner, Next, Outcome};
+use crate::access::Scope;
+use crate::auth_connection::{AuthConnection, Flow, FlowError, FlowFailure, FlowKind};
+use crate::profile::{ProfileRef, ProfileWish};
+use crate::replay::StartReplay;
+use crate::session::{CreateSession, CreateSessionError, EndSessionError, Session, SessionEvent, SessionState};
+use crate::store_error::StoreError;
+
+impl FlowRunner {
+    /// Makes the session of a flow, or finds it.
+    pub(super) async fn begin(&self, connection: &AuthConnection, flow: &Flow) -> Result<Outcome, StoreError> {
+        if !flow.open {
+            // Noted before there is anything, so that whatever there will be is found again and ended.
+            return Ok(Outcome::Moves(Box::new(Flow { open: true, ..flow.clone() })));
+        }
+        let sessions = &self.connections.deps().sessions;
+        let made = match sessions.find(flow.session).await? {
+            Some(found) => found,
+            None => match self.make_session(connection, flow).await? {
+                Ok(made) => made,
+                Err(failure) => return Ok(failure.into()),
+            },
+        };
+        match made.state {
+            SessionState::Active => {}
+            // Another life of this node was at it; its end is near.
+            SessionState::Starting => return Ok(Outcome::Goes(Next::Wait(self.now() + Self::GLANCE))),
+            SessionState::Ended(_) => return Ok(ended().into()),
+        }
+        let replay = if flow.record_session { self.record(&made).await } else { None };
+        Ok(Outcome::Moves(Box::new(Flow { session_made: true, replay, updated_at: self.now(), ..flow.clone() })))
+    }
+
+    async fn make_session(
+        &self,
+        connection: &AuthConnection,
+        flow: &Flow,
+    ) -> Result<Result<Session, FlowFailure>, StoreError> {
+        let project = self.deps.projects.find(connection.organization, connection.project).await?;
+        let Some(project) = project else {
+            return Ok(Err(FlowFailure::new(FlowError::Internal, "the project was deleted")));
+        };
+        let scope = Scope { project, unscoped: true };
+        let profile = ProfileRef { id: Some(connection.profile.to_string()), name: None };
+        let wish = CreateSession {
+            // A person may have to look at it.
+            headless: Some(flow.unattended),
+            timeout_seconds: Some((Flow::LIFE + Flow::GRACE).whole_seconds()),
+            // Saved when it is logged in, and not before.
+            profile: Some(ProfileWish { which: profile, save_changes: false }),
+            proxy: flow.proxy.map(|id| id.to_string()),
+            ..CreateSession::default()
+        };
+        match self.connections.deps().sessions.create_as(flow.session, &scope, wish).await {
+            Ok(session) => Ok(Ok(session)),
+            Err(CreateSessionError::Store(error)) => Err(error),
+            Err(CreateSessionError::Limit(limit)) => {
+                Ok(Err(FlowFailure::new(FlowError::Internal, format!("no browser could be had: {limit}"))))
+            }
+            Err(error) => Ok(Err(FlowFailure::new(FlowError::Internal, error.to_string()))),
+        }
+    }
+
+    /// Records the session, if it can be: a login does not fail for it.
+    async fn record(&self, session: &Session) -> Option<crate::ids::ReplayId> {
+        let wish = StartReplay { max_duration_in_seconds: Some(Flow::LIFE.whole_seconds()), ..StartReplay::default() };
+        self.deps.replays.start(session, wish).await.ok().map(|replay| replay.id)
+    }
+
+    /// The session of a flow that goes on; `Err`: it has ended.
+    pub(super) async fn session(&self, flow: &Flow) -> Result<Result<Session, FlowFailure>, StoreError> {
+        let found = self.connections.deps().sessions.find(flow.session).await?;
+        Ok(found.filter(Session::is_active).ok_or_else(ended))
+    }
+
+    /// Ends what is left of a flow that has ended.
+    pub(super) async fn close(&self, flow: &Flow) -> Result<Next, StoreError> {
+        if flow.open {
+            self.end_session(flow).await?;
+        }
+        self.connections.deps().connections.closed(flow.id).await?;
+        Ok(Next::Done)
+    }
+
+    pub(super) async fn end_session(&self, flow: &Flow) -> Result<(), StoreError> {
+        match self.connections.deps().sessions.end(flow.session, SessionEvent::Delete).await {
+            Err(EndSessionError::Store(error)) => Err(error),
+            // There was none, or it has ended; one that never came to be is ended by the node's start.
+            Ok(_) | Err(EndSessionError::NotFound(_) | EndSessionError::Refused(_)) => Ok(()),
+        }
+    }
+
+    /// Whether the page of a flow is to be opened: at its beginning, whoever began it.
+    pub(super) fn to_open(flow: &Flow) -> bool {
+        flow.kind == FlowKind::HealthCheck || (flow.acts == 0 && !flow.progress.any())
+    }
+}
+
+pub(super) fn ended() -> FlowFailure {
+    FlowFailure::new(FlowError::BrowserEnded, "the browser of the login has ended")
+}

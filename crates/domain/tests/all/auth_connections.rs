@@ -1,0 +1,91 @@
+//! Whether a connection could log in by itself, and what its words mean.
+
+use casement_domain::auth_connection::{AuthConnection, CredentialRef, Need, Reauth, ReauthReason, Settings};
+use casement_domain::credential::Credential;
+use casement_domain::name::LabelName;
+use casement_domain::testing::{NOON, auth_connection, project_id};
+use casement_domain::{CredentialId, ProfileId};
+use pretty_assertions::assert_eq;
+use ulid::Ulid;
+
+fn credential(keys: &[&str], totp: bool) -> Credential {
+    Credential {
+        id: CredentialId::from_ulid(Ulid::from_parts(13, 1)),
+        project: project_id(),
+        name: LabelName::parse("shop").expect("a name"),
+        domain: "d1.example".to_owned(),
+        sso_provider: None,
+        value_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        has_totp_secret: totp,
+        created_at: NOON,
+        updated_at: NOON,
+    }
+}
+
+fn connection(needs: Option<&[Need]>, named: Option<CredentialRef>, found: Option<Credential>) -> AuthConnection {
+    AuthConnection {
+        needs: needs.map(<[Need]>::to_vec),
+        settings: Settings { credential: named, ..Settings::default() },
+        credential: found,
+        ..auth_connection(1, ProfileId::from_ulid(Ulid::from_parts(11, 1)))
+    }
+}
+
+#[test]
+fn whether_it_can_log_in_by_itself_is_what_would_happen() {
+    use ReauthReason as R;
+    let named = || Some(CredentialRef::Named("shop".to_owned()));
+    let value = |name: &str| Need::Value(name.to_owned());
+    let both = [value("username"), value("password")];
+    let keys = ["email", "password"];
+    let with = |need: Need| [&both[..], &[need]].concat();
+    let stored = |needs: &[Need], totp| connection(Some(needs), named(), Some(credential(&keys, totp)));
+    for (connection, can, reason) in [
+        (connection(None, named(), Some(credential(&keys, true))), false, R::NoPriorSuccessfulLogin),
+        (connection(Some(&both), None, None), false, R::NoCredential),
+        (connection(Some(&both), named(), None), false, R::NoCredential),
+        (stored(&both, false), true, R::RequirementsSatisfiable),
+        (stored(&[], false), true, R::NoRequirementsRecorded),
+        (stored(&with(value("company")), false), false, R::NoViablePlans),
+        (stored(&with(Need::Totp), true), true, R::RequirementsSatisfiable),
+        (stored(&with(Need::Totp), false), false, R::RequiresTotpWithoutSecret),
+        (stored(&with(Need::OtherCode), false), false, R::RequiresTotpWithoutSecret),
+        (stored(&with(Need::SmsCode), true), false, R::RequiresSmsCode),
+        (stored(&with(Need::EmailCode), true), false, R::RequiresEmailCode),
+        (stored(&with(Need::External), true), false, R::RequiresExternalAction),
+        (stored(&with(Need::Choice("Password".to_owned())), false), true, R::RequirementsSatisfiable),
+    ] {
+        assert_eq!(connection.reauth(false), Reauth { can, reason }, "{:?}", connection.needs);
+    }
+}
+
+#[test]
+fn a_provider_is_as_good_as_it_is_there() {
+    let auto = || Some(CredentialRef::Auto { provider: "vault".to_owned() });
+    let item = || Some(CredentialRef::Item { provider: "vault".to_owned(), path: "a/b".to_owned() });
+    let needs = [Need::Value("username".to_owned()), Need::Totp];
+    for named in [auto(), item()] {
+        let known = connection(Some(&needs), named, None);
+        assert_eq!(known.reauth(true), Reauth { can: true, reason: ReauthReason::ExternalCredential });
+        assert_eq!(known.reauth(false), Reauth { can: false, reason: ReauthReason::NoCredential });
+    }
+    let sms = connection(Some(&[Need::SmsCode]), auto(), None);
+    assert_eq!(sms.reauth(true), Reauth { can: false, reason: ReauthReason::RequiresSmsCode });
+}
+
+#[test]
+fn needs_are_read_as_they_were_stored() {
+    let all = [
+        Need::Value("a:b".to_owned()),
+        Need::Totp,
+        Need::SmsCode,
+        Need::EmailCode,
+        Need::OtherCode,
+        Need::External,
+        Need::Choice(String::new()),
+    ];
+    for need in all {
+        assert_eq!(Need::parse(&need.to_text()), Some(need));
+    }
+    assert_eq!(Need::parse("of a later version"), None);
+}

@@ -1,0 +1,176 @@
+//! The stream of what a connection's login is at.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use actix_web::web::Bytes;
+use casement_domain::auth_connection::{Flow, FlowStatus};
+use casement_domain::{AuthConnectionId, AuthFlowId};
+use futures_util::{Stream, StreamExt as _, stream};
+use serde::Serialize;
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use super::record::FlowFacts;
+use crate::{
+    answer::{Answer, Moment},
+    caller::Authorized,
+    error::{ApiError, ErrorBody},
+    sse,
+    state::Api,
+};
+
+/// For how long a stream waits for a first login.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// What a login is at.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AuthConnectionEvent)]
+pub(crate) struct StateEvent {
+    /// `managed_auth_state`.
+    event: &'static str,
+    #[schema(value_type = String, format = DateTime)]
+    timestamp: Moment,
+    flow_status: &'static str,
+    flow_step: &'static str,
+    flow_type: &'static str,
+    #[serde(flatten)]
+    facts: FlowFacts,
+}
+
+#[derive(Serialize)]
+struct Heartbeat {
+    event: &'static str,
+    timestamp: Moment,
+}
+
+#[derive(Serialize)]
+struct Failure {
+    event: &'static str,
+    timestamp: Moment,
+    error: ErrorBody,
+}
+
+/// Follows a login: what it is at now, then every change. Without one, the first is waited for, at most an hour. Ends after the login has.
+#[utoipa::path(
+    get, path = "/auth/connections/{id}/events", tag = "Auth connections", params(("id" = String, Path)),
+    responses(
+        (status = 200, body = StateEvent, content_type = "text/event-stream"),
+        (status = 404, description = "There is no such connection", body = ErrorBody),
+        (status = "5XX", description = "The database is away", body = ErrorBody),
+    )
+)]
+pub(crate) async fn follow_auth_connection(caller: Authorized) -> Answer {
+    // Before it is looked at, so that nothing falls in between.
+    let found = caller.services().auth_connections.get(caller.scope(), &caller.path("id")?).await?;
+    let news = caller.services().auth_connections.follow(found.id);
+    let state = Following {
+        api: caller.into_api(),
+        connection: found.id,
+        news,
+        look: true,
+        seen: None,
+        last: None,
+        until: Instant::now() + PATIENCE,
+        over: false,
+    };
+    Ok(sse::head().streaming(frames(state).map(Ok::<_, actix_web::Error>)))
+}
+
+struct Following {
+    api: actix_web::web::Data<Api>,
+    connection: AuthConnectionId,
+    news: Pin<Box<dyn Stream<Item = ()> + Send>>,
+    /// Whether to look before anything is heard.
+    look: bool,
+    /// What was said last.
+    seen: Option<(AuthFlowId, i64, FlowStatus)>,
+    /// The flow as it was said last.
+    last: Option<Flow>,
+    until: Instant,
+    over: bool,
+}
+
+fn frames(state: Following) -> impl Stream<Item = Bytes> {
+    stream::unfold(state, |mut state| async move { state.next().await.map(|frame| (frame, state)) })
+}
+
+impl Following {
+    /// The next frame; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        while !self.over {
+            if !std::mem::take(&mut self.look) && !self.hear().await? {
+                return Some(sse::frame(&Heartbeat { event: "sse_heartbeat", timestamp: self.now() }));
+            }
+            match self.said().await {
+                Ok(Some(frame)) => return Some(frame),
+                Ok(None) => {}
+                Err(error) => {
+                    self.over = true;
+                    let error = error.to_body();
+                    return Some(sse::frame(&Failure { event: "error", timestamp: self.now(), error }));
+                }
+            }
+        }
+        None
+    }
+
+    /// Waits until there is something to look at; `Some(false)` if nothing was heard for a while, `None` if it waited long enough.
+    async fn hear(&mut self) -> Option<bool> {
+        let silence = tokio::time::sleep(sse::KEEP_ALIVE);
+        // The end of a flow's time is told by nobody, if whoever carries it is away.
+        let expiry = self.last.as_ref().map(|flow| flow.expires_at - self.now().0);
+        let expiry = expiry.map_or(PATIENCE, |left| Duration::try_from(left).unwrap_or(Duration::from_secs(1)));
+        tokio::select! {
+            news = self.news.next() => news.map(|()| true),
+            () = tokio::time::sleep(expiry) => Some(true),
+            () = silence => Some(false),
+            () = tokio::time::sleep_until(self.until), if self.last.is_none() => None,
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment(self.api.services.clock.now())
+    }
+
+    /// What is to be said now, if anything is new.
+    async fn said(&mut self) -> Result<Option<Bytes>, ApiError> {
+        let flow = match self.api.services.auth_connections.look(self.connection).await? {
+            Some(connection) => match connection.flow {
+                Some(flow) => *flow,
+                None => return Ok(None),
+            },
+            // Deleted. A flow that had not ended is over with it.
+            None => {
+                self.over = true;
+                return Ok(self.last.take().map(|last| self.canceled(last)));
+            }
+        };
+        let mark = (flow.id, flow.revision, flow.status);
+        if self.seen.as_ref().is_some_and(|seen| *seen == mark) {
+            return Ok(None);
+        }
+        self.seen = Some(mark);
+        self.over = flow.status != FlowStatus::InProgress;
+        let facts = FlowFacts::of(&self.api, &flow).await?;
+        let frame = self.frame(&flow, facts);
+        self.last = Some(flow);
+        Ok(Some(frame))
+    }
+
+    fn canceled(&self, last: Flow) -> Bytes {
+        let flow = Flow { status: FlowStatus::Canceled, ..last };
+        self.frame(&flow, FlowFacts::without_addresses(&flow))
+    }
+
+    fn frame(&self, flow: &Flow, facts: FlowFacts) -> Bytes {
+        sse::frame(&StateEvent {
+            event: "managed_auth_state",
+            timestamp: self.now(),
+            flow_status: flow.status.as_str(),
+            flow_step: flow.step.as_str(),
+            flow_type: flow.kind.as_str(),
+            facts,
+        })
+    }
+}

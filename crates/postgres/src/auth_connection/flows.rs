@@ -1,0 +1,206 @@
+//! Flows, inside of a transaction of their connection.
+
+use casement_domain::auth_connection::{CarriedFlow, Flow, FlowBegun, FlowEnd, FlowKind, Need};
+use casement_domain::{AuthConnectionId, AuthFlowId, NodeId, SessionId};
+use diesel::prelude::*;
+use diesel::sql_types;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::AUTH_CHANNEL;
+use super::row::FlowRow;
+use crate::convert::{int, ulid, uuid};
+use crate::error::CallError;
+use crate::line::statements::pg_notify;
+use crate::schema::{auth_connections, auth_flows, browsers, nodes, sessions};
+
+const RUNNING: &str = "IN_PROGRESS";
+/// Connections whose login is to be looked at, held. One that is being logged in, or whose profile is loaded, is left for later.
+const DUE: &str = "
+    SELECT c.id FROM auth_connections c
+    WHERE c.health_checks AND c.status = 'AUTHENTICATED'
+        AND c.check_taken_at <= $1 - make_interval(secs => c.health_check_interval_seconds)
+        AND NOT EXISTS (SELECT 1 FROM auth_flows f WHERE f.connection_id = c.id AND f.status = 'IN_PROGRESS')
+        AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.profile_id = c.profile_id AND s.state <> 'ended')
+    ORDER BY c.check_taken_at LIMIT $2 FOR UPDATE SKIP LOCKED";
+/// Flows that ended before, but the latest login and the latest look of each connection.
+const FORGET: &str = "
+    DELETE FROM auth_flows f WHERE f.status <> 'IN_PROGRESS' AND NOT f.open AND f.updated_at < $1
+        AND EXISTS (
+            SELECT 1 FROM auth_flows later WHERE later.connection_id = f.connection_id
+                AND (later.kind = 'HEALTH_CHECK') = (f.kind = 'HEALTH_CHECK')
+                AND (later.created_at, later.id) > (f.created_at, f.id))";
+
+#[derive(QueryableByName)]
+struct Id {
+    #[diesel(sql_type = sql_types::Uuid)]
+    id: Uuid,
+}
+
+/// Tells whoever follows the connection, once the transaction is done.
+pub(super) async fn tell(connection: &mut AsyncPgConnection, id: Uuid) -> Result<(), CallError> {
+    let payload = AuthConnectionId::from_ulid(ulid(id)).to_string();
+    diesel::select(pg_notify(AUTH_CHANNEL, payload)).execute(connection).await?;
+    Ok(())
+}
+
+/// The latest login of each of these connections.
+pub(super) async fn latest(connection: &mut AsyncPgConnection, ids: &[Uuid]) -> Result<Vec<FlowRow>, CallError> {
+    let rows = auth_flows::table.filter(auth_flows::connection_id.eq_any(ids));
+    let rows = rows.filter(auth_flows::kind.ne(FlowKind::HealthCheck.as_str())).select(FlowRow::as_select());
+    let order = (auth_flows::connection_id, auth_flows::created_at.desc(), auth_flows::id.desc());
+    Ok(rows.distinct_on(auth_flows::connection_id).order(order).load(connection).await?)
+}
+
+pub(super) async fn begin(connection: &mut AsyncPgConnection, flow: &Flow) -> Result<FlowBegun, CallError> {
+    let id = uuid(flow.connection.ulid());
+    let row = auth_connections::table.find(id).select(auth_connections::id);
+    // Held, so that two do not begin at once, and it is not deleted meanwhile.
+    let held: Option<Uuid> = row.for_update().get_result(connection).await.optional()?;
+    if held.is_none() {
+        return Ok(FlowBegun::Gone);
+    }
+    let of_it = auth_flows::table.filter(auth_flows::connection_id.eq(id)).filter(auth_flows::status.eq(RUNNING));
+    let running: Vec<FlowRow> = of_it.select(FlowRow::as_select()).for_update().load(connection).await?;
+    for row in running {
+        let running = Flow::try_from(row)?;
+        if (running.kind == FlowKind::HealthCheck) != (flow.kind == FlowKind::HealthCheck) {
+            continue;
+        }
+        if running.is_running(flow.created_at) {
+            return Ok(FlowBegun::Running(Box::new(running)));
+        }
+        let expired = running.on(casement_domain::auth_connection::FlowEvent::Expired, flow.created_at);
+        let expired = expired.unwrap_or_else(|_| unreachable!("a flow that goes on can expire"));
+        put(connection, &expired).await?;
+    }
+    diesel::insert_into(auth_flows::table).values(FlowRow::from(flow)).execute(connection).await?;
+    tell(connection, id).await?;
+    Ok(FlowBegun::Yes)
+}
+
+/// Stores what the flow is now, if it was not stored since it was read; whether it was.
+pub(super) async fn put(connection: &mut AsyncPgConnection, flow: &Flow) -> Result<bool, CallError> {
+    let seen = auth_flows::table.find(uuid(flow.id.ulid())).filter(auth_flows::status.eq(RUNNING));
+    let seen = seen.filter(auth_flows::revision.eq(flow.revision));
+    let next = FlowRow { revision: flow.revision + 1, ..FlowRow::from(flow) };
+    let stored = diesel::update(seen).set(next).execute(connection).await? == 1;
+    if stored {
+        tell(connection, uuid(flow.connection.ulid())).await?;
+    }
+    Ok(stored)
+}
+
+/// What the end of a flow does to its connection, which is held.
+pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, end: &FlowEnd) -> Result<(), CallError> {
+    let row = auth_connections::table.find(uuid(flow.connection.ulid()));
+    if let Some(status) = end.status {
+        // A login is a look, too: the next is due after the interval.
+        let known =
+            (auth_connections::status.eq(status.as_str()), auth_connections::check_taken_at.eq(flow.updated_at));
+        diesel::update(row).set(known).execute(connection).await?;
+    }
+    if let Some(needs) = &end.needs {
+        let needs: Vec<String> = needs.iter().map(Need::to_text).collect();
+        diesel::update(row).set(auth_connections::needs.eq(needs)).execute(connection).await?;
+    }
+    if let Some(at) = end.checked_at {
+        diesel::update(row).set(auth_connections::last_check_at.eq(at)).execute(connection).await?;
+    }
+    if let Some(name) = &end.credential {
+        // Unless it was told meanwhile which to use.
+        let nameless = row.filter(auth_connections::credential_name.is_null());
+        let nameless = nameless.filter(auth_connections::credential_provider.is_null());
+        diesel::update(nameless).set(auth_connections::credential_name.eq(name)).execute(connection).await?;
+    }
+    Ok(())
+}
+
+/// Cancels the flows of a connection that is being deleted, and forgets those of which nothing is left. Their sessions, none of which
+/// may save its profile any more.
+pub(super) async fn cancel(connection: &mut AsyncPgConnection, id: Uuid) -> Result<Vec<SessionId>, CallError> {
+    let of_it = auth_flows::table.filter(auth_flows::connection_id.eq(id));
+    let nothing_left = of_it.filter(auth_flows::status.ne(RUNNING)).filter(auth_flows::open.eq(false));
+    diesel::delete(nothing_left).execute(connection).await?;
+    let ended = (
+        auth_flows::status.eq("CANCELED"),
+        auth_flows::revision.eq(auth_flows::revision + 1),
+        auth_flows::submission.eq(None::<Vec<u8>>),
+        auth_flows::entered.eq(None::<Vec<u8>>),
+    );
+    let running = of_it.filter(auth_flows::status.eq(RUNNING));
+    diesel::update(running).set(ended).execute(connection).await?;
+    diesel::delete(of_it.filter(auth_flows::open.eq(false))).execute(connection).await?;
+    let left: Vec<Uuid> = of_it.select(auth_flows::session_id).load(connection).await?;
+    let mute = sessions::table.filter(sessions::id.eq_any(&left));
+    diesel::update(mute).set(sessions::save_profile.eq(false)).execute(connection).await?;
+    let mute = browsers::table.filter(browsers::session_id.eq_any(&left));
+    diesel::update(mute).set(browsers::save_profile.eq(false)).execute(connection).await?;
+    Ok(left.into_iter().map(|id| SessionId::from_ulid(ulid(id))).collect())
+}
+
+pub(super) async fn closed(connection: &mut AsyncPgConnection, id: Uuid) -> Result<(), CallError> {
+    let row = auth_flows::table.find(id).filter(auth_flows::status.ne(RUNNING));
+    diesel::update(row).set(auth_flows::open.eq(false)).execute(connection).await?;
+    let connections = auth_connections::table.select(auth_connections::id);
+    let orphan = row.filter(auth_flows::connection_id.ne_all(connections));
+    diesel::delete(orphan).execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn to_carry(
+    connection: &mut AsyncPgConnection,
+    node: NodeId,
+    lost: OffsetDateTime,
+) -> Result<Vec<CarriedFlow>, CallError> {
+    let living = nodes::table.filter(nodes::heartbeat_at.ge(lost)).filter(nodes::id.ne(uuid(node.ulid())));
+    let living = living.select(nodes::id.nullable());
+    let rows = auth_flows::table.filter(auth_flows::status.eq(RUNNING).or(auth_flows::open));
+    let rows = rows.filter(auth_flows::node_id.is_null().or(auth_flows::node_id.ne_all(living).assume_not_null()));
+    let rows: Vec<(Uuid, Uuid)> = rows.select((auth_flows::id, auth_flows::connection_id)).load(connection).await?;
+    let one = |(flow, connection): (Uuid, Uuid)| CarriedFlow {
+        flow: AuthFlowId::from_ulid(ulid(flow)),
+        connection: AuthConnectionId::from_ulid(ulid(connection)),
+    };
+    Ok(rows.into_iter().map(one).collect())
+}
+
+pub(super) async fn take(
+    connection: &mut AsyncPgConnection,
+    id: AuthFlowId,
+    node: NodeId,
+    lost: OffsetDateTime,
+) -> Result<Option<Flow>, CallError> {
+    let row = auth_flows::table.find(uuid(id.ulid())).for_update();
+    let Some(row) = row.select(FlowRow::as_select()).get_result(connection).await.optional()? else { return Ok(None) };
+    let flow = Flow::try_from(row)?;
+    if let Some(other) = flow.node.filter(|other| *other != node) {
+        let living = nodes::table.find(uuid(other.ulid())).filter(nodes::heartbeat_at.ge(lost)).count();
+        if living.get_result::<i64>(connection).await? > 0 {
+            return Ok(None);
+        }
+    }
+    let taken = diesel::update(auth_flows::table.find(uuid(id.ulid())));
+    let next = (auth_flows::node_id.eq(uuid(node.ulid())), auth_flows::revision.eq(flow.revision + 1));
+    let taken = taken.set(next).returning(FlowRow::as_returning()).get_result(connection).await?;
+    Ok(Some(taken.try_into()?))
+}
+
+pub(super) async fn due(
+    connection: &mut AsyncPgConnection,
+    now: OffsetDateTime,
+    most: u32,
+) -> Result<Vec<Uuid>, CallError> {
+    let statement = diesel::sql_query(DUE).bind::<sql_types::Timestamptz, _>(now);
+    let ids: Vec<Id> = statement.bind::<sql_types::Integer, _>(int(most)).load(connection).await?;
+    let ids: Vec<Uuid> = ids.into_iter().map(|row| row.id).collect();
+    let taken = auth_connections::table.filter(auth_connections::id.eq_any(&ids));
+    diesel::update(taken).set(auth_connections::check_taken_at.eq(now)).execute(connection).await?;
+    Ok(ids)
+}
+
+pub(super) async fn forget(connection: &mut AsyncPgConnection, before: OffsetDateTime) -> Result<(), CallError> {
+    diesel::sql_query(FORGET).bind::<sql_types::Timestamptz, _>(before).execute(connection).await?;
+    Ok(())
+}

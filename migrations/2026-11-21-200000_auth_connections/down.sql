@@ -1,0 +1,2 @@
+DROP TABLE auth_flows;
+DROP TABLE auth_connections;

@@ -1,0 +1,73 @@
+CREATE TABLE auth_connections (
+    id uuid NOT NULL CONSTRAINT auth_connections_pkey PRIMARY KEY,
+    project_id uuid NOT NULL CONSTRAINT auth_connections_project_id_fkey REFERENCES projects (id),
+    -- Held on to: neither is deleted while a connection names it, by a lock on its row while the connection is stored.
+    profile_id uuid NOT NULL CONSTRAINT auth_connections_profile_id_fkey REFERENCES profiles (id),
+    proxy_id uuid CONSTRAINT auth_connections_proxy_id_fkey REFERENCES proxies (id),
+    domain text NOT NULL,
+    status text NOT NULL CONSTRAINT auth_connections_status_check CHECK (status IN ('AUTHENTICATED', 'NEEDS_AUTH')),
+    allowed_domains text[] NOT NULL,
+    auto_reauth boolean NOT NULL,
+    health_checks boolean NOT NULL,
+    health_check_interval_seconds integer NOT NULL,
+    record_session boolean NOT NULL,
+    save_credentials boolean NOT NULL,
+    -- A credential of the project, which may be gone; or a provider with the path of an item, or without one: the item for the domain.
+    credential_name text COLLATE name_ci,
+    credential_provider text COLLATE name_ci,
+    credential_path text,
+    login_url text,
+    -- What the last login that succeeded was asked for; none: no login ever did.
+    needs text[],
+    last_check_at timestamptz,
+    -- When a server last took it on to look whether the login holds, or it was logged in.
+    check_taken_at timestamptz NOT NULL,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    CONSTRAINT auth_connections_credential_check
+        CHECK ((credential_name IS NULL OR credential_provider IS NULL) AND (credential_path IS NULL OR credential_provider IS NOT NULL))
+);
+CREATE INDEX auth_connections_project_id_idx ON auth_connections (project_id, created_at DESC, id DESC);
+CREATE UNIQUE INDEX auth_connections_profile_id_domain_key ON auth_connections (profile_id, domain);
+CREATE INDEX auth_connections_proxy_id_idx ON auth_connections (proxy_id) WHERE proxy_id IS NOT NULL;
+CREATE INDEX auth_connections_credential_provider_idx ON auth_connections (credential_provider)
+    WHERE credential_provider IS NOT NULL;
+CREATE INDEX auth_connections_check_taken_at_idx ON auth_connections (check_taken_at)
+    WHERE health_checks AND status = 'AUTHENTICATED';
+
+-- Logins, and looks whether they hold.
+CREATE TABLE auth_flows (
+    id uuid NOT NULL CONSTRAINT auth_flows_pkey PRIMARY KEY,
+    -- No reference: a flow is kept until its browser is gone, and so may outlive its connection.
+    connection_id uuid NOT NULL,
+    kind text NOT NULL CONSTRAINT auth_flows_kind_check CHECK (kind IN ('LOGIN', 'REAUTH', 'HEALTH_CHECK')),
+    status text NOT NULL CONSTRAINT auth_flows_status_check
+        CHECK (status IN ('IN_PROGRESS', 'SUCCESS', 'FAILED', 'EXPIRED', 'CANCELED')),
+    step text NOT NULL CONSTRAINT auth_flows_step_check
+        CHECK (step IN ('DISCOVERING', 'AWAITING_INPUT', 'AWAITING_EXTERNAL_ACTION', 'SUBMITTING', 'COMPLETED')),
+    -- Counts what was stored: whoever stores it must have seen the last.
+    revision bigint NOT NULL,
+    -- Which node carries it.
+    node_id uuid CONSTRAINT auth_flows_node_id_fkey REFERENCES nodes (id),
+    -- Known before there is one, so no reference; and whether there may be something of it that has to end.
+    session_id uuid NOT NULL,
+    open boolean NOT NULL,
+    -- What nobody looks for: what is waited for, what the site said, how far it came.
+    details json NOT NULL,
+    -- Sealed under a master key that is not in this database: what was submitted and not yet typed, what was typed, the code of the page.
+    submission bytea,
+    entered bytea,
+    handoff bytea,
+    -- SHA-256 of what the cookie of the page holds.
+    page_key bytea,
+    expires_at timestamptz NOT NULL,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL
+);
+CREATE INDEX auth_flows_connection_id_idx ON auth_flows (connection_id, created_at DESC, id DESC);
+-- One login at a time, and one look.
+CREATE UNIQUE INDEX auth_flows_login_key ON auth_flows (connection_id) WHERE status = 'IN_PROGRESS' AND kind <> 'HEALTH_CHECK';
+CREATE UNIQUE INDEX auth_flows_look_key ON auth_flows (connection_id) WHERE status = 'IN_PROGRESS' AND kind = 'HEALTH_CHECK';
+CREATE INDEX auth_flows_node_id_idx ON auth_flows (node_id);
+CREATE INDEX auth_flows_undone_idx ON auth_flows (id) WHERE status = 'IN_PROGRESS' OR open;
+CREATE INDEX auth_flows_updated_at_idx ON auth_flows (updated_at) WHERE status <> 'IN_PROGRESS';
