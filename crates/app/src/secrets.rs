@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use casement_domain::Clock as _;
 use casement_domain::credential::{CredentialRepository as _, Credentials};
-use casement_domain::deployment::{self, DeploymentRepository};
 use casement_domain::credential_provider::{CredentialProviderRepository as _, CredentialProviders};
+use casement_domain::deployment::{self, DeploymentRepository};
 use casement_domain::profile::{ProfileRepository as _, Profiles};
 use casement_domain::proxy::{Proxies, ProxyRepository as _};
 use casement_domain::sealing::{KeyId, Sealer as _};

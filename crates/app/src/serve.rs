@@ -35,7 +35,9 @@ use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_otlp::{Export, Exporter};
 use casement_postgres::{
-    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgCredentials, PgDeployments, PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel, PgCredentialProviders, PgAuthConnections,
+    Notifications, PgApiKeys, PgAudit, PgAuthConnections, PgBrowsers, PgCredentialProviders, PgCredentials,
+    PgDeployments, PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects,
+    PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -57,7 +59,8 @@ use crate::extensions;
 use crate::first_start;
 use crate::logins;
 use crate::loops::{
-    AppWork, Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, fill_pools, follow_browsers, hear, keep_audit, keep_spares, keep_telemetry, AuthNews, carry_logins, keep_logins,
+    AppWork, AuthNews, Housekeeping, PoolBell, PoolFigures, PoolLoop, Spares, StartSlots, carry_logins, fill_pools,
+    follow_browsers, hear, keep_audit, keep_logins, keep_spares, keep_telemetry,
 };
 use crate::metered::Metered;
 use crate::profiles;
@@ -295,11 +298,46 @@ impl Running {
         let dialer = proxies::Dialer { egress: ways_out.egress(), address_url: settings.proxy_check_url.clone() };
         let kept_proxies = proxies::use_cases(repositories.proxies.clone(), &master_keys, dialer);
         let use_profiles = profiles::use_cases(kept_profiles);
-            auth_connections,
-            credentials: use_credentials,
-            deployments: apps.deployments.clone(),
-            invocations: apps.invocations.clone(),
-            credential_providers: use_providers,
+        let ground = AppGround {
+            node,
+            public_url: &public_url,
+            sessions: sessions.clone(),
+            keys: repositories.keys.clone(),
+            blobs: blobs.clone(),
+            sealer: &master_keys,
+        };
+        let machines = AppMachines { archives: machines.packages, builder: machines.workshop, runner: machines.crew };
+        let apps = Apps::new(ground, repositories.apps.clone(), machines, &settings.apps, stop.child_token());
+        let use_credentials = credentials::use_cases(repositories.credentials.clone(), &master_keys);
+        let use_providers =
+            credential_providers::use_cases(repositories.credential_providers.clone(), &master_keys, settings);
+        let replays = Replays::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone());
+        let auth_news = AuthNews::default();
+        let auth_connections = AuthConnections::new(AuthConnectionDeps {
+            connections: repositories.auth_connections.clone(),
+            credentials: repositories.credentials.clone(),
+            external: Arc::new(use_providers.clone()),
+            profiles: use_profiles.clone(),
+            proxies: routing.clone(),
+            sessions: sessions.clone(),
+            news: Arc::new(auth_news.clone()),
+            sealer: Arc::new(master_keys.clone()),
+            entropy: system.clone(),
+            clock: system.clone(),
+            ids: system.clone(),
+            most: AuthConnections::DEFAULT_MOST,
+        });
+        let logins = FlowRunner::new(
+            auth_connections.clone(),
+            RunnerDeps {
+                node,
+                pages: Arc::new(engine.clone()),
+                projects: repositories.projects.clone(),
+                credentials: use_credentials.clone(),
+                replays: replays.clone(),
+                pictures: logins::pictures(data_dir.path()),
+            },
+        );
         let services = Services {
             api_keys: repositories.keys.clone(),
             key_administration: KeyAdministration::new(

@@ -11,7 +11,8 @@ use utoipa::{
 };
 
 use crate::{
-    api_key, audit, computer, credential, curl, deployment, extension, fs, invocation, operational, pool, process, credential_provider, profile, project, proxy, replay, script, session, session_log, telemetry, auth_connection,
+    api_key, audit, auth_connection, computer, credential, credential_provider, curl, deployment, extension, fs,
+    invocation, operational, pool, process, profile, project, proxy, replay, script, session, session_log, telemetry,
 };
 
 #[derive(OpenApi)]

@@ -12,7 +12,7 @@ use actix_web::{
 };
 
 use crate::{
-    api_key, audit, computer, credential, curl, deployment, credential_provider, auth_connection,
+    api_key, audit, auth_connection, computer, credential, credential_provider, curl, deployment,
     error::{ApiError, Code},
     extension, fs, invocation, operational, pool, process, profile, project, proxy, replay, script, session,
     session_log, telemetry, ui, vm,

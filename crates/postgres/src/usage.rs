@@ -10,7 +10,8 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use crate::convert::{count, uuid};
 use crate::error::CallError;
 use crate::schema::{
-    auth_connections, browser_pools, credentials, deployments, extensions, invocations, profiles, projects, proxies, sessions,
+    auth_connections, browser_pools, credentials, deployments, extensions, invocations, profiles, projects, proxies,
+    sessions,
 };
 
 /// In one project.

@@ -17,8 +17,8 @@ use crate::deployment::{
     AppVersion, Deployment, DeploymentSource, DeploymentStatus, Deployments, Entrypoint, PackagePath,
 };
 use crate::ids::{
-    ApiKeyId, AppVersionId, AuthConnectionId, AuthFlowId, BrowserId, DeploymentId, InvocationId, NodeId, OrganizationId, PoolId, ProfileId,
-    ProjectId, ProxyId, SessionId,
+    ApiKeyId, AppVersionId, AuthConnectionId, AuthFlowId, BrowserId, DeploymentId, InvocationId, NodeId,
+    OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, SessionId,
 };
 use crate::inside::ByteStream;
 use crate::invocation::{Invocation, InvocationStatus};
