@@ -1,24 +1,30 @@
-//! Somebody who follows a session's telemetry and does not read.
+//! Somebody who follows a session's telemetry and reads far slower than it happens.
 
 use std::io::Read as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use serde_json::json;
 
 use super::support::http::Request;
 use super::support::{Cdp, Options, Server, until};
 
 /// More than a minute's worth of work for two slow cores.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(180);
+/// How long the reader rests after every 64 KiB.
+const PACE: Duration = Duration::from_millis(150);
 /// What the page asks at once: fifty long questions that nobody answers.
 const QUESTIONS: &str = "(async () => {
-    const ask = () => fetch('http://refused.test/', { method: 'POST', mode: 'no-cors', body: 'x'.repeat(60_000) });
+    const ask = () => fetch('http://127.0.0.1:9/', { method: 'POST', mode: 'no-cors', body: 'x'.repeat(60_000) });
     await Promise.allSettled(Array.from({ length: 50 }, ask));
     return true;
 })()";
 
 #[test]
-fn a_stream_that_nobody_reads_is_cut_with_a_reason_and_slows_nobody_down() -> anyhow::Result<()> {
+fn a_stream_that_is_read_too_slowly_is_cut_with_a_reason_and_slows_nobody_down() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let telemetry = json!({ "browser": { "network": { "enabled": true } } });
     let session = server.create(&json!({ "headless": true, "timeout_seconds": 600, "telemetry": telemetry }))?;
@@ -28,6 +34,21 @@ fn a_stream_that_nobody_reads_is_cut_with_a_reason_and_slows_nobody_down() -> an
     slow.read_exact(&mut head)?;
     assert_eq!(&head, b"HTTP/1.1 200");
 
+    // One that reads nothing at all is cut by its connection, without a word that it could hear.
+    let hurry = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&hurry);
+    let reader = thread::spawn(move || -> std::io::Result<Vec<u8>> {
+        let (mut read, mut part) = (Vec::new(), vec![0; 64 << 10]);
+        loop {
+            match slow.read(&mut part)? {
+                0 => return Ok(read),
+                count => read.extend_from_slice(&part[..count]),
+            }
+            if !told.load(Ordering::Relaxed) {
+                thread::sleep(PACE);
+            }
+        }
+    });
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     until("the reader is too slow", PATIENCE, || {
@@ -36,9 +57,9 @@ fn a_stream_that_nobody_reads_is_cut_with_a_reason_and_slows_nobody_down() -> an
         let metrics = server.get("/metrics").ok()?.text();
         metrics.contains("casement_telemetry_slow_followers_total 1\n").then_some(())
     })?;
+    hurry.store(true, Ordering::Relaxed);
+    let read = reader.join().map_err(|_| anyhow!("the reader panicked"))??;
 
-    let mut read = Vec::new();
-    slow.read_to_end(&mut read)?;
     let end = String::from_utf8_lossy(&read[read.len().saturating_sub(200)..]).into_owned();
     assert!(end.contains(": slow_reader\n\n"), "{end}");
     // The session goes on, and whoever comes with the last number goes on, too.
