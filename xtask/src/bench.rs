@@ -6,7 +6,7 @@ use crate::{packages, runner, step, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only these parts of the table: acquire, spares, cold, relay, memory, waiters, computer, scripts, files, organization, profiles, telemetry
+    /// Only these parts of the table: acquire, spares, cold, relay, memory, waiters, computer, scripts, files, organization, profiles, telemetry, apps
     #[arg(value_name = "PART")]
     parts: Vec<String>,
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod all {
+    mod app_examples;
     mod apps;
     mod apps_killed;
     mod computer;

@@ -1,5 +1,7 @@
 //! Invocations: accepted under the limits, moved by compare-and-set.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use casement_domain::deployment::{DeploymentStatus, Subject};
 use casement_domain::invocation::{
@@ -11,6 +13,7 @@ use casement_domain::{DeploymentId, InvocationId, NodeId, OrganizationId, Projec
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use crate::convert::{by_text, contains, int, label, number, ulid, uuid};
@@ -20,6 +23,8 @@ use crate::error::{BadRow, CallError};
 use crate::schema::{deployments, invocations};
 use crate::{organization, project, usage};
 
+/// How many invocations this node has under way to be accepted, at most: of one organization it is one at a time anyhow.
+const ACCEPTED_AT_ONCE: usize = 4;
 /// These have not ended.
 const UNFINISHED: [&str; 2] = [InvocationStatus::Queued.as_str(), InvocationStatus::Running.as_str()];
 
@@ -92,13 +97,15 @@ impl TryFrom<InvocationRow> for Invocation {
 #[derive(Clone, Debug)]
 pub struct PgInvocations {
     database: Database,
+    /// Who waits for the lock of the organization does so here, and not on a connection.
+    accepting: Arc<Semaphore>,
 }
 
 impl PgInvocations {
     /// On this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
-        Self { database }
+        Self { database, accepting: Arc::new(Semaphore::new(ACCEPTED_AT_ONCE)) }
     }
 }
 
@@ -138,8 +145,7 @@ impl InvocationRepository for PgInvocations {
             if diesel::update(row).set(used).execute(connection).await? == 0 {
                 return Ok(InvocationStored::NotRunning);
             }
-            let in_project = usage::of_project(connection, owner.id).await?;
-            let in_all = usage::of_organization(connection, organization).await?;
+            let (in_project, in_all) = usage::invocations(connection, owner.id, organization).await?;
             let caps = owner.caps_in_force(&held);
             if let Err(refused) = admit((&caps, in_project), (&held.caps, in_all), Ask::Invocation) {
                 return Ok(InvocationStored::LimitExceeded(refused));
@@ -149,6 +155,7 @@ impl InvocationRepository for PgInvocations {
             tell(connection, Subject::Invocation(invocation.id), true).await?;
             Ok(InvocationStored::Yes)
         };
+        let _turn = self.accepting.acquire().await;
         self.database.transaction("invocation.create", work).await
     }
 

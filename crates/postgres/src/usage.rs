@@ -3,7 +3,7 @@
 use casement_domain::organization::Usage;
 use casement_domain::project::ResourceCount;
 use casement_domain::{OrganizationId, ProjectId};
-use diesel::dsl::{not, sum};
+use diesel::dsl::{count_star, not, sum};
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
@@ -43,6 +43,21 @@ pub(crate) async fn of_organization(
     let running = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
     let running: i64 = running.filter(invocations::project_id.eq_any(of_it)).count().get_result(connection).await?;
     Ok(Usage { on_demand: count(on_demand), pooled: count(pooled.unwrap_or(0)), invocations: count(running) })
+}
+
+/// The invocations that have not ended, and nothing else: in one project, and in all of the organization.
+pub(crate) async fn invocations(
+    connection: &mut AsyncPgConnection,
+    project: ProjectId,
+    organization: OrganizationId,
+) -> Result<(Usage, Usage), CallError> {
+    let of_it = projects::table.filter(projects::organization_id.eq(uuid(organization.ulid()))).select(projects::id);
+    let running = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
+    let running = running.filter(invocations::project_id.eq_any(of_it));
+    let mine = count_star().aggregate_filter(invocations::project_id.eq(uuid(project.ulid())));
+    let (mine, all): (i64, i64) = running.select((mine, count_star())).get_result(connection).await?;
+    let usage = |found| Usage { invocations: count(found), ..Usage::default() };
+    Ok((usage(mine), usage(all)))
 }
 
 /// What of a project is active, by kind; nothing of what there is none of.

@@ -3,6 +3,7 @@
 //! It drives the built program from outside, as callers do. `docs/benchmarks.md` says how to read the table.
 
 mod acquire;
+mod apps;
 mod client;
 mod cold;
 mod commits;
@@ -50,6 +51,7 @@ const PARTS: &[Part] = &[
     ("organization", organization::measure),
     ("profiles", profiles::measure),
     ("telemetry", telemetry::measure),
+    ("apps", apps::measure),
 ];
 
 fn main() -> anyhow::Result<()> {

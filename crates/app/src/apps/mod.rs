@@ -19,7 +19,7 @@ pub(crate) use news::{Bells, NewsRoom};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use crate::loops::AppWork;
+use crate::loops::{AppWork, Attended};
 use crate::sealing::MasterKeys;
 use crate::settings::AppSettings;
 use crate::store::Store;
@@ -108,6 +108,7 @@ impl Apps {
             bells: Arc::new(Bells::default()),
             at_once: settings.app_parallel as usize,
             ready: settings.app_ready,
+            attended: Attended::default(),
             stop,
         };
         Self { deployments, invocations, room, runs, work }

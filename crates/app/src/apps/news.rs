@@ -32,23 +32,31 @@ pub(crate) struct Bells {
 /// Who waits on this node; clones are the same.
 #[derive(Clone, Default)]
 pub(crate) struct NewsRoom {
-    ears: Arc<Mutex<HashMap<Subject, watch::Sender<u64>>>>,
+    ears: Arc<Mutex<HashMap<Subject, Listened>>>,
     stopping: CancellationToken,
 }
 
+/// What somebody waits for news of.
+#[derive(Default)]
+struct Listened {
+    count: watch::Sender<u64>,
+    /// How many wait.
+    by: usize,
+}
+
 impl NewsRoom {
-    fn ears(&self) -> MutexGuard<'_, HashMap<Subject, watch::Sender<u64>>> {
+    fn ears(&self) -> MutexGuard<'_, HashMap<Subject, Listened>> {
         self.ears.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self, subject: Subject) {
-        if let Some(ear) = self.ears().get(&subject) {
-            ear.send_modify(|count| *count += 1);
+        if let Some(listened) = self.ears().get(&subject) {
+            listened.count.send_modify(|count| *count += 1);
         }
     }
 
     fn tell_all(&self) {
-        self.ears().values().for_each(|ear| ear.send_modify(|count| *count += 1));
+        self.ears().values().for_each(|listened| listened.count.send_modify(|count| *count += 1));
     }
 
     /// The server stops: every wait is over.
@@ -59,7 +67,11 @@ impl NewsRoom {
 
 impl News for NewsRoom {
     fn expect(&self, subject: Subject) -> Box<dyn Waiting> {
-        let heard = self.ears().entry(subject).or_default().subscribe();
+        let mut ears = self.ears();
+        let listened = ears.entry(subject).or_default();
+        listened.by += 1;
+        let heard = listened.count.subscribe();
+        drop(ears);
         Box::new(Ear { room: self.clone(), subject, heard })
     }
 }
@@ -88,7 +100,9 @@ impl Waiting for Ear {
 impl Drop for Ear {
     fn drop(&mut self) {
         let mut ears = self.room.ears();
-        if ears.get(&self.subject).is_some_and(|ear| ear.receiver_count() <= 1) {
+        let Some(listened) = ears.get_mut(&self.subject) else { return };
+        listened.by -= 1;
+        if listened.by == 0 {
             ears.remove(&self.subject);
         }
     }

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use casement_domain::deployment::{BuildEnd, Builder, Builds, LineStore, News, Subject, TakenBuild, Waiting, Woken};
 use casement_domain::invocation::{RunFailure, Runner, Runs, TakenRun};
@@ -46,7 +46,19 @@ pub(crate) struct AppWork {
     pub(crate) at_once: usize,
     /// Deployments that are held ready.
     pub(crate) ready: u32,
+    /// The calls that somebody here waits for.
+    pub(crate) attended: Attended,
     pub(crate) stop: CancellationToken,
+}
+
+/// The calls that somebody on this node waits for.
+#[derive(Clone, Default)]
+pub(crate) struct Attended(Arc<Mutex<HashSet<InvocationId>>>);
+
+impl Attended {
+    fn ids(&self) -> MutexGuard<'_, HashSet<InvocationId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl AppWork {
@@ -150,6 +162,7 @@ impl AppWork {
             return;
         }
         let slots = Arc::new(Semaphore::new(self.at_once));
+        let mut looked = Instant::now();
         loop {
             let free = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
             if free > 0 {
@@ -158,13 +171,29 @@ impl AppWork {
                 for one in taken {
                     // There are as many as were taken: nobody else takes any.
                     let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
+                    self.attended.ids().insert(one.invocation.id);
                     tokio::spawn(self.clone().call(one, slot));
                 }
+            }
+            if looked.elapsed() >= NET {
+                looked = Instant::now();
+                self.give_up_lost().await;
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 () = self.bells.runs.notified() => {}
                 () = tokio::time::sleep(NET) => {}
+            }
+        }
+    }
+
+    /// Of what the store says that this node runs, nobody here may know: a taking of which it was not told that it came through.
+    async fn give_up_lost(&self) {
+        let Ok(mine) = self.runs.forgotten().await else { return };
+        for one in mine.into_iter().filter(|one| !self.attended.ids().contains(&one.id)) {
+            warn!(invocation = %one.id, "a call was lost");
+            if let Err(error) = self.runs.give_up(one).await {
+                debug!(%error, "cannot give a call up");
             }
         }
     }
@@ -180,6 +209,7 @@ impl AppWork {
         for invocation in mine {
             if known.contains(&invocation.id) {
                 info!(invocation = %invocation.id, "a call of an earlier life goes on");
+                self.attended.ids().insert(invocation.id);
                 tokio::spawn(self.clone().resume(invocation.id, invocation.deadline()));
             } else {
                 let lost = invocation.clone();
@@ -219,35 +249,43 @@ impl AppWork {
         run: impl Future<Output = Result<Option<String>, RunFailure>> + Send,
     ) {
         let mut run = Box::pin(run);
+        // What was said before somebody listened.
+        let mut first = Box::pin(self.runs.over(id));
+        let mut heard = false;
         loop {
-            let woken = tokio::select! {
+            let over = tokio::select! {
                 end = &mut run => {
                     // What is not stored now, the next life of this node asks for again.
                     let stored = self.insist("a call has ended", || self.runs.finish(id, &end)).await;
                     if stored.is_none() {
                         return;
                     }
-                    break;
+                    Ok(true)
                 }
-                woken = waiting.next(Some(deadline)) => woken,
-            };
-            match woken {
-                Woken::Closed => return,
-                Woken::TimeUp => {
-                    let stored = self.insist("a call's time is up", || self.runs.time_up(id)).await;
-                    if stored.is_none() {
-                        return;
+                over = &mut first, if !heard => {
+                    heard = true;
+                    over
+                }
+                woken = waiting.next(Some(deadline)) => match woken {
+                    Woken::Closed => return,
+                    Woken::TimeUp => {
+                        let stored = self.insist("a call's time is up", || self.runs.time_up(id)).await;
+                        if stored.is_none() {
+                            return;
+                        }
+                        Ok(true)
                     }
-                    break;
-                }
-                Woken::News => match self.runs.over(id).await {
-                    Ok(true) => break,
-                    Ok(false) => {}
-                    Err(error) => debug!(%error, "cannot look whether a call is wanted still"),
+                    Woken::News => self.runs.over(id).await,
                 },
+            };
+            match over {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(error) => debug!(%error, "cannot look whether a call is wanted still"),
             }
         }
         self.runner.end(id).await;
+        self.attended.ids().remove(&id);
     }
 
     async fn keep_ready(self) {

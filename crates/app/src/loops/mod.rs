@@ -10,7 +10,7 @@ mod spares;
 mod starts;
 mod telemetry;
 
-pub(crate) use apps::AppWork;
+pub(crate) use apps::{AppWork, Attended};
 pub(crate) use audit::keep_audit;
 pub(crate) use figures::PoolFigures;
 pub(crate) use housekeeping::{Housekeeping, follow_browsers, hear};

@@ -52,12 +52,14 @@ def deploy(**more):
         file=archive(), entrypoint_rel_path="main.py", version="1.0", env_vars={"GREETING": "hi"}, **more
     )
     told = []
-    for event in client.deployments.follow(made.id):
-        if event.event in ("log", "sse_heartbeat"):
-            continue
-        told.append(event.deployment.status if event.event == "deployment_state" else event.event)
-        if told[-1] in ("running", "failed", "stopped"):
-            break
+    # A stream that is left early must be closed: else the collector may close it while the client holds a lock, for ever.
+    with client.deployments.follow(made.id) as events:
+        for event in events:
+            if event.event in ("log", "sse_heartbeat"):
+                continue
+            told.append(event.deployment.status if event.event == "deployment_state" else event.event)
+            if told[-1] in ("running", "failed", "stopped"):
+                break
     return made, told
 
 

@@ -56,27 +56,34 @@ impl Runs {
     /// Takes up to `most` invocations that wait, the oldest first.
     ///
     /// # Errors
-    /// The store's failure. What was taken before it, the node finds again as [`Runs::forgotten`].
+    /// The store's failure, if nothing was taken before it. Of what was taken nevertheless, [`Runs::forgotten`] tells.
     pub async fn take(&self, most: u32) -> Result<Vec<TakenRun>, StoreError> {
         let mut taken = Vec::new();
         for current in self.invocations.queued(most).await? {
-            let Ok(next) = current.on(&InvocationEvent::Take(self.builds.node()), self.clock.now()) else { continue };
-            if self.invocations.replace(&current, &next).await? == Replaced::LostRace {
-                continue;
-            }
-            match self.call(&next).await {
-                Ok(call) => taken.push(TakenRun { invocation: next, call }),
-                Err(DeploymentError::Store(error)) => {
-                    self.end(next, InvocationEvent::Broke("it could not be prepared: the store is away".to_owned()))
-                        .await?;
-                    return Err(error);
-                }
-                Err(error) => {
-                    self.end(next, InvocationEvent::Broke(format!("it could not be prepared: {error}"))).await?;
-                }
+            match self.take_one(&current).await {
+                Ok(one) => taken.extend(one),
+                Err(error) if taken.is_empty() => return Err(error),
+                // Who asks again, learns of it.
+                Err(_) => break,
             }
         }
         Ok(taken)
+    }
+
+    async fn take_one(&self, current: &Invocation) -> Result<Option<TakenRun>, StoreError> {
+        let Ok(next) = current.on(&InvocationEvent::Take(self.builds.node()), self.clock.now()) else {
+            return Ok(None);
+        };
+        if self.invocations.replace(current, &next).await? == Replaced::LostRace {
+            return Ok(None);
+        }
+        let (why, failed) = match self.call(&next).await {
+            Ok(call) => return Ok(Some(TakenRun { invocation: next, call })),
+            Err(DeploymentError::Store(error)) => ("the store is away".to_owned(), Some(error)),
+            Err(error) => (error.to_string(), None),
+        };
+        self.end(next, InvocationEvent::Broke(format!("it could not be prepared: {why}"))).await?;
+        failed.map_or(Ok(None), Err)
     }
 
     async fn call(&self, invocation: &Invocation) -> Result<Call, DeploymentError> {
@@ -176,7 +183,7 @@ impl Runs {
         Ok(self.invocations.get(id).await?.is_none_or(|one| one.status.is_final()))
     }
 
-    /// What this node runs, as far as the store knows: asked after a start, so that each is found again or given up.
+    /// What this node runs, as far as the store knows: asked after a start and now and then, so that each is found again or given up.
     ///
     /// # Errors
     /// The store's failure.

@@ -1,0 +1,62 @@
+//! The apps of `docs/examples`, from folder to result with the commands for people.
+
+use std::process::{Command, Output};
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use super::support::{Server, Shared, png_size, repository};
+
+/// Runs the program against a server, as a person would.
+fn casement(server: &Server, words: &[&str]) -> anyhow::Result<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_casement"));
+    command.args(words).env("KERNEL_BASE_URL", server.url()).env("KERNEL_API_KEY", server.key());
+    Ok(command.output()?)
+}
+
+fn printed(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Deploys an example, has it look at a page, and shows what it wrote.
+fn from_folder_to_result(folder: &str, app: &str) -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let place = repository().join("docs/examples").join(folder);
+    let deployed = casement(server, &["deploy", place.to_str().context("a path")?, "--force"])?;
+    let (deployment, said) = printed(&deployed);
+    assert!(deployed.status.success(), "{said}");
+    assert!(said.contains(&format!("casement invoke {app} look")), "{said}");
+
+    let page = pages.url("/form");
+    let payload = json!({ "url": page }).to_string();
+    let invoked = casement(server, &["invoke", app, "look", &payload])?;
+    let (result, said) = printed(&invoked);
+    assert!(invoked.status.success(), "{said}");
+    assert!(said.contains(&format!("opening {page}")), "{said}");
+    let result: Value = serde_json::from_str(&result)?;
+    assert_eq!(result["title"], "A form");
+    let picture = base64::prelude::BASE64_STANDARD.decode(result["screenshot"].as_str().context("a screenshot")?)?;
+    assert!(png_size(&picture).is_some());
+
+    let invocation = said.lines().find_map(|line| line.strip_prefix("invocation 0")).context("its id")?;
+    let (log, _) = printed(&casement(server, &["logs", &format!("0{invocation}")])?);
+    assert_eq!(log, format!("opening {page}"));
+
+    let failed = casement(server, &["invoke", app, "look", "{}"])?;
+    let (_, said) = printed(&failed);
+    assert!(!failed.status.success() && said.contains("the invocation failed: "), "{said}");
+    server.delete(&format!("/deployments/{deployment}"))?.expect(204)?;
+    Ok(())
+}
+
+#[test]
+fn the_app_in_python_goes_from_its_folder_to_a_result() -> anyhow::Result<()> {
+    from_folder_to_result("app_python", "page-python")
+}
+
+#[test]
+fn the_app_in_typescript_goes_from_its_folder_to_a_result() -> anyhow::Result<()> {
+    from_folder_to_result("app_typescript", "page-typescript")
+}
