@@ -156,7 +156,8 @@ fn a_deletion_ends_a_login_wherever_it_is_and_nothing_is_saved() -> anyhow::Resu
 #[test]
 fn a_killed_server_goes_on_with_a_login_where_it_was() -> anyhow::Result<()> {
     let pages = Pages::start()?;
-    let mut server = Server::start(Options::reaching(&pages))?;
+    let variables = vec![("CASEMENT_LOG".to_owned(), "trace,tokio_postgres=info".to_owned())];
+    let mut server = Server::start(Options { variables, ..Options::reaching(&pages) })?;
     for at in ["begun", "waiting", "submitted"] {
         let site = Site::new(&pages, &format!("shop-killed-{at}"));
         let connection = Connection::new(&server, &site, &json!({}))?;
@@ -186,6 +187,7 @@ fn a_killed_server_goes_on_with_a_login_where_it_was() -> anyhow::Result<()> {
         connection.until_closed()?;
         assert_eq!(connection.seen(&site)?, "Your orders - Shop", "{at}");
     }
+    secrets_are_nowhere(&server)?;
     let living = sql(&server, "SELECT count(*) FROM sessions WHERE state <> 'ended'")?;
     assert_eq!(living, "0");
     until("no browser left", SOON, || {
