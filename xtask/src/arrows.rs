@@ -45,6 +45,11 @@ const ARROWS: &[Arrow] = &[
         instead: "add a port in casement-domain instead",
     },
     Arrow {
+        from: "casement-vaults",
+        to: &["casement-domain"],
+        instead: "it asks the web through its own trait `Web`: let the program implement it over the adapter",
+    },
+    Arrow {
         from: "casement-webdriver",
         to: &["casement-domain", "casement-sandbox", "casement-agent"],
         instead: "add a port in casement-domain instead",
@@ -67,6 +72,7 @@ const ARROWS: &[Arrow] = &[
             "casement-postgres",
             "casement-runner",
             "casement-sandbox",
+            "casement-vaults",
             "casement-webdriver",
         ],
         instead: "the program wires the adapters together",
@@ -136,6 +142,12 @@ const HOLDERS: &[Holder] = &[
         instead: "questions about the workspace are asked in xtask",
     },
     Holder {
+        packages: &["keepass"],
+        held_by: &["casement-vaults"],
+        in_tests: false,
+        instead: "stores of logins lie behind the CredentialStore port",
+    },
+    Holder {
         packages: &["toml"],
         held_by: &["casement", "xtask"],
         in_tests: false,
@@ -150,6 +162,7 @@ const DOMAIN_MAY_USE: &[&str] = &[
     "bytes",        // what streams into a session and out of it is made of
     "futures-core", // and the trait of such a stream
     "mockall",      // behind the feature `mocks`
+    "psl",          // which names are one owner's: the list of public suffixes, as data
     "secrecy",      // what must be read again in clear is neither shown nor left in memory
     "serde_json",   // `Value` only, for objects that the API calls free-form
     "sha2",         // an API key is kept as its hash

@@ -55,6 +55,7 @@ pub(crate) const TEST: &[Need] = &[
     need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"])),
     // Its package `tinyproxy` would start one.
     need("tinyproxy, an HTTP proxy", "tinyproxy-bin", Check::Program("tinyproxy")),
+    need("keepassxc-cli, which makes KeePass databases", "keepassxc", Check::Program("keepassxc-cli")),
     need("dante, a SOCKS proxy", "dante-server", Check::AnyPath(&["/usr/sbin/danted"])),
 ];
 

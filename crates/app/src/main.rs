@@ -2,6 +2,7 @@
 
 mod config_file;
 mod connections;
+mod credential_providers;
 mod credentials;
 mod data_dir;
 mod dial;
@@ -55,6 +56,10 @@ fn main() -> ExitCode {
         log_to("info", std::io::stderr, false);
         return casement_runner::inside();
     }
+    // It has one question to answer and logs nothing.
+    if let Command::Keepass { file } = &command {
+        return casement_vaults::read_keepass(file);
+    }
     log(if matches!(command, Command::Serve(_)) { "info,actix_server=warn" } else { "warn" });
     // Before there are other threads: sandboxes inherit the keyring, and must not see the keys of whoever starts this.
     if matches!(command, Command::Serve(_))
@@ -88,7 +93,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Invoke(command) => remote::invoke(command).await,
         Command::Logs(command) => remote::logs(command).await,
         Command::Openapi => Ok(write!(std::io::stdout(), "{}", casement_http::openapi())?),
-        Command::Agent { .. } | Command::Inside => unreachable!("handled before the runtime was made"),
+        Command::Agent { .. } | Command::Inside | Command::Keepass { .. } => {
+            unreachable!("handled before the runtime was made")
+        }
     }
 }
 

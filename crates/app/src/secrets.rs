@@ -5,18 +5,19 @@ use std::sync::Arc;
 
 use casement_domain::Clock as _;
 use casement_domain::credential::{CredentialRepository as _, Credentials};
+use casement_domain::credential_provider::{CredentialProviderRepository as _, CredentialProviders};
 use casement_domain::profile::{ProfileRepository as _, Profiles};
 use casement_domain::proxy::{Proxies, ProxyRepository as _};
 use casement_domain::sealing::{KeyId, Sealer as _};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
-use casement_postgres::{PgCredentials, PgProfiles, PgProxies};
+use casement_postgres::{PgCredentialProviders, PgCredentials, PgProfiles, PgProxies};
 
 use crate::proxies::{self, Dialer};
 use crate::sealing::MasterKeys;
 use crate::settings::SecretsCommand;
 use crate::store::Store;
 use crate::system::System;
-use crate::{credentials, extensions, profiles};
+use crate::{credential_providers, credentials, extensions, profiles};
 
 /// Runs the command. A server may run meanwhile: it learns of the new key by itself.
 pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
@@ -33,8 +34,13 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
         let states = profiles::use_cases(profiles::kept(versions.clone(), extensions::blobs(&data_dir)?, &keys));
         let login_rows = Arc::new(PgCredentials::new(beside.store.database.clone()));
         let logins = credentials::use_cases(login_rows.clone(), &keys);
-        let used = async || Ok([rows.keys().await?, versions.keys().await?, login_rows.keys().await?].concat());
-        rotate(&keys, &Sealed { proxies: secrets, profiles: states, credentials: logins }, used).await
+        let provider_rows = Arc::new(PgCredentialProviders::new(beside.store.database.clone()));
+        let providers = credential_providers::asking_nobody(provider_rows.clone(), &keys);
+        let used = async || {
+            let both = [login_rows.keys().await?, provider_rows.keys().await?].concat();
+            Ok([rows.keys().await?, versions.keys().await?, both].concat())
+        };
+        rotate(&keys, &Sealed { proxies: secrets, profiles: states, credentials: logins, providers }, used).await
     };
     let done = done.await;
     beside.close().await?;
@@ -46,6 +52,7 @@ struct Sealed {
     proxies: Proxies,
     profiles: Profiles,
     credentials: Credentials,
+    providers: CredentialProviders,
 }
 
 async fn rotate(
@@ -54,8 +61,10 @@ async fn rotate(
     used: impl AsyncFn() -> anyhow::Result<Vec<KeyId>>,
 ) -> anyhow::Result<()> {
     let added = keys.add(System.now())?;
-    let resealed =
-        sealed.proxies.reseal().await? + sealed.profiles.reseal(keys).await? + sealed.credentials.reseal().await?;
+    let resealed = sealed.proxies.reseal().await?
+        + sealed.profiles.reseal(keys).await?
+        + sealed.credentials.reseal().await?
+        + sealed.providers.reseal().await?;
     let kept = keys.forget(&used().await?, System.now())?;
     let mut out = std::io::stdout().lock();
     let current = keys.current()?;

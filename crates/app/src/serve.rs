@@ -12,6 +12,7 @@ use casement_domain::audit::{AuditLogs, AuditRepository};
 use casement_domain::browser::{BrowserEngine, BrowserRepository};
 use casement_domain::computer::Computers;
 use casement_domain::credential::CredentialRepository;
+use casement_domain::credential_provider::CredentialProviderRepository;
 use casement_domain::curl::Curl;
 use casement_domain::extension::ExtensionRepository;
 use casement_domain::fs::Files;
@@ -31,8 +32,9 @@ use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_otlp::{Export, Exporter};
 use casement_postgres::{
-    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgCredentials, PgExtensions, PgNodes, PgOrganizations, PgPools,
-    PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
+    Notifications, PgApiKeys, PgAudit, PgBrowsers, PgCredentialProviders, PgCredentials, PgExtensions, PgNodes,
+    PgOrganizations, PgPools, PgProfiles, PgProjects, PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys,
+    node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -43,6 +45,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use crate::connections::LoggedConnections;
+use crate::credential_providers;
 use crate::credentials;
 use crate::data_dir::DataDir;
 use crate::dial::{EngineDial, NodeHealth};
@@ -94,6 +97,7 @@ struct Repositories {
     extensions: Arc<dyn ExtensionRepository>,
     profiles: Arc<dyn ProfileRepository>,
     credentials: Arc<dyn CredentialRepository>,
+    credential_providers: Arc<dyn CredentialProviderRepository>,
     proxies: Arc<dyn ProxyRepository>,
     keys: ApiKeys,
     key_rows: Arc<PgApiKeys>,
@@ -118,6 +122,7 @@ impl Repositories {
             extensions: Arc::new(PgExtensions::new(database())),
             profiles: Arc::new(PgProfiles::new(database())),
             credentials: Arc::new(PgCredentials::new(database())),
+            credential_providers: Arc::new(PgCredentialProviders::new(database())),
             proxies: Arc::new(PgProxies::new(database())),
             keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
             key_rows,
@@ -298,6 +303,11 @@ impl Running {
             displays: Arc::new(engine.clone()),
             extensions: extensions.clone(),
             credentials: credentials::use_cases(repositories.credentials.clone(), &master_keys),
+            credential_providers: credential_providers::use_cases(
+                repositories.credential_providers.clone(),
+                &master_keys,
+                settings,
+            ),
             profiles: use_profiles.clone(),
             proxies: kept_proxies.clone(),
             processes: Processes::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone()),

@@ -76,6 +76,12 @@ pub(crate) enum Command {
     /// The first program in the sandbox of a program that is deployed
     #[command(hide = true)]
     Inside,
+    /// Answers one question about a KeePass database
+    #[command(hide = true)]
+    Keepass {
+        /// The database
+        file: PathBuf,
+    },
 }
 
 /// Where this installation keeps its things.
@@ -183,6 +189,28 @@ pub(crate) struct ServeSettings {
     /// Where the Chrome Web Store gives its extensions out; a mirror, for example
     #[arg(long, value_name = "URL", env = "CASEMENT_WEB_STORE_URL", default_value = crate::web_store::STORE)]
     pub(crate) web_store_url: Url,
+    /// The 1Password Connect server of credential providers that name none
+    #[arg(long, value_name = "URL", env = "CASEMENT_PASSWORD_MANAGER_URL", value_parser = plain_url)]
+    pub(crate) password_manager_url: Option<Url>,
+    /// A KeePass database that credential providers may name; may be given several times
+    #[arg(
+        long = "keepass-vault",
+        value_name = "NAME=FILE",
+        env = "CASEMENT_KEEPASS_VAULT",
+        value_delimiter = ',',
+        value_parser = named_file,
+        action = clap::ArgAction::Append
+    )]
+    pub(crate) keepass_vaults: Vec<(String, PathBuf)>,
+    /// A private address or name that credential providers may be at, beside what pages may reach; may be given several times
+    #[arg(
+        long,
+        value_name = "CIDR|HOST",
+        env = "CASEMENT_CREDENTIAL_PROVIDER_ALLOW",
+        value_delimiter = ',',
+        action = clap::ArgAction::Append
+    )]
+    pub(crate) credential_provider_allow: Vec<Allow>,
     /// How much memory one session may use, in MiB
     #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_MEMORY", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(256..=1_048_576))]
     pub(crate) session_memory: u64,
@@ -200,6 +228,18 @@ pub(crate) struct ServeSettings {
 fn network(text: &str) -> Result<IpNet, String> {
     let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
     text.parse().or_else(|_| address()).map_err(|_| "must be an address or a network as 10.0.0.0/8".to_owned())
+}
+
+/// A name and the file that it stands for.
+fn named_file(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, file) =
+        text.split_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty()).ok_or("must be NAME=FILE")?;
+    let bad = name.chars().any(char::is_control) || name.contains('/') || name.chars().count() > 255;
+    if bad {
+        Err("the name has at most 255 characters, none of them '/' or a control character".into())
+    } else {
+        Ok((name.to_owned(), file.into()))
+    }
 }
 
 /// An address that can be read.

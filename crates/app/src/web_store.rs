@@ -74,7 +74,9 @@ async fn unpacked(
 
 fn upstream(error: &FetchError) -> InsideError {
     let fault = match error {
-        FetchError::Status(_) | FetchError::Redirects | FetchError::BadAddress => UpstreamFault::HttpStatus,
+        FetchError::Status(_) | FetchError::Redirects | FetchError::BadAddress | FetchError::TooLong(_) => {
+            UpstreamFault::HttpStatus
+        }
         FetchError::NoWay | FetchError::Connection(_) | FetchError::Silent => UpstreamFault::Connect,
     };
     InsideError::Upstream { fault, message: format!("the Chrome Web Store: {error}") }

@@ -7,7 +7,9 @@ mod all {
     mod computer;
     mod configuration;
     mod conformance;
+    mod connect_server;
     mod crashes;
+    mod credential_providers;
     mod credentials;
     mod events;
     mod examples;

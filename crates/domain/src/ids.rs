@@ -100,6 +100,7 @@ id!(/** Names one app at one version, as a deployment registered it. */ AppVersi
 id!(/** Names one run of an action. */ InvocationId);
 id!(/** Names one auth connection. */ AuthConnectionId);
 id!(/** Names one flow of an auth connection. */ AuthFlowId);
+id!(/** Names one credential provider. */ CredentialProviderId);
 id!(/** Names one profile. */ ProfileId);
 id!(/** Names one version of a profile. */ ProfileVersionId);
 id!(/** Names one running browser with its sandbox; a caller never sees it. */ BrowserId);

@@ -19,6 +19,7 @@ pub mod browser;
 pub mod clock;
 pub mod computer;
 pub mod credential;
+pub mod credential_provider;
 pub mod curl;
 pub mod deployment;
 pub mod extension;
@@ -50,8 +51,8 @@ pub mod testing;
 
 pub use clock::{Clock, Entropy, IdSource};
 pub use ids::{
-    ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BadId, BrowserId, CredentialId, DeploymentId,
-    ExtensionId, InvocationId, NodeId, OrganizationId, PoolId, ProcessId, ProfileId, ProfileVersionId, ProjectId,
-    ProxyId, ReplayId, SessionId, TicketId, UserId,
+    ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BadId, BrowserId, CredentialId,
+    CredentialProviderId, DeploymentId, ExtensionId, InvocationId, NodeId, OrganizationId, PoolId, ProcessId,
+    ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};

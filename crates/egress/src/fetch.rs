@@ -7,10 +7,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyStream, Empty};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
+use secrecy::{ExposeSecret as _, SecretString};
 use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -51,6 +52,9 @@ pub enum FetchError {
     /// It took too long.
     #[error("no answer in time")]
     Silent,
+    /// It answered more than was allowed.
+    #[error("the answer has more than {0} bytes")]
+    TooLong(usize),
 }
 
 /// A document as it comes.
@@ -109,46 +113,7 @@ enum Asked {
 }
 
 async fn ask(upstream: &Upstream, url: &Url) -> Result<Asked, FetchError> {
-    let secure = match url.scheme() {
-        "http" => false,
-        "https" => true,
-        _ => return Err(FetchError::BadAddress),
-    };
-    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-        return Err(FetchError::BadAddress);
-    };
-    let target = Target::parse(host, Some(port)).map_err(|_| FetchError::BadAddress)?;
-    let candidates = upstream.candidates(&target).await.map_err(|_| FetchError::NoWay)?;
-    let (stream, _) = upstream.dial(&candidates).await.map_err(|_| FetchError::NoWay)?;
-    if secure {
-        let name =
-            ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|_| FetchError::BadAddress)?;
-        let connector = upstream.trust.connector().map_err(|error| broken(&error))?;
-        let stream = timeout(STEP, connector.connect(name, stream)).await.map_err(|_| FetchError::Silent)?;
-        exchange(stream.map_err(|error| broken(&error))?, url, &target).await
-    } else {
-        exchange::<TcpStream>(stream, url, &target).await
-    }
-}
-
-async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
-    url: &Url,
-    target: &Target,
-) -> Result<Asked, FetchError> {
-    let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
-    let driver = AbortOnDropHandle::new(tokio::spawn(async move {
-        if let Err(error) = driver.await {
-            tracing::debug!(%error, "a connection of the server's own broke off");
-        }
-    }));
-    let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
-    let default_port = url.port().is_none();
-    let host = if default_port { target.host.to_string() } else { format!("{}:{}", target.host, target.port) };
-    let request = Request::get(path).header(header::HOST, host).header(header::USER_AGENT, "casement");
-    let request = request.body(Empty::<Bytes>::new()).map_err(|error| broken(&error))?;
-    let answer = timeout(STEP, sender.send_request(request)).await.map_err(|_| FetchError::Silent)?;
-    let answer = answer.map_err(|error| broken(&error))?;
+    let (answer, driver) = answer_of(upstream, url, None).await?;
     if answer.status().is_redirection() {
         let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok());
         let next = place.and_then(|place| url.join(place).ok()).ok_or(FetchError::Status(answer.status()))?;
@@ -165,6 +130,64 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     Ok(Asked::Here(Fetched { body: BodyStream::new(answer.into_body()), silence, _driver: driver }))
 }
 
-fn broken(error: &dyn std::error::Error) -> FetchError {
+/// The beginning of what is answered at `url`, with the connection that the rest comes over.
+pub(crate) async fn answer_of(
+    upstream: &Upstream,
+    url: &Url,
+    bearer: Option<&SecretString>,
+) -> Result<(Response<Incoming>, AbortOnDropHandle<()>), FetchError> {
+    let secure = match url.scheme() {
+        "http" => false,
+        "https" => true,
+        _ => return Err(FetchError::BadAddress),
+    };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        return Err(FetchError::BadAddress);
+    };
+    let target = Target::parse(host, Some(port)).map_err(|_| FetchError::BadAddress)?;
+    let request = request(url, &target, bearer)?;
+    let candidates = upstream.candidates(&target).await.map_err(|_| FetchError::NoWay)?;
+    let (stream, _) = upstream.dial(&candidates).await.map_err(|_| FetchError::NoWay)?;
+    if secure {
+        let name =
+            ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|_| FetchError::BadAddress)?;
+        let connector = upstream.trust.connector().map_err(|error| broken(&error))?;
+        let stream = timeout(STEP, connector.connect(name, stream)).await.map_err(|_| FetchError::Silent)?;
+        exchange(stream.map_err(|error| broken(&error))?, request).await
+    } else {
+        exchange::<TcpStream>(stream, request).await
+    }
+}
+
+fn request(url: &Url, target: &Target, bearer: Option<&SecretString>) -> Result<Request<Empty<Bytes>>, FetchError> {
+    let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
+    let default_port = url.port().is_none();
+    let host = if default_port { target.host.to_string() } else { format!("{}:{}", target.host, target.port) };
+    let mut request = Request::get(path).header(header::HOST, host).header(header::USER_AGENT, "casement");
+    if let Some(bearer) = bearer {
+        // A token that no header can carry is not repeated in the error.
+        let value = HeaderValue::try_from(format!("Bearer {}", bearer.expose_secret()));
+        let mut value = value.map_err(|_| FetchError::Connection("the token cannot be sent".to_owned()))?;
+        value.set_sensitive(true);
+        request = request.header(header::AUTHORIZATION, value).header(header::ACCEPT, "application/json");
+    }
+    request.body(Empty::new()).map_err(|error| broken(&error))
+}
+
+async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    request: Request<Empty<Bytes>>,
+) -> Result<(Response<Incoming>, AbortOnDropHandle<()>), FetchError> {
+    let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+    let driver = AbortOnDropHandle::new(tokio::spawn(async move {
+        if let Err(error) = driver.await {
+            tracing::debug!(%error, "a connection of the server's own broke off");
+        }
+    }));
+    let answer = timeout(STEP, sender.send_request(request)).await.map_err(|_| FetchError::Silent)?;
+    Ok((answer.map_err(|error| broken(&error))?, driver))
+}
+
+pub(crate) fn broken(error: &dyn std::error::Error) -> FetchError {
     FetchError::Connection(error.to_string())
 }

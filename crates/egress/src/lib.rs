@@ -21,6 +21,7 @@
 
 mod address;
 mod answers;
+mod ask;
 mod check;
 mod connection;
 mod fetch;

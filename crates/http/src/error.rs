@@ -11,6 +11,7 @@ use actix_web::{
 };
 use casement_domain::{
     browser::EngineFault,
+    credential_provider::ProviderFault,
     field::{FieldCode, FieldError, InvalidInput},
     inside::UpstreamFault,
 };
@@ -292,6 +293,12 @@ impl From<UpstreamFault> for InnerCode {
             UpstreamFault::Proxy => "proxy_error",
             UpstreamFault::HttpStatus => "http_status",
         })
+    }
+}
+
+impl From<&ProviderFault> for InnerCode {
+    fn from(_: &ProviderFault) -> Self {
+        Self("provider_error")
     }
 }
 

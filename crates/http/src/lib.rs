@@ -13,6 +13,7 @@ mod computer;
 mod connections;
 mod cors;
 mod credential;
+mod credential_provider;
 mod curl;
 mod error;
 mod extension;

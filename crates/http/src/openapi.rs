@@ -11,8 +11,8 @@ use utoipa::{
 };
 
 use crate::{
-    api_key, audit, computer, credential, curl, extension, fs, operational, pool, process, profile, project, proxy,
-    replay, script, session, session_log, telemetry,
+    api_key, audit, computer, credential, credential_provider, curl, extension, fs, operational, pool, process,
+    profile, project, proxy, replay, script, session, session_log, telemetry,
 };
 
 #[derive(OpenApi)]
@@ -106,6 +106,13 @@ use crate::{
         api_key::update_api_key,
         api_key::delete_api_key,
         api_key::rotate_api_key,
+        credential_provider::create_credential_provider,
+        credential_provider::list_credential_providers,
+        credential_provider::get_credential_provider,
+        credential_provider::update_credential_provider,
+        credential_provider::delete_credential_provider,
+        credential_provider::list_credential_provider_items,
+        credential_provider::test_credential_provider,
         project::create_project,
         project::list_projects,
         project::get_project,

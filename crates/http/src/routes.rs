@@ -12,7 +12,7 @@ use actix_web::{
 };
 
 use crate::{
-    api_key, audit, computer, credential, curl,
+    api_key, audit, computer, credential, credential_provider, curl,
     error::{ApiError, Code},
     extension, fs, operational, pool, process, profile, project, proxy, replay, script, session, session_log,
     telemetry, ui, vm,
@@ -229,6 +229,21 @@ fn organization(routes: &mut Routes) {
         .on(Method::DELETE, api_key::delete_api_key)
         .done(routes);
     path("/org/api_keys/{id}/rotate").on(Method::POST, api_key::rotate_api_key).done(routes);
+    path("/org/credential_providers")
+        .on(Method::GET, credential_provider::list_credential_providers)
+        .on(Method::POST, credential_provider::create_credential_provider)
+        .done(routes);
+    path("/org/credential_providers/{id}")
+        .on(Method::GET, credential_provider::get_credential_provider)
+        .on(Method::PATCH, credential_provider::update_credential_provider)
+        .on(Method::DELETE, credential_provider::delete_credential_provider)
+        .done(routes);
+    path("/org/credential_providers/{id}/items")
+        .on(Method::GET, credential_provider::list_credential_provider_items)
+        .done(routes);
+    path("/org/credential_providers/{id}/test")
+        .on(Method::POST, credential_provider::test_credential_provider)
+        .done(routes);
     path("/org/limits")
         .on(Method::GET, project::get_organization_limits)
         .on(Method::PATCH, project::update_organization_limits)

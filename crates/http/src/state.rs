@@ -10,6 +10,7 @@ use casement_domain::{
     audit::{AuditLogs, AuditTrail},
     computer::Computers,
     credential::Credentials,
+    credential_provider::CredentialProviders,
     curl::Curl,
     extension::Extensions,
     fs::Files,
@@ -95,6 +96,8 @@ pub struct Services {
     pub computers: Computers,
     /// Credentials.
     pub credentials: Credentials,
+    /// Credential providers.
+    pub credential_providers: CredentialProviders,
     /// Profiles.
     pub profiles: Profiles,
     /// Proxies.

@@ -298,6 +298,24 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    credential_providers (id) {
+        id -> Uuid,
+        organization_id -> Uuid,
+        name -> Text,
+        #[sql_name = "type"]
+        type_ -> Text,
+        server_url -> Nullable<Text>,
+        vault -> Nullable<Text>,
+        sealed_token -> Bytea,
+        cache_ttl_seconds -> Int4,
+        enabled -> Bool,
+        priority -> Int4,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     organizations,
     users,
@@ -313,5 +331,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     profiles,
     profile_versions,
     credentials,
-    credential_values
+    credential_values,
+    credential_providers
 );

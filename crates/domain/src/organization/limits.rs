@@ -52,6 +52,8 @@ pub enum Limit {
     ProjectProfiles,
     /// How many credentials a project may have.
     ProjectCredentials,
+    /// How many credential providers an organization may have.
+    OrganizationCredentialProviders,
 }
 
 impl fmt::Display for Limit {
@@ -66,6 +68,7 @@ impl fmt::Display for Limit {
             Self::ProjectProxies => "the number of proxies in a project",
             Self::ProjectProfiles => "the number of profiles in a project",
             Self::ProjectCredentials => "the number of credentials in a project",
+            Self::OrganizationCredentialProviders => "the number of credential providers in an organization",
         })
     }
 }

@@ -6,6 +6,7 @@ mod acquire;
 mod audit;
 mod auth;
 mod computer;
+mod credential_providers;
 mod credentials;
 mod direct;
 mod errors;

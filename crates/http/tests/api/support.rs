@@ -21,6 +21,9 @@ use casement_domain::{
     browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
     computer::{Computers, MockComputer},
     credential::{CredentialDeps, Credentials, MockCredentialRepository},
+    credential_provider::{
+        CredentialProviders, MockCredentialProviderRepository, MockCredentialStore, ProviderDeps, ProviderSettings,
+    },
     curl::{Curl, MockCurlMachine},
     extension::{
         ExtensionArchives, ExtensionDeps, Extensions, Inspected, MockExtensionMachine, MockExtensionRepository,
@@ -77,6 +80,9 @@ pub(super) struct Ports {
     pub(super) wake: MockPoolWake,
     pub(super) extensions: MockExtensionRepository,
     pub(super) credentials: MockCredentialRepository,
+    pub(super) credential_providers: MockCredentialProviderRepository,
+    pub(super) credential_store: MockCredentialStore,
+    pub(super) provider_settings: ProviderSettings,
     pub(super) profiles: MockProfileRepository,
     pub(super) profile_bytes: MockBlobStore,
     pub(super) proxies: MockProxyRepository,
@@ -400,6 +406,15 @@ impl TestApi {
                 clock: clock.clone(),
                 ids: ids.clone(),
                 most: 1000,
+            }),
+            credential_providers: CredentialProviders::new(ProviderDeps {
+                providers: Arc::new(ports.credential_providers),
+                store: Arc::new(ports.credential_store),
+                sealer: Arc::new(PlainSealer),
+                clock: clock.clone(),
+                ids: ids.clone(),
+                settings: ports.provider_settings,
+                most: 100,
             }),
             profiles: Profiles::new(kept, clock.clone(), ids.clone(), 1000),
             proxies: Proxies::new(ProxyDeps {

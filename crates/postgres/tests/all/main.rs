@@ -2,6 +2,7 @@
 
 mod audit;
 mod cluster;
+mod credential_providers;
 mod credentials;
 mod database;
 mod extensions;

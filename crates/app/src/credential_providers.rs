@@ -1,0 +1,93 @@
+//! Credential providers, put together: their rows, their tokens, and the way to their stores.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::credential_provider::{
+    CredentialProviderRepository, CredentialProviders, ProviderDeps, ProviderSettings,
+};
+use casement_egress::{Allow, Egress, FetchError, Limits, Rules, SystemResolver};
+use casement_vaults::{Connect, Keepass, NoAnswer, Reader, Stores, Web, WebAnswer};
+use secrecy::SecretString;
+use url::Url;
+
+use crate::sealing::MasterKeys;
+use crate::settings::ServeSettings;
+use crate::system::System;
+
+/// Servers, behind the same wall as the requests of sessions, with exceptions of its own: what a provider may be at, a page need not
+/// be able to reach.
+struct Walled(Egress);
+
+#[async_trait]
+impl Web for Walled {
+    async fn get(
+        &self,
+        url: &Url,
+        bearer: &SecretString,
+        most_bytes: usize,
+        within: Duration,
+    ) -> Result<WebAnswer, NoAnswer> {
+        match self.0.ask(url, bearer, most_bytes, within).await {
+            Ok((status, body)) => Ok(WebAnswer { status, body }),
+            Err(FetchError::Silent) => Err(NoAnswer::Silent),
+            Err(FetchError::TooLong(_)) => Err(NoAnswer::TooLong),
+            Err(error) => Err(NoAnswer::Unreachable(error.to_string())),
+        }
+    }
+}
+
+fn allowed(settings: &ServeSettings) -> Vec<Allow> {
+    let own = settings.password_manager_url.as_ref().and_then(|url| {
+        let place = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
+        Rules::parse(&place).ok()
+    });
+    let others = settings.egress_allow.iter().chain(&settings.credential_provider_allow);
+    others.cloned().chain(own).collect()
+}
+
+/// The use cases.
+pub(crate) fn use_cases(
+    rows: Arc<dyn CredentialProviderRepository>,
+    keys: &MasterKeys,
+    settings: &ServeSettings,
+) -> CredentialProviders {
+    put_together(
+        rows,
+        keys,
+        Rules::new(allowed(settings)),
+        settings.password_manager_url.clone(),
+        settings.keepass_vaults.iter().cloned().collect(),
+    )
+}
+
+/// The use cases for a command that changes what is kept and asks nobody.
+pub(crate) fn asking_nobody(rows: Arc<dyn CredentialProviderRepository>, keys: &MasterKeys) -> CredentialProviders {
+    put_together(rows, keys, Rules::default(), None, BTreeMap::new())
+}
+
+fn put_together(
+    rows: Arc<dyn CredentialProviderRepository>,
+    keys: &MasterKeys,
+    rules: Rules,
+    server_url: Option<Url>,
+    files: BTreeMap<String, std::path::PathBuf>,
+) -> CredentialProviders {
+    let egress = Egress::new(rules, Arc::new(SystemResolver::default()), Limits::default());
+    let settings = ProviderSettings { server_url, vaults: files.keys().cloned().collect() };
+    // This program itself, whatever has become of its file since it was started.
+    let reader = Reader { program: "/proc/self/exe".into(), words: vec!["keepass".into()] };
+    let connect = Connect::new(Arc::new(Walled(egress)));
+    let stores = Stores::new(Arc::new(connect), Arc::new(Keepass::new(files, reader)));
+    CredentialProviders::new(ProviderDeps {
+        providers: rows,
+        store: Arc::new(stores),
+        sealer: Arc::new(keys.clone()),
+        clock: Arc::new(System),
+        ids: Arc::new(System),
+        settings,
+        most: CredentialProviders::DEFAULT_MOST,
+    })
+}

@@ -1,0 +1,52 @@
+//! Credential providers, as flows of auth connections ask them.
+
+use async_trait::async_trait;
+
+use super::{CredentialProviders, ItemSecrets, Lookup, OneTime};
+use crate::auth_connection::{ExternalCredentials, ExternalLogin, ExternalWanted};
+use crate::ids::OrganizationId;
+use crate::store_error::StoreError;
+
+#[async_trait]
+impl ExternalCredentials for CredentialProviders {
+    async fn known(&self, organization: OrganizationId, provider: &str) -> Result<bool, StoreError> {
+        let found = match provider.parse() {
+            Ok(id) => self.deps.providers.find(organization, id).await?,
+            Err(_) => self.deps.providers.named(organization, provider).await?,
+        };
+        Ok(found.is_some_and(|provider| provider.enabled))
+    }
+
+    async fn fetch<'a>(
+        &self,
+        organization: OrganizationId,
+        provider: &str,
+        wanted: ExternalWanted<'a>,
+    ) -> Result<Option<ExternalLogin>, String> {
+        let what = match wanted {
+            ExternalWanted::Path(path) => Lookup::Path(path),
+            ExternalWanted::Domain(domain) => Lookup::Domain(domain),
+        };
+        let found = self.find(organization, Some(provider), what).await.map_err(|error| error.to_string())?;
+        Ok(found.map(|login| self.given(login.secrets)))
+    }
+}
+
+impl CredentialProviders {
+    /// The secrets under the names that flows have for them.
+    fn given(&self, secrets: ItemSecrets) -> ExternalLogin {
+        let ItemSecrets { username, password, one_time, mut values } = secrets;
+        let named = [("username", username), ("password", password)];
+        values.extend(named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+        let (totp, totp_code) = match one_time {
+            Some(OneTime::Secret(secret)) => match secret.ordinary() {
+                Some(totp) => (Some(totp), None),
+                // Codes of another sort are made here: the one that holds now.
+                None => (None, Some(secret.code(self.deps.clock.now()).code)),
+            },
+            Some(OneTime::Code(code)) => (None, Some(code)),
+            None => (None, None),
+        };
+        ExternalLogin { values, totp, totp_code }
+    }
+}

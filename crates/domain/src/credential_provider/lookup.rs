@@ -1,0 +1,288 @@
+//! Which item of which store is the login of a site.
+
+use url::{Host, Url};
+
+use super::{
+    CredentialProvider, CredentialProviders, ItemSecrets, OpenProvider, ProviderError, ProviderFault, ProviderItem,
+};
+use crate::ids::{CredentialProviderId, OrganizationId};
+use crate::sealing::SealError;
+use crate::store_error::StoreError;
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup<'a> {
+    /// The login of a site, by its host name.
+    Domain(&'a str),
+    /// One item: `vault/title`, or the store's identifiers of both.
+    Path(&'a str),
+}
+
+/// There is no answer whether there is such a login.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// The organization has no such provider.
+    #[error("there is no credential provider named {0}")]
+    NoProvider(String),
+    /// Logins are not looked for in it.
+    #[error("the credential provider {0} is switched off")]
+    Disabled(String),
+    /// Several items are at that path.
+    #[error(
+        "the credential provider {provider} has {items} items at this path; name one by the ids of its vault and itself"
+    )]
+    Ambiguous {
+        /// The provider's name.
+        provider: String,
+        /// How many.
+        items: usize,
+    },
+    /// A store failed, and no other one had it.
+    #[error("the credential provider {provider}: {fault}")]
+    Fault {
+        /// Its name.
+        provider: String,
+        /// How.
+        fault: ProviderFault,
+    },
+    /// Its token cannot be opened.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// Our own store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// An item that is the one.
+#[derive(Clone, Debug)]
+pub struct FoundItem {
+    /// Whose.
+    pub provider: CredentialProvider,
+    /// Which.
+    pub item: ProviderItem,
+    open: OpenProvider,
+}
+
+/// An item that is the one, with its secrets.
+#[derive(Clone, Debug)]
+pub struct FoundLogin {
+    /// Whose.
+    pub provider: CredentialProviderId,
+    /// Which.
+    pub item: ProviderItem,
+    /// To be typed, and let go.
+    pub secrets: ItemSecrets,
+}
+
+impl CredentialProviders {
+    /// Which item that is, in the provider of that name or identifier, else in all that are switched on, in their order. A store
+    /// that fails does not keep the next one from being asked.
+    ///
+    /// # Errors
+    /// See [`FindError`].
+    pub async fn find_item(
+        &self,
+        organization: OrganizationId,
+        provider: Option<&str>,
+        what: Lookup<'_>,
+    ) -> Result<Option<FoundItem>, FindError> {
+        let providers = match provider {
+            Some(name) => vec![self.to_be_asked(organization, name).await?],
+            None => self.deps.providers.enabled(organization).await?,
+        };
+        let mut failed = None;
+        for provider in providers {
+            match self.find_in(provider, what).await {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(error @ FindError::Fault { .. }) => failed = failed.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        failed.map_or(Ok(None), Err)
+    }
+
+    /// As [`find_item`](Self::find_item), with the item's secrets, read anew.
+    ///
+    /// # Errors
+    /// See [`FindError`].
+    pub async fn find(
+        &self,
+        organization: OrganizationId,
+        provider: Option<&str>,
+        what: Lookup<'_>,
+    ) -> Result<Option<FoundLogin>, FindError> {
+        let Some(FoundItem { provider, item, open }) = self.find_item(organization, provider, what).await? else {
+            return Ok(None);
+        };
+        match self.deps.store.secrets(&open, &item).await {
+            Ok(secrets) => Ok(Some(FoundLogin { provider: provider.id, item, secrets })),
+            Err(fault) => Err(FindError::Fault { provider: provider.name.as_str().to_owned(), fault }),
+        }
+    }
+
+    async fn to_be_asked(&self, organization: OrganizationId, name: &str) -> Result<CredentialProvider, FindError> {
+        let found = match name.parse::<CredentialProviderId>() {
+            Ok(id) => self.deps.providers.find(organization, id).await?,
+            Err(_) => self.deps.providers.named(organization, name).await?,
+        };
+        let provider = found.ok_or_else(|| FindError::NoProvider(name.to_owned()))?;
+        if provider.enabled { Ok(provider) } else { Err(FindError::Disabled(provider.name.as_str().to_owned())) }
+    }
+
+    async fn find_in(&self, provider: CredentialProvider, what: Lookup<'_>) -> Result<Option<FoundItem>, FindError> {
+        let name = provider.name.as_str().to_owned();
+        let fault = |fault| FindError::Fault { provider: name.clone(), fault };
+        let open = match self.open(&provider) {
+            Ok(open) => open,
+            Err(ProviderError::Fault(reason)) => return Err(fault(reason)),
+            Err(ProviderError::Seal(error)) => return Err(error.into()),
+            Err(other) => return Err(fault(ProviderFault::NotConfigured(other.to_string()))),
+        };
+        let items = self.deps.store.items(&open).await.map_err(fault)?;
+        let item = match what {
+            Lookup::Domain(domain) => closest(&items, domain),
+            Lookup::Path(path) => {
+                let found: Vec<&ProviderItem> = items.iter().filter(|item| item.is_at(path)).collect();
+                if found.len() > 1 {
+                    return Err(FindError::Ambiguous { provider: name, items: found.len() });
+                }
+                found.first().copied()
+            }
+        };
+        Ok(item.cloned().map(|item| FoundItem { provider, item, open }))
+    }
+}
+
+/// The host name that an address of an item names; many are written without their scheme.
+pub(super) fn host_of(address: &str) -> Option<String> {
+    let address = address.trim();
+    let url = match Url::parse(address) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => url,
+        _ if address.contains("://") => return None,
+        _ => Url::parse(&format!("https://{address}")).ok()?,
+    };
+    match url.host()? {
+        Host::Domain(name) => Some(name.trim_end_matches('.').to_ascii_lowercase()),
+        Host::Ipv4(_) | Host::Ipv6(_) => None,
+    }
+}
+
+/// The item whose site is closest to `domain`; among equals the one that was changed last, then by title and identifier.
+fn closest<'a>(items: &'a [ProviderItem], domain: &str) -> Option<&'a ProviderItem> {
+    let domain = domain.trim_end_matches('.').to_ascii_lowercase();
+    let near = |item: &ProviderItem| item.hosts.iter().filter_map(|host| distance(host, &domain)).min();
+    let rank = |item: &'a ProviderItem| {
+        let newest = std::cmp::Reverse(item.changed_at);
+        near(item).map(|near| ((near, newest, &*item.title, &*item.id), item))
+    };
+    items.iter().filter_map(rank).min_by(|(left, _), (right, _)| left.cmp(right)).map(|(_, item)| item)
+}
+
+/// How far a site is from another: itself, with or without `www.`, below the item's, above it. Anything else is another site, and so
+/// is whatever does not belong to the same owner by the list of public suffixes: nobody gets a neighbour's password.
+fn distance(host: &str, domain: &str) -> Option<u8> {
+    let bare = |name: &'_ str| name.strip_prefix("www.").unwrap_or(name).to_owned();
+    if host == domain {
+        return Some(0);
+    }
+    if psl::domain_str(host)? != psl::domain_str(domain)? {
+        return None;
+    }
+    let below = |name: &str, of: &str| name.strip_suffix(of).is_some_and(|rest| rest.ends_with('.'));
+    if bare(host) == bare(domain) {
+        Some(1)
+    } else if below(domain, &bare(host)) {
+        Some(2)
+    } else if below(host, &bare(domain)) {
+        Some(3)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::Duration;
+
+    use super::super::ProviderVault;
+    use super::*;
+    use crate::testing::NOON;
+
+    fn item(id: &str, urls: &[&str]) -> ProviderItem {
+        let vault = ProviderVault { id: "v".to_owned(), name: "Vault".to_owned() };
+        let urls = urls.iter().map(|&url| url.to_owned()).collect();
+        ProviderItem::new(id.to_owned(), format!("Title {id}"), vault, urls, None)
+    }
+
+    #[test]
+    fn an_address_is_read_however_it_is_written() {
+        for (address, host) in [
+            ("https://Shop.Example/login?x=1", Some("shop.example")),
+            ("shop.example", Some("shop.example")),
+            ("shop.example:8443/login", Some("shop.example")),
+            (" http://me:word@shop.example. ", Some("shop.example")),
+            ("https://münchen.example", Some("xn--mnchen-3ya.example")),
+            ("ftp://shop.example", None),
+            ("androidapp://com.example", None),
+            ("https://10.0.0.1/", None),
+            ("", None),
+            ("https://", None),
+            ("\u{1b}[31mshop", None),
+        ] {
+            assert_eq!(host_of(address).as_deref(), host, "{address}");
+        }
+    }
+
+    #[test]
+    fn nobody_gets_a_neighbours_password() {
+        for (host, domain, far) in [
+            ("shop.example", "shop.example", Some(0)),
+            ("www.shop.example", "shop.example", Some(1)),
+            ("shop.example", "www.shop.example", Some(1)),
+            ("shop.example", "login.shop.example", Some(2)),
+            ("accounts.shop.example", "shop.example", Some(3)),
+            ("accounts.shop.example", "www.shop.example", Some(3)),
+            ("a.shop.example", "b.shop.example", None),
+            ("notshop.example", "shop.example", None),
+            ("shop.example", "notshop.example", None),
+            ("shop.example.evil.test", "shop.example", None),
+            ("bank.co.uk", "co.uk", None),
+            ("bank.co.uk", "shop.co.uk", None),
+            ("github.io", "evil.github.io", None),
+            ("me.github.io", "github.io", None),
+            ("me.github.io", "evil.github.io", None),
+            ("me.github.io", "me.github.io", Some(0)),
+            ("intranet", "intranet", Some(0)),
+            ("intranet", "a.intranet", None),
+        ] {
+            assert_eq!(distance(host, domain), far, "{host} for {domain}");
+        }
+    }
+
+    #[test]
+    fn the_closest_site_is_taken_then_the_newest_item() {
+        let far = item("far", &["https://login.shop.example"]);
+        let near = item("near", &["https://other.test", "https://shop.example/x"]);
+        let items = [far.clone(), near.clone(), item("none", &[]), item("other", &["https://other.example"])];
+        assert_eq!(closest(&items, "Shop.Example."), Some(&near));
+        assert_eq!(closest(&items, "nobody.example"), None);
+        let newer = ProviderItem { changed_at: Some(NOON + Duration::DAY), ..item("z", &["shop.example"]) };
+        let older = ProviderItem { changed_at: Some(NOON), ..item("a", &["shop.example"]) };
+        assert_eq!(closest(&[older.clone(), far, near.clone(), newer.clone()], "shop.example"), Some(&newer));
+        assert_eq!(closest(&[near.clone(), older.clone()], "shop.example"), Some(&older));
+        let twin = item("twin", &["shop.example"]);
+        assert_eq!(closest(&[twin, near.clone()], "shop.example"), Some(&near), "by title");
+    }
+
+    #[test]
+    fn a_path_is_names_or_identifiers() {
+        let mut shop = item("i1", &[]);
+        shop.title = "A/B".to_owned();
+        for (path, is) in [("Vault/A/B", true), ("v/i1", true), ("Vault/i1", false), ("Vault/A", false), ("A/B", false)]
+        {
+            assert_eq!(shop.is_at(path), is, "{path}");
+        }
+        assert_eq!(shop.path(), "Vault/A/B");
+    }
+}

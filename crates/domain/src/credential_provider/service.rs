@@ -1,0 +1,290 @@
+//! What can be done with credential providers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use time::Duration;
+use url::Url;
+
+use super::{
+    CreateProvider, CredentialProvider, CredentialProviderRepository, CredentialStore, OpenProvider, ProviderChange,
+    ProviderDeleted, ProviderFault, ProviderItem, ProviderPlace, ProviderStored, ProviderUpdated, ProviderVault,
+    StorePlace, UpdateProvider,
+};
+use crate::clock::{Clock, IdSource};
+use crate::field::InvalidInput;
+use crate::ids::{CredentialProviderId, OrganizationId};
+use crate::organization::LimitExceeded;
+use crate::page::{Listed, Page};
+use crate::sealing::{SealError, Sealer};
+use crate::store_error::StoreError;
+
+/// Something was not done with a credential provider.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// A field breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// The organization has as many as it may have.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// Another provider bears the name.
+    #[error("a credential provider named {0} exists already")]
+    NameTaken(String),
+    /// The organization has no such provider.
+    #[error("credential provider {0} not found")]
+    NotFound(String),
+    /// An auth connection names it.
+    #[error("credential provider {0} is used by an auth connection; change its credential first")]
+    InUse(String),
+    /// The store failed.
+    #[error(transparent)]
+    Fault(#[from] ProviderFault),
+    /// Its token cannot be sealed or opened.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// Our own store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What this installation is configured with.
+#[derive(Clone, Debug, Default)]
+pub struct ProviderSettings {
+    /// The 1Password Connect server of providers that name none.
+    pub server_url: Option<Url>,
+    /// The names of the KeePass databases that providers may name.
+    pub vaults: BTreeSet<String>,
+}
+
+/// What the use cases of credential providers stand on.
+#[derive(Clone)]
+pub struct ProviderDeps {
+    /// Where they are kept.
+    pub providers: Arc<dyn CredentialProviderRepository>,
+    /// What asks them.
+    pub store: Arc<dyn CredentialStore>,
+    /// What seals their tokens.
+    pub sealer: Arc<dyn Sealer>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identifiers.
+    pub ids: Arc<dyn IdSource>,
+    /// The configuration.
+    pub settings: ProviderSettings,
+    /// How many an organization may have.
+    pub most: u32,
+}
+
+/// What asking a provider has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderTest {
+    /// What its token opens, or why it opens nothing.
+    pub vaults: Result<Vec<ProviderVault>, ProviderFault>,
+}
+
+/// The use cases.
+#[derive(Clone)]
+pub struct CredentialProviders {
+    pub(super) deps: ProviderDeps,
+}
+
+/// How many tokens are sealed anew at a time.
+const BATCH: u32 = 100;
+
+impl CredentialProviders {
+    /// How many providers an organization may have, unless configured.
+    pub const DEFAULT_MOST: u32 = 100;
+
+    /// The use cases on these ports.
+    #[must_use]
+    pub fn new(deps: ProviderDeps) -> Self {
+        Self { deps }
+    }
+
+    /// Keeps a provider, behind all others. It is not asked yet.
+    ///
+    /// # Errors
+    /// See [`ProviderError`]; then nothing is kept.
+    pub async fn create(
+        &self,
+        organization: OrganizationId,
+        wish: CreateProvider,
+    ) -> Result<CredentialProvider, ProviderError> {
+        let wish = wish.parse(&self.deps.settings)?;
+        let id = CredentialProviderId::mint(self.deps.ids.as_ref());
+        let now = self.deps.clock.now();
+        let mut provider = CredentialProvider {
+            id,
+            organization,
+            name: wish.name,
+            place: wish.place,
+            token: self.seal(id, &wish.token)?,
+            cache_ttl_seconds: wish.cache_ttl_seconds,
+            enabled: true,
+            priority: 0,
+            created_at: now,
+            updated_at: now,
+        };
+        match self.deps.providers.create(&provider, self.deps.most).await? {
+            ProviderStored::Yes(priority) => {
+                provider.priority = priority;
+                Ok(provider)
+            }
+            ProviderStored::NameTaken => Err(ProviderError::NameTaken(provider.name.as_str().to_owned())),
+            ProviderStored::LimitExceeded(limit) => Err(limit.into()),
+        }
+    }
+
+    /// The organization's provider.
+    ///
+    /// # Errors
+    /// [`ProviderError::NotFound`]; our store's failure.
+    pub async fn get(&self, organization: OrganizationId, which: &str) -> Result<CredentialProvider, ProviderError> {
+        let missing = || ProviderError::NotFound(which.to_owned());
+        let id = which.parse().map_err(|_| missing())?;
+        self.deps.providers.find(organization, id).await?.ok_or_else(missing)
+    }
+
+    /// The organization's providers, in the order in which they are asked.
+    ///
+    /// # Errors
+    /// Our store's failure.
+    pub async fn list(
+        &self,
+        organization: OrganizationId,
+        query: Option<&str>,
+        page: Page,
+    ) -> Result<Listed<CredentialProvider>, StoreError> {
+        self.deps.providers.list(organization, query, page).await
+    }
+
+    /// Changes a provider.
+    ///
+    /// # Errors
+    /// See [`ProviderError`]; then nothing is changed.
+    pub async fn update(
+        &self,
+        organization: OrganizationId,
+        which: &str,
+        wish: UpdateProvider,
+    ) -> Result<CredentialProvider, ProviderError> {
+        let current = self.get(organization, which).await?;
+        let changes = wish.parse(&current, &self.deps.settings)?;
+        let change = ProviderChange {
+            token: changes.token.as_ref().map(|token| self.seal(current.id, token)).transpose()?,
+            name: changes.name,
+            place: changes.place,
+            cache_ttl_seconds: changes.cache_ttl_seconds,
+            enabled: changes.enabled,
+            priority: changes.priority,
+        };
+        let now = self.deps.clock.now();
+        match self.deps.providers.update(organization, current.id, &change, now).await? {
+            ProviderUpdated::Yes(provider) => {
+                self.deps.store.forget(current.id);
+                Ok(*provider)
+            }
+            ProviderUpdated::NameTaken => {
+                Err(ProviderError::NameTaken(change.name.map(|name| name.as_str().to_owned()).unwrap_or_default()))
+            }
+            ProviderUpdated::NotFound => Err(ProviderError::NotFound(which.to_owned())),
+        }
+    }
+
+    /// Deletes a provider that no auth connection names.
+    ///
+    /// # Errors
+    /// See [`ProviderError`].
+    pub async fn delete(&self, organization: OrganizationId, which: &str) -> Result<(), ProviderError> {
+        let missing = || ProviderError::NotFound(which.to_owned());
+        let id = which.parse().map_err(|_| missing())?;
+        match self.deps.providers.delete(organization, id).await? {
+            ProviderDeleted::Yes => {
+                self.deps.store.forget(id);
+                Ok(())
+            }
+            ProviderDeleted::InUse => Err(ProviderError::InUse(which.to_owned())),
+            ProviderDeleted::NotFound => Err(missing()),
+        }
+    }
+
+    /// What logins a provider has, without their secrets.
+    ///
+    /// # Errors
+    /// See [`ProviderError`].
+    pub async fn items(
+        &self,
+        organization: OrganizationId,
+        which: &str,
+    ) -> Result<Arc<Vec<ProviderItem>>, ProviderError> {
+        let provider = self.get(organization, which).await?;
+        Ok(self.deps.store.items(&self.open(&provider)?).await?)
+    }
+
+    /// Asks a provider what its token opens.
+    ///
+    /// # Errors
+    /// See [`ProviderError`]; that the store refuses or fails is no error but what was found.
+    pub async fn test(&self, organization: OrganizationId, which: &str) -> Result<ProviderTest, ProviderError> {
+        let provider = self.get(organization, which).await?;
+        let open = match self.open(&provider) {
+            Err(ProviderError::Fault(fault)) => return Ok(ProviderTest { vaults: Err(fault) }),
+            open => open?,
+        };
+        Ok(ProviderTest { vaults: self.deps.store.vaults(&open).await })
+    }
+
+    /// Seals anew what is not sealed under the key in force; says how many.
+    ///
+    /// # Errors
+    /// See [`ProviderError`]; what is done stays done.
+    pub async fn reseal(&self) -> Result<usize, ProviderError> {
+        let mut done = 0;
+        loop {
+            let old = self.deps.providers.sealed_otherwise(self.deps.sealer.current()?, BATCH).await?;
+            if old.is_empty() {
+                return Ok(done);
+            }
+            for (id, sealed) in &old {
+                let place = CredentialProvider::seal_place(*id);
+                let clear = self.deps.sealer.open(&place, sealed)?;
+                let next = self.deps.sealer.seal(&place, clear.expose_secret())?;
+                self.deps.providers.reseal(*id, sealed, &next).await?;
+                done += 1;
+            }
+        }
+    }
+
+    fn seal(&self, id: CredentialProviderId, token: &SecretString) -> Result<Vec<u8>, SealError> {
+        self.deps.sealer.seal(&CredentialProvider::seal_place(id), token.expose_secret().as_bytes())
+    }
+
+    /// The provider as its store is asked.
+    pub(super) fn open(&self, provider: &CredentialProvider) -> Result<OpenProvider, ProviderError> {
+        let place = match &provider.place {
+            ProviderPlace::PasswordManager(url) => {
+                let url = url.clone().or_else(|| self.deps.settings.server_url.clone());
+                let missing = || ProviderFault::NotConfigured("no server_url is set, here or in the server".to_owned());
+                StorePlace::PasswordManager(url.ok_or_else(missing)?)
+            }
+            ProviderPlace::Keepass(vault) if self.deps.settings.vaults.contains(vault) => {
+                StorePlace::Keepass(vault.clone())
+            }
+            ProviderPlace::Keepass(_) => {
+                let gone = "the server is no longer configured with this vault".to_owned();
+                return Err(ProviderFault::NotConfigured(gone).into());
+            }
+        };
+        let clear = self.deps.sealer.open(&CredentialProvider::seal_place(provider.id), &provider.token)?;
+        let token = std::str::from_utf8(clear.expose_secret()).map_err(|_| SealError::Damaged)?;
+        Ok(OpenProvider {
+            id: provider.id,
+            version: provider.updated_at,
+            place,
+            token: token.to_owned().into(),
+            cache_ttl: Duration::seconds(i64::from(provider.cache_ttl_seconds)),
+        })
+    }
+}

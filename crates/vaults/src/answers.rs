@@ -1,0 +1,138 @@
+//! What a Connect server answers, as its documentation has it, and nothing more of it than is needed.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use casement_domain::credential_provider::ProviderFault;
+use secrecy::SecretString;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::bounds::{MOST_FIELDS, MOST_URLS};
+
+/// The first so many of a list. Of the rest nothing is kept, however many there are.
+pub(crate) struct AtMost<T, const MOST: usize> {
+    first: Vec<T>,
+    more: bool,
+}
+
+impl<T, const MOST: usize> AtMost<T, MOST> {
+    /// What is kept.
+    pub(crate) fn first(self) -> Vec<T> {
+        self.first
+    }
+
+    /// All of it, if there is no more.
+    pub(crate) fn whole(self) -> Option<Vec<T>> {
+        (!self.more).then_some(self.first)
+    }
+}
+
+impl<T, const MOST: usize> Default for AtMost<T, MOST> {
+    fn default() -> Self {
+        Self { first: Vec::new(), more: false }
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_seq(Keeping(PhantomData))
+    }
+}
+
+struct Keeping<T, const MOST: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Keeping<T, MOST> {
+    type Value = AtMost<T, MOST>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut kept = AtMost::default();
+        while kept.first.len() < MOST {
+            match list.next_element()? {
+                Some(one) => kept.first.push(one),
+                None => return Ok(kept),
+            }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            kept.more = true;
+        }
+        Ok(kept)
+    }
+}
+
+/// `GET /v1/vaults`, one of them.
+#[derive(Deserialize)]
+pub(crate) struct Vault {
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) name: String,
+}
+
+/// `GET /v1/vaults/{id}/items`, one of them.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Item {
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) title: String,
+    pub(crate) category: String,
+    /// `ARCHIVED` and `DELETED`; absent of others.
+    pub(crate) state: Option<String>,
+    #[serde(default)]
+    pub(crate) trashed: bool,
+    pub(crate) urls: Option<AtMost<ItemUrl, MOST_URLS>>,
+    pub(crate) updated_at: Option<String>,
+}
+
+impl Item {
+    /// Whether it is a login that is in use.
+    pub(crate) fn is_login(&self) -> bool {
+        self.category == "LOGIN" && self.state.is_none() && !self.trashed
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct ItemUrl {
+    pub(crate) href: Option<String>,
+}
+
+/// `GET /v1/vaults/{id}/items/{id}`.
+#[derive(Deserialize)]
+pub(crate) struct WholeItem {
+    pub(crate) id: String,
+    pub(crate) fields: Option<AtMost<Field, MOST_FIELDS>>,
+}
+
+/// A field of an item.
+#[derive(Deserialize)]
+pub(crate) struct Field {
+    #[serde(default)]
+    pub(crate) id: String,
+    #[serde(default, rename = "type")]
+    pub(crate) kind: String,
+    #[serde(default)]
+    pub(crate) purpose: Option<String>,
+    #[serde(default)]
+    pub(crate) label: Option<String>,
+    #[serde(default, deserialize_with = "secret")]
+    pub(crate) value: Option<SecretString>,
+    /// The code that holds now, of fields that make codes.
+    #[serde(default, deserialize_with = "secret")]
+    pub(crate) totp: Option<SecretString>,
+}
+
+fn secret<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SecretString>, D::Error> {
+    Ok(Option::<String>::deserialize(input)?.map(Into::into))
+}
+
+/// Reads an answer. What is wrong with it is said without a word of it.
+pub(crate) fn read<'a, T: Deserialize<'a>>(body: &'a [u8], what: &str) -> Result<T, ProviderFault> {
+    serde_json::from_slice(body).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        ProviderFault::BadAnswer(format!("no {what} in JSON, at line {line}, column {column}"))
+    })
+}

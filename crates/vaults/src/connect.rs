@@ -1,0 +1,185 @@
+//! `passwordmanager`: the REST interface of a 1Password Connect server.
+//!
+//! <https://developer.1password.com/docs/connect/api-reference/>
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::CredentialProviderId;
+use casement_domain::credential_provider::{
+    CredentialStore, ItemSecrets, OneTime, OneTimeSecret, OpenProvider, ProviderFault, ProviderItem, ProviderVault,
+    StorePlace,
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::sync::Semaphore;
+use url::Url;
+
+use crate::answers::{AtMost, Field, Item, Vault, WholeItem, read};
+use crate::bounds::{LONGEST_URL, LONGEST_VALUE, MOST_ITEMS, MOST_VALUES, cut};
+use crate::web::{NoAnswer, Web, WebAnswer};
+
+/// How long one answer may take.
+const ANSWER: Duration = Duration::from_secs(20);
+/// How long a whole list may take.
+const LIST: Duration = Duration::from_secs(60);
+/// Bytes of a list of items; 10^5 of them have about 50 MB.
+const LONGEST_LIST: usize = 64 << 20;
+/// How many lists are read at a time, of all servers together: each may take that much memory several times over.
+const MOST_LISTS: usize = 8;
+/// Bytes of any other answer.
+const LONGEST: usize = 4 << 20;
+const MOST_VAULTS: usize = 1000;
+
+/// Asks Connect servers.
+pub struct Connect {
+    web: Arc<dyn Web>,
+    lists: Semaphore,
+}
+
+impl Connect {
+    /// Over this way to them.
+    pub fn new(web: Arc<dyn Web>) -> Self {
+        Self { web, lists: Semaphore::new(MOST_LISTS) }
+    }
+
+    async fn ask(&self, provider: &OpenProvider, path: &[&str], most_bytes: usize) -> Result<WebAnswer, ProviderFault> {
+        let StorePlace::PasswordManager(base) = &provider.place else { return Err(other_kind()) };
+        let answer = self.web.get(&address(base, path)?, &provider.token, most_bytes, ANSWER).await;
+        let answer = answer.map_err(|error| match error {
+            NoAnswer::Unreachable(why) => ProviderFault::Unreachable(why),
+            NoAnswer::Silent => ProviderFault::Silent,
+            NoAnswer::TooLong => ProviderFault::BadAnswer(format!("more than {most_bytes} bytes")),
+        })?;
+        match answer.status {
+            200 => Ok(answer),
+            401 | 403 => Err(ProviderFault::Refused),
+            status @ 300..=399 => {
+                Err(ProviderFault::BadAnswer(format!("a redirect ({status}), which is not followed")))
+            }
+            status => Err(ProviderFault::BadAnswer(format!("status {status}"))),
+        }
+    }
+
+    async fn all_vaults(&self, provider: &OpenProvider) -> Result<Vec<ProviderVault>, ProviderFault> {
+        let answer = self.ask(provider, &["v1", "vaults"], LONGEST).await?;
+        let vaults: AtMost<Vault, MOST_VAULTS> = read(answer.body.expose_secret(), "list of vaults")?;
+        let vaults =
+            vaults.whole().ok_or_else(|| ProviderFault::BadAnswer(format!("more than {MOST_VAULTS} vaults")))?;
+        vaults.into_iter().map(|vault| Ok(ProviderVault { id: checked(vault.id)?, name: cut(vault.name) })).collect()
+    }
+
+    async fn all_items(&self, provider: &OpenProvider) -> Result<Vec<ProviderItem>, ProviderFault> {
+        let mut all = Vec::new();
+        for vault in self.all_vaults(provider).await? {
+            let _held = self.lists.acquire().await;
+            let answer = self.ask(provider, &["v1", "vaults", &vault.id, "items"], LONGEST_LIST).await?;
+            // A list may be long, and reading it would keep a thread of the server from everything else.
+            let room = MOST_ITEMS - all.len();
+            let reading = tokio::task::spawn_blocking(move || logins(answer.body.expose_secret(), &vault, room));
+            all.extend(reading.await.map_err(|_| ProviderFault::BadAnswer("a list that cannot be read".to_owned()))??);
+        }
+        Ok(all)
+    }
+}
+
+#[async_trait]
+impl CredentialStore for Connect {
+    async fn vaults(&self, provider: &OpenProvider) -> Result<Vec<ProviderVault>, ProviderFault> {
+        self.all_vaults(provider).await
+    }
+
+    async fn items(&self, provider: &OpenProvider) -> Result<Arc<Vec<ProviderItem>>, ProviderFault> {
+        let all = tokio::time::timeout(LIST, self.all_items(provider)).await;
+        all.map_err(|_| ProviderFault::Silent)?.map(Arc::new)
+    }
+
+    async fn secrets(&self, provider: &OpenProvider, item: &ProviderItem) -> Result<ItemSecrets, ProviderFault> {
+        let path = ["v1", "vaults", &item.vault.id, "items", &item.id];
+        let answer = self.ask(provider, &path, LONGEST).await.map_err(|fault| match fault {
+            ProviderFault::BadAnswer(status) if status == "status 404" => ProviderFault::NotFound,
+            other => other,
+        })?;
+        let whole: WholeItem = read(answer.body.expose_secret(), "item")?;
+        if whole.id != item.id {
+            return Err(ProviderFault::BadAnswer("another item than was asked for".to_owned()));
+        }
+        Ok(secrets_of(whole.fields.unwrap_or_default().first()))
+    }
+
+    fn forget(&self, _: CredentialProviderId) {}
+}
+
+fn other_kind() -> ProviderFault {
+    ProviderFault::NotConfigured("a store of another kind".to_owned())
+}
+
+/// Below the server's address, each part of the path as one part.
+fn address(base: &Url, path: &[&str]) -> Result<Url, ProviderFault> {
+    let mut url = base.clone();
+    match url.path_segments_mut() {
+        Ok(mut segments) => {
+            segments.pop_if_empty().extend(path);
+        }
+        Err(()) => return Err(ProviderFault::NotConfigured("the server's address is none".to_owned())),
+    }
+    Ok(url)
+}
+
+/// An identifier as the server writes them. It becomes a part of an address, so it is held to letters and digits.
+fn checked(id: String) -> Result<String, ProviderFault> {
+    if (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        Ok(id)
+    } else {
+        Err(ProviderFault::BadAnswer("an identifier that is none".to_owned()))
+    }
+}
+
+fn logins(body: &[u8], vault: &ProviderVault, room: usize) -> Result<Vec<ProviderItem>, ProviderFault> {
+    let items: AtMost<Item, MOST_ITEMS> = read(body, "list of items")?;
+    let items = items.whole().filter(|items| items.len() <= room);
+    let items = items.ok_or_else(|| ProviderFault::BadAnswer(format!("more than {MOST_ITEMS} items")))?;
+    let login = |item: Item| {
+        let urls = item.urls.unwrap_or_default().first().into_iter().filter_map(|url| url.href);
+        let urls = urls.filter(|url| url.len() <= LONGEST_URL).collect();
+        let changed_at = item.updated_at.and_then(|text| OffsetDateTime::parse(&text, &Rfc3339).ok());
+        Ok(ProviderItem::new(checked(item.id)?, cut(item.title), vault.clone(), urls, changed_at))
+    };
+    items.into_iter().filter(Item::is_login).map(login).collect()
+}
+
+fn secrets_of(fields: Vec<Field>) -> ItemSecrets {
+    let mut found = ItemSecrets::default();
+    let mut values = BTreeMap::new();
+    for field in fields {
+        let purpose = field.purpose.as_deref().unwrap_or_default();
+        match (purpose, field.kind.as_str()) {
+            ("USERNAME", _) => found.username = found.username.or(given(field.value)),
+            ("PASSWORD", _) => found.password = found.password.or(given(field.value)),
+            ("NOTES", _) => {}
+            (_, "OTP" | "TOTP") => found.one_time = found.one_time.or_else(|| one_time(field.value, field.totp)),
+            _ => {
+                let label = field.label.filter(|label| !label.is_empty()).unwrap_or(field.id);
+                if let (Some(value), true) = (given(field.value), values.len() < MOST_VALUES) {
+                    values.entry(cut(label)).or_insert(value);
+                }
+            }
+        }
+    }
+    found.values = values;
+    found
+}
+
+fn given(value: Option<SecretString>) -> Option<SecretString> {
+    value.filter(|value| (1..=LONGEST_VALUE).contains(&value.expose_secret().len()))
+}
+
+/// Codes are made here where the secret is known: then they are those of the moment when they are typed.
+fn one_time(value: Option<SecretString>, code: Option<SecretString>) -> Option<OneTime> {
+    let secret = given(value).and_then(|value| OneTimeSecret::parse(&value));
+    let code = given(code).filter(|code| code.expose_secret().bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    secret.map(OneTime::Secret).or(code.map(OneTime::Code))
+}

@@ -1,0 +1,107 @@
+//! What stands in a database that is open.
+
+use std::collections::BTreeMap;
+
+use ::keepass::Database;
+use ::keepass::db::{EntryRef, fields};
+use casement_domain::credential_provider::OneTimeSecret;
+
+use super::talk::{Answered, Hidden, Login, Secrets};
+use crate::bounds::{LONGEST_URL, LONGEST_VALUE, MOST_ITEMS, MOST_URLS, MOST_VALUES, cut};
+
+/// Groups within groups.
+const DEEPEST: usize = 32;
+/// What KeePassXC calls an entry's further addresses.
+const MORE_URLS: &str = "KP2A_URL";
+/// What KeePass 2 calls the secret of one-time codes.
+const OTHER_OTP: &str = "TimeOtp-Secret-Base32";
+/// A value that stands in another entry. It is not looked for, and is no value.
+const REFERENCE: &str = "{REF:";
+
+/// Every login with its title, which is the path through the groups that it is in; but those that were thrown away.
+fn each_login(database: &Database, mut act: impl FnMut(&EntryRef<'_>, String)) {
+    let bin = database.recycle_bin().map(|group| group.id());
+    let mut open = vec![(database.root().id(), String::new(), 0)];
+    while let Some((group, path, depth)) = open.pop() {
+        let Some(group) = database.group(group) else { continue };
+        for entry in group.entries() {
+            if text(&entry, fields::PASSWORD).is_some() || one_time(&entry).is_some() {
+                act(&entry, cut(format!("{path}{}", entry.get_title().unwrap_or_default())));
+            }
+        }
+        for below in group.groups().filter(|below| depth < DEEPEST && Some(below.id()) != bin) {
+            let path = format!("{path}{}/", below.name);
+            open.push((below.id(), path, depth + 1));
+        }
+    }
+}
+
+/// Its logins, by title.
+pub(super) fn logins(database: &Database) -> Result<Answered, Answered> {
+    let mut found = Vec::new();
+    let mut all = 0_usize;
+    each_login(database, |entry, title| {
+        all += 1;
+        if all <= MOST_ITEMS {
+            let changed_at = entry.times.last_modification.map(|at| at.and_utc().timestamp());
+            found.push(Login { id: id(entry), title, urls: urls(entry), changed_at });
+        }
+    });
+    if all > MOST_ITEMS {
+        return Err(Answered::Bad(format!("more than {MOST_ITEMS} items")));
+    }
+    found.sort_by(|left, right| (&left.title, &left.id).cmp(&(&right.title, &right.id)));
+    Ok(Answered::Logins(found))
+}
+
+/// What the login of that identifier holds.
+pub(super) fn secrets(database: &Database, wanted: &str) -> Result<Answered, Answered> {
+    let mut found = Err(Answered::NotFound);
+    each_login(database, |entry, _| {
+        if id(entry) == wanted {
+            found = Ok(Answered::Secrets(Secrets {
+                username: text(entry, fields::USERNAME),
+                password: text(entry, fields::PASSWORD),
+                one_time: one_time(entry),
+                values: values(entry),
+            }));
+        }
+    });
+    found
+}
+
+fn id(entry: &EntryRef<'_>) -> String {
+    entry.id().uuid().to_string()
+}
+
+fn text(entry: &EntryRef<'_>, name: &str) -> Option<Hidden> {
+    let value = entry.get(name).filter(|value| (1..=LONGEST_VALUE).contains(&value.len()))?;
+    (!value.contains(REFERENCE)).then(|| Hidden(value.to_owned().into()))
+}
+
+fn one_time(entry: &EntryRef<'_>) -> Option<Hidden> {
+    let secret = text(entry, fields::OTP).or_else(|| text(entry, OTHER_OTP))?;
+    OneTimeSecret::parse(&secret.0).map(|_| secret)
+}
+
+/// Its own address, then its further ones.
+fn urls(entry: &EntryRef<'_>) -> Vec<String> {
+    let mut further: Vec<&str> =
+        entry.fields.keys().map(String::as_str).filter(|name| name.starts_with(MORE_URLS)).collect();
+    further.sort_unstable();
+    let all = std::iter::once(fields::URL).chain(further).filter_map(|name| entry.get(name));
+    all.filter(|url| (1..=LONGEST_URL).contains(&url.len())).take(MOST_URLS).map(str::to_owned).collect()
+}
+
+/// What people have added to an entry.
+fn values(entry: &EntryRef<'_>) -> BTreeMap<String, Hidden> {
+    let own = |name: &&String| {
+        !fields::KNOWN_FIELDS.contains(&name.as_str())
+            && *name != fields::OTP
+            && !["KP2A_", "KPEX_", "TimeOtp-", "HmacOtp-", "TOTP "].iter().any(|prefix| name.starts_with(prefix))
+    };
+    let mut names: Vec<&String> = entry.fields.keys().filter(own).collect();
+    names.sort_unstable();
+    let value = |name: &String| Some((cut(name.clone()), text(entry, name)?));
+    names.into_iter().filter_map(value).take(MOST_VALUES).collect()
+}

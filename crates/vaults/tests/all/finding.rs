@@ -1,0 +1,125 @@
+//! The login of a site, wherever it is.
+
+use std::sync::Arc;
+
+use casement_domain::credential_provider::{CredentialProvider, CredentialProviders, FindError, Lookup, ProviderFault};
+use casement_domain::testing::organization_id;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use super::support::{Mood, Server, kept, login, long_id, provider_id, stores, use_cases};
+
+struct World {
+    first: Arc<Server>,
+    second: Arc<Server>,
+    providers: CredentialProviders,
+}
+
+/// Two providers that know one site both, and another each.
+fn world() -> World {
+    let first = Server::new(
+        "https://one.test",
+        vec![
+            login(1, "Shop", "https://shop.example/login", json!({})),
+            login(2, "A", "https://a.example", json!({})),
+            login(3, "Twin", "https://t.example", json!({})),
+            login(4, "Twin", "https://u.example", json!({})),
+        ],
+    );
+    let second = Server::new(
+        "https://two.test",
+        vec![login(5, "Shop", "https://shop.example/login", json!({})), login(6, "B", "https://b.example", json!({}))],
+    );
+    let off = CredentialProvider { enabled: false, ..kept(3, &second) };
+    let providers = vec![kept(1, &first), kept(2, &second), off];
+    let providers = use_cases(providers, stores(&[&first, &second]));
+    World { first, second, providers }
+}
+
+impl World {
+    async fn find(&self, provider: Option<&str>, what: Lookup<'_>) -> Result<Option<String>, FindError> {
+        let found = self.providers.find(organization_id(), provider, what).await?;
+        Ok(found.map(|login| login.secrets.password.unwrap().expose_secret().to_owned()))
+    }
+}
+
+#[tokio::test]
+async fn a_site_is_looked_for_in_the_providers_order() {
+    let world = world();
+    let is = |password: &str| Some(password.to_owned());
+    assert_eq!(world.find(None, Lookup::Domain("shop.example")).await.unwrap(), is("s3cr3t-1"));
+    assert_eq!(world.find(None, Lookup::Domain("b.example")).await.unwrap(), is("s3cr3t-6"));
+    assert_eq!(world.find(None, Lookup::Domain("nowhere.example")).await.unwrap(), None);
+    assert_eq!(world.find(Some("provider 2"), Lookup::Domain("shop.example")).await.unwrap(), is("s3cr3t-5"));
+    let id = provider_id(2).to_string();
+    assert_eq!(world.find(Some(&id), Lookup::Domain("shop.example")).await.unwrap(), is("s3cr3t-5"));
+    assert_eq!(world.find(Some("provider 1"), Lookup::Domain("b.example")).await.unwrap(), None);
+
+    assert_eq!(world.find(None, Lookup::Path("Team/B")).await.unwrap(), is("s3cr3t-6"));
+    let by_ids = format!("{}/{}", long_id('v', 1), long_id('i', 4));
+    assert_eq!(world.find(Some("provider 1"), Lookup::Path(&by_ids)).await.unwrap(), is("s3cr3t-4"));
+    let twin = world.find(Some("provider 1"), Lookup::Path("Team/Twin")).await.unwrap_err();
+    assert!(matches!(twin, FindError::Ambiguous { items: 2, .. }), "{twin}");
+
+    world.first.asked();
+    let item = world.providers.find_item(organization_id(), None, Lookup::Domain("a.example")).await.unwrap().unwrap();
+    assert_eq!((item.provider.id, item.item.path().as_str()), (provider_id(1), "Team/A"));
+    assert_eq!(world.first.asked().len(), 0, "no secret is read for that");
+}
+
+#[tokio::test]
+async fn a_provider_that_is_not_there_or_switched_off_is_an_error() {
+    let world = world();
+    let unknown = world.find(Some("nobody"), Lookup::Domain("a.example")).await.unwrap_err();
+    assert!(matches!(&unknown, FindError::NoProvider(name) if name == "nobody"), "{unknown}");
+    let off = world.find(Some("provider 3"), Lookup::Domain("b.example")).await.unwrap_err();
+    assert!(matches!(&off, FindError::Disabled(name) if name == "provider 3"), "{off}");
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_does_not_keep_the_next_one_from_being_asked() {
+    let world = world();
+    world.first.feels(Mood::Unreachable);
+    assert_eq!(world.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
+    let lost = world.find(None, Lookup::Domain("a.example")).await.unwrap_err();
+    assert!(
+        matches!(&lost, FindError::Fault { provider, .. } if provider == "provider 1"),
+        "what is found nowhere may be where nobody could look: {lost}"
+    );
+    world.second.feels(Mood::Answers(401, Vec::new()));
+    let refused = world.find(Some("provider 2"), Lookup::Path("Team/B")).await.unwrap_err();
+    assert!(matches!(&refused, FindError::Fault { fault: ProviderFault::Refused, .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_flow_is_given_an_items_secrets_under_its_own_names() {
+    use casement_domain::auth_connection::{ExternalCredentials as _, ExternalWanted};
+
+    let world = world();
+    let organization = organization_id();
+    let codes = |address: &str| {
+        json!([{ "id": "u", "type": "STRING", "purpose": "USERNAME", "value": "me" },
+               { "id": "o", "type": "OTP", "value": address }, { "id": "p", "type": "CONCEALED", "label": "PIN", "value": "12" }])
+    };
+    let secret = "GEZDGNBVGY3TQOJQ";
+    for (n, address) in [(7, secret.to_owned()), (8, format!("otpauth://totp/x?secret={secret}&digits=8"))] {
+        let item = login(n, &format!("Codes {n}"), "https://c.example", json!({ "fields": codes(&address) }));
+        world.second.vaults.lock().unwrap()[0].2.push(item);
+    }
+    let fetch = |wanted| world.providers.fetch(organization, "provider 2", wanted);
+    let found = fetch(ExternalWanted::Path("Team/Codes 7")).await.unwrap().unwrap();
+    assert_eq!(found.values.keys().collect::<Vec<_>>(), ["PIN", "username"]);
+    assert!(found.totp.is_some() && found.totp_code.is_none());
+    let found = fetch(ExternalWanted::Path("Team/Codes 8")).await.unwrap().unwrap();
+    assert_eq!((found.totp.is_some(), found.totp_code.unwrap().expose_secret().len()), (false, 8));
+    let found = fetch(ExternalWanted::Domain("shop.example")).await.unwrap().unwrap();
+    assert_eq!(found.values["password"].expose_secret(), "s3cr3t-5");
+    assert!(fetch(ExternalWanted::Domain("nowhere.example")).await.unwrap().is_none());
+    world.second.feels(Mood::Unreachable);
+    let said = fetch(ExternalWanted::Path("Team/Codes 7")).await.unwrap_err();
+    assert_eq!(said, "the credential provider provider 2: the store cannot be reached: nobody there");
+
+    let known = async |name: &str| world.providers.known(organization, name).await.unwrap();
+    assert!(known("provider 1").await && known(&provider_id(1).to_string()).await);
+    assert!(!known("provider 3").await && !known("nobody").await);
+}

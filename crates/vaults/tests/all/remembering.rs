@@ -1,0 +1,89 @@
+//! What is remembered of a store, and for how long.
+
+use std::time::Duration;
+
+use casement_domain::credential_provider::{CredentialStore as _, ProviderFault};
+use serde_json::json;
+
+use super::support::{Mood, Server, login, open, provider_id, stores};
+
+fn server() -> std::sync::Arc<Server> {
+    Server::new("https://connect.test", vec![login(1, "Shop", "https://shop.example", json!({}))])
+}
+
+/// A moment less than that, for a clock that the test alone moves.
+async fn pass(seconds: u64) {
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_believed_for_as_long_as_the_provider_says() {
+    let server = server();
+    let (provider, stores) = (open(1, &server, 300), stores(&[&server]));
+    stores.items(&provider).await.unwrap();
+    assert_eq!(server.asked().len(), 2);
+    pass(299).await;
+    stores.items(&provider).await.unwrap();
+    assert_eq!(server.asked().len(), 0);
+    pass(2).await;
+    stores.items(&provider).await.unwrap();
+    assert_eq!(server.asked().len(), 2);
+
+    let mut changed = provider.clone();
+    changed.version += time::Duration::SECOND;
+    stores.items(&changed).await.unwrap();
+    assert_eq!(server.asked().len(), 2, "a provider that was changed is another");
+    stores.forget(provider_id(1));
+    stores.items(&changed).await.unwrap();
+    assert_eq!(server.asked().len(), 2);
+
+    let never = open(2, &server, 0);
+    for _ in 0..2 {
+        stores.items(&never).await.unwrap();
+        assert_eq!(server.asked().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_read_once_for_all_who_wait_for_it() {
+    let server = server();
+    let (provider, stores) = (open(1, &server, 300), stores(&[&server]));
+    let asking = (0..50).map(|_| {
+        let (provider, stores) = (provider.clone(), stores.clone());
+        tokio::spawn(async move { stores.items(&provider).await.unwrap().len() })
+    });
+    let asking: Vec<_> = asking.collect();
+    for one in asking {
+        assert_eq!(one.await.unwrap(), 1);
+    }
+    assert_eq!(server.asked().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_is_let_alone_twice_as_long_each_time() {
+    let server = server();
+    let (provider, stores) = (open(1, &server, 300), stores(&[&server]));
+    server.feels(Mood::Answers(503, Vec::new()));
+    let last = ProviderFault::BadAnswer("status 503".to_owned());
+    for rest in [1, 2, 4, 8, 16, 32, 60, 60] {
+        assert_eq!(stores.items(&provider).await.unwrap_err(), last);
+        assert_eq!(server.asked().len(), 1);
+        pass(rest - 1).await;
+        let resting = stores.items(&provider).await.unwrap_err();
+        assert!(matches!(&resting, ProviderFault::Resting { last: said, .. } if **said == last), "{resting}");
+        assert_eq!(server.asked().len(), 0, "after {rest} s");
+        pass(1).await;
+    }
+    assert_eq!(stores.items(&provider).await.unwrap_err(), last);
+    server.asked();
+    server.feels(Mood::Well);
+    stores.vaults(&provider).await.unwrap();
+    assert_eq!(server.asked().len(), 1, "a test asks at once");
+    stores.items(&provider).await.unwrap();
+    server.feels(Mood::Answers(503, Vec::new()));
+    let fresh = open(1, &server, 0);
+    pass(300).await;
+    assert_eq!(stores.items(&fresh).await.unwrap_err(), last);
+    pass(1).await;
+    assert_eq!(stores.items(&fresh).await.unwrap_err(), last, "what was well once begins anew");
+}
