@@ -3,7 +3,7 @@
 use casement_domain::organization::Usage;
 use casement_domain::project::ResourceCount;
 use casement_domain::{OrganizationId, ProjectId};
-use diesel::dsl::{count_star, not, sum};
+use diesel::dsl::{self, not, sum};
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
@@ -54,8 +54,8 @@ pub(crate) async fn invocations(
     let of_it = projects::table.filter(projects::organization_id.eq(uuid(organization.ulid()))).select(projects::id);
     let running = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
     let running = running.filter(invocations::project_id.eq_any(of_it));
-    let mine = count_star().aggregate_filter(invocations::project_id.eq(uuid(project.ulid())));
-    let (mine, all): (i64, i64) = running.select((mine, count_star())).get_result(connection).await?;
+    let mine = dsl::count(invocations::id).aggregate_filter(invocations::project_id.eq(uuid(project.ulid())));
+    let (mine, all): (i64, i64) = running.select((mine, dsl::count(invocations::id))).get_result(connection).await?;
     let usage = |found| Usage { invocations: count(found), ..Usage::default() };
     Ok((usage(mine), usage(all)))
 }
