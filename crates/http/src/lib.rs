@@ -22,6 +22,7 @@ mod fs;
 mod host;
 mod json;
 pub mod live_view;
+mod login_page;
 mod middleware;
 mod moment;
 mod multipart;

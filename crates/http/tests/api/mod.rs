@@ -12,6 +12,7 @@ mod direct;
 mod errors;
 mod extensions;
 mod files;
+mod hosted_login;
 mod hostile;
 mod keys;
 mod logs;
