@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use serde_json::json;
 
-use super::logins::{Connection, HOME, LOGIN, PASSWORD, Site};
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, Site};
 use super::support::{Clients, Shared};
 
 /// Kept to be looked at, in the folder that cargo gives tests for such things.

@@ -20,7 +20,9 @@ function say(element, text) {
   element.hidden = !text;
 }
 
-let shown = '', sending = false, ends = 0, stream, over = false;
+let shown = '', revision = 0, sentAt = 0, sending = false, ends = 0, stream, over = false;
+// What was typed and is no secret, for when the same is asked for again.
+const typed = new Map();
 
 const KEYS = { email: 'email', tel: 'tel', number: 'decimal', url: 'url', code: 'numeric', totp: 'numeric' };
 function fieldOf(field, at) {
@@ -33,7 +35,7 @@ function fieldOf(field, at) {
   about.push(fault.id);
   const input = make('input', {
     id, type: secret ? 'password' : field.input === 'email' || field.input === 'tel' || field.input === 'url' ? field.input : 'text',
-    'data-field': field.id, inputmode: KEYS[field.input], placeholder: field.placeholder ? plain(field.placeholder) : undefined,
+    'data-field': field.id, 'data-kept': !secret && !code ? '' : undefined, inputmode: KEYS[field.input], placeholder: field.placeholder ? plain(field.placeholder) : undefined,
     autocomplete: code ? 'one-time-code' : 'off', autocapitalize: 'none', autocorrect: 'off', spellcheck: 'false', maxlength: '4096',
     'aria-required': String(field.required), 'aria-describedby': about.join(' '),
   });
@@ -70,6 +72,7 @@ function fault(input, text) {
 
 async function submit(body) {
   if (sending || over) return;
+  sentAt = revision;
   busy(true);
   say(status, 'Sending…');
   let answer;
@@ -97,6 +100,7 @@ form.onsubmit = event => {
     fault(input, missing ? 'Fill this in.' : '');
     if (missing) first ??= input;
     if (input.value !== '') given[input.dataset.field] = input.value;
+    if ('kept' in input.dataset) typed.set(input.dataset.field, input.value);
   }
   if (first) { first.focus(); return; }
   if (Object.keys(given).length) submit({ field_values: given });
@@ -116,6 +120,7 @@ function finish(headline, words) {
   for (const part of [form, ways, browser, refusal, left]) part.hidden = true;
   fields.replaceChildren();
   view.replaceChildren();
+  document.querySelector('main').classList.remove('wide');
   title.textContent = headline;
   document.title = headline;
   say(status, words);
@@ -139,21 +144,16 @@ function show(state) {
   title.textContent = document.title = `Sign in to ${site}`;
   ends = Date.parse(state.expires_at);
   say(refusal, state.website_error);
-  const asks = JSON.stringify([state.revision, state.fields, state.choices]);
   const waits = step === 'AWAITING_INPUT' || step === 'AWAITING_EXTERNAL_ACTION';
+  revision = state.revision;
+  const asks = JSON.stringify([waits, state.fields, state.choices]);
   form.hidden = !state.fields.length;
   ways.hidden = !state.choices.length;
-  if (asks !== shown) {
+  // Drawn anew only where something else is asked for, or the same once more: somebody may be typing.
+  if (asks !== shown || (waits && sending && revision !== sentAt)) {
     shown = asks;
-    const drawn = JSON.stringify(state.fields), before = fields.dataset.drawn;
-    if (drawn !== before || waits) {
-      // What was typed stays where the same is asked for again; passwords and codes do not.
-      const typed = new Map([...fields.querySelectorAll('input')].filter(it => it.type !== 'password' && it.autocomplete !== 'one-time-code')
-        .map(it => [it.dataset.field, it.value]));
-      fields.replaceChildren(...state.fields.map(fieldOf));
-      fields.dataset.drawn = drawn;
-      for (const input of fields.querySelectorAll('input')) input.value = typed.get(input.dataset.field) ?? '';
-    }
+    fields.replaceChildren(...state.fields.map(fieldOf));
+    for (const input of fields.querySelectorAll('input')) input.value = typed.get(input.dataset.field) ?? '';
     choices.replaceChildren(...state.choices.map(choiceOf));
     byId('ways-title').textContent = state.fields.length ? 'Or choose another way' : 'Choose how to go on';
     busy(!waits);
