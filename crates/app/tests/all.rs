@@ -20,6 +20,7 @@ mod all {
     mod files;
     mod floods;
     mod host;
+    mod hosted_login;
     mod hostile;
     mod internet;
     mod isolation;

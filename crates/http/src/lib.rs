@@ -26,6 +26,7 @@ mod host;
 mod invocation;
 mod json;
 pub mod live_view;
+mod login_page;
 mod middleware;
 mod moment;
 mod multipart;

@@ -14,8 +14,8 @@ use actix_web::{
 use crate::{
     api_key, audit, auth_connection, computer, credential, credential_provider, curl, deployment,
     error::{ApiError, Code},
-    extension, fs, invocation, operational, pool, process, profile, project, proxy, replay, script, session,
-    session_log, telemetry, ui, vm,
+    extension, fs, invocation, login_page, operational, pool, process, profile, project, proxy, replay, script,
+    session, session_log, telemetry, ui, vm,
 };
 
 /// All paths, by what they begin with: a request is compared with those alone that share its first segments, not with all of
@@ -436,4 +436,9 @@ fn direct(routes: &mut Routes) {
     path("/live/{session_id}/replays/{replay_id}/film").on(Method::GET, replay::watched_film).done(routes);
     path("/live/{session_id}").on(Method::GET, vm::live_page).done(routes);
     path("/live/{session_id}/socket").only_get(vm::live_socket).done(routes);
+    path("/login/assets/{name}").on(Method::GET, login_page::asset).done(routes);
+    path("/login/{connection_id}/submit").on(Method::POST, login_page::submit).done(routes);
+    path("/login/{connection_id}/events").only_get(login_page::follow).done(routes);
+    path("/login/{connection_id}/live").only_get(login_page::live).done(routes);
+    path("/login/{connection_id}").on(Method::GET, login_page::open).done(routes);
 }

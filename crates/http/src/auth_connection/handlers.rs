@@ -157,6 +157,12 @@ pub(crate) struct Accepted {
     accepted: bool,
 }
 
+impl Accepted {
+    pub(crate) const fn new() -> Self {
+        Self { accepted: true }
+    }
+}
+
 /// Takes what a login waits for.
 #[utoipa::path(
     post, path = "/auth/connections/{id}/submit", tag = "Auth connections", params(("id" = String, Path)),
@@ -175,7 +181,7 @@ pub(crate) async fn submit_auth_connection(mut caller: Authorized) -> Answer {
     caller
         .finish(|services, scope| async move { services.auth_connections.submit(&scope, &which, given).await })
         .await?;
-    Ok(answer::record(StatusCode::ACCEPTED, &Accepted { accepted: true }))
+    Ok(answer::record(StatusCode::ACCEPTED, &Accepted::new()))
 }
 
 /// Lists what happened to an auth connection, newest first.

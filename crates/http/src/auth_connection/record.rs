@@ -305,7 +305,7 @@ pub(super) fn hosted_url(api: &Api, flow: &Flow, code: &str) -> String {
 }
 
 /// Where the browser of a login is seen.
-pub(super) async fn live_view_url(api: &Api, flow: &Flow) -> Option<String> {
+pub(crate) async fn live_view_url(api: &Api, flow: &Flow) -> Option<String> {
     if !flow.session_made {
         return None;
     }

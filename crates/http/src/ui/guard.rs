@@ -54,7 +54,7 @@ pub(super) async fn signed_in(api: &Api, request: &HttpRequest) -> Result<(Calle
 
 /// # Errors
 /// `forbidden` for a request of another site, or one whose browser does not say where it comes from although it should.
-pub(super) fn own_page(request: &HttpRequest) -> Result<(), ApiError> {
+pub(crate) fn own_page(request: &HttpRequest) -> Result<(), ApiError> {
     let headers = request.headers();
     let said = |name: &str| headers.contains_key(name);
     let same = headers.get_all("sec-fetch-site").all(|site| site == "same-origin");

@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 
 use super::support::{Ports, TestApi};
 
-fn id() -> AuthConnectionId {
+pub(super) fn id() -> AuthConnectionId {
     AuthConnectionId::from_ulid(ulid::Ulid::from_parts(21, 1))
 }
 
-fn connection() -> AuthConnection {
+pub(super) fn connection() -> AuthConnection {
     AuthConnection {
         id: id(),
         project: project_id(),
@@ -72,7 +72,7 @@ fn choice(id: &str, kind: ChoiceKind, mfa: Option<MfaKind>, provider: Option<&st
     }
 }
 
-fn flow() -> Flow {
+pub(super) fn flow() -> Flow {
     let id = casement_domain::AuthFlowId::from_ulid(ulid::Ulid::from_parts(23, 1));
     Flow {
         id,
@@ -116,7 +116,7 @@ fn flow() -> Flow {
     }
 }
 
-fn waiting() -> AuthConnection {
+pub(super) fn waiting() -> AuthConnection {
     AuthConnection { flow: Some(Box::new(flow())), ..connection() }
 }
 

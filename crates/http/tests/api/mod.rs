@@ -14,6 +14,7 @@ mod direct;
 mod errors;
 mod extensions;
 mod files;
+mod hosted_login;
 mod hostile;
 mod invocations;
 mod keys;

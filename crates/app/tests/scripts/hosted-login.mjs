@@ -1,0 +1,103 @@
+// node hosted-login.mjs DESK_URL PHONE_URL PASSWORD: a person at the pages of two logins, once with a keyboard and once on a phone, in a
+// browser of the person's own. It leaves pictures of what the person saw.
+import { chromium } from 'playwright-core';
+
+const [deskUrl, phoneUrl, password] = process.argv.slice(2);
+const patience = { timeout: 60000 };
+const saw = {};
+const faults = [];
+// The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
+const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+
+async function person(options) {
+  const context = await own.newContext(options);
+  const opened = await context.newPage();
+  // A policy that is broken, a fault of a script: all are said here.
+  opened.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type())) faults.push(`${message.text()} ${message.location().url}`);
+  });
+  opened.on('pageerror', (error) => faults.push(error.message));
+  return opened;
+}
+const wide = (at) => at.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+const titled = (at, text) => at.waitForFunction((wanted) => document.querySelector('h1').textContent === wanted, text, patience);
+
+try {
+  const desk = await person({ viewport: { width: 1280, height: 860 } });
+  await desk.goto(deskUrl);
+  await desk.waitForSelector('#fields input', patience);
+  saw.labels = await desk.locator('#fields label').allTextContents();
+  saw.focus = await desk.evaluate(() => document.activeElement.labels?.[0]?.textContent);
+  saw.address = new URL(desk.url()).search;
+  await desk.screenshot({ path: 'asked.png' });
+
+  // Somebody else with the same link, and a page of another site that would show it in a frame.
+  const stranger = await person({});
+  const answer = await stranger.goto(deskUrl);
+  saw.stranger = [answer.status(), await stranger.textContent('h1')];
+  const other = await (await own.newContext()).newPage();
+  await other.route('http://other.test/', (route) => route.fulfill({ contentType: 'text/html', body: `<iframe src="${deskUrl}"></iframe>` }));
+  await other.goto('http://other.test/');
+  saw.framed = await other.frames()[1].locator('h1').count() > 0;
+  faults.length = 0; // The browser itself notes the 410.
+
+  // With the keyboard alone: wrong first.
+  await desk.keyboard.type('ann');
+  await desk.keyboard.press('Tab');
+  await desk.keyboard.type('hunter3-so-wrong');
+  await desk.keyboard.press('Enter');
+  await desk.waitForFunction(() => document.getElementById('refusal').textContent !== '' && !document.getElementById('refusal').hidden
+    && document.querySelector('#send') && !document.querySelector('#send').disabled, null, patience);
+  saw.refusal = await desk.textContent('#refusal');
+  saw.kept = await desk.locator('#fields input').evaluateAll((all) => all.map((one) => one.value));
+  await desk.screenshot({ path: 'refused.png' });
+
+  // The browser, only when it is asked for.
+  await desk.click('#look');
+  const frame = await (await desk.waitForSelector('#view iframe', patience)).contentFrame();
+  await frame.waitForFunction(() => {
+    const canvas = document.getElementById('screen');
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    return data.some((value, index) => index % 4 < 3 && value > 0);
+  }, null, { ...patience, polling: 200 });
+  saw.picture = true;
+  await desk.screenshot({ path: 'browser.png' });
+  await desk.click('#look');
+  saw.cookie = await desk.evaluate(() => document.cookie);
+
+  await desk.locator('#fields input').nth(1).fill(password);
+  await desk.keyboard.press('Enter');
+  await titled(desk, 'You are signed in');
+  saw.done = await desk.textContent('h1');
+  await desk.screenshot({ path: 'done.png' });
+
+  // On a phone.
+  const phone = await person({ viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true, deviceScaleFactor: 2 });
+  await phone.goto(phoneUrl);
+  await phone.waitForSelector('#fields input', patience);
+  saw.wider = [await wide(phone)];
+  await phone.locator('#fields input').nth(0).fill('ann');
+  await phone.locator('#fields input').nth(1).fill(password);
+  await phone.tap('#send');
+  await phone.waitForSelector('#choices button', patience);
+  saw.choices = await phone.locator('#choices button').evaluateAll((all) => all.map((one) => one.firstChild.textContent));
+  saw.wider.push(await wide(phone));
+  await phone.screenshot({ path: 'phone-choice.png' });
+  await phone.locator('#choices button').nth(0).tap();
+  await phone.waitForSelector('#fields input[autocomplete=one-time-code]', patience);
+  saw.code = await phone.locator('#fields input').evaluate((one) => [one.autocomplete, one.inputMode]);
+  saw.wider.push(await wide(phone));
+  await phone.screenshot({ path: 'phone-code.png' });
+  await phone.locator('#fields input').fill('731946');
+  await phone.tap('#send');
+  await titled(phone, 'You are signed in');
+  saw.phoneDone = await phone.textContent('h1');
+  // Whoever comes back by the same link sees how it ended.
+  await phone.goto(phoneUrl);
+  await titled(phone, 'You are signed in');
+  saw.back = await phone.textContent('h1');
+  saw.faults = faults;
+  console.log(JSON.stringify(saw));
+} finally {
+  await own.close();
+}

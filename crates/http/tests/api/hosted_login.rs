@@ -1,0 +1,217 @@
+//! `/login/{connection_id}`: opened once by a code, then by a cookie, by nobody else, and in no frame.
+
+use std::sync::{Arc, Mutex};
+
+use casement_domain::{
+    auth_connection::{AuthConnection, Flow, FlowStatus, FlowStep},
+    testing::NOON,
+};
+use futures_util::{StreamExt as _, stream};
+use pretty_assertions::assert_eq;
+use serde_json::json;
+
+use super::auth_connections::{connection, flow, id};
+use super::support::{Ports, Reply, TestApi};
+
+const OWN: &str = "Sec-Fetch-Site: same-origin";
+const ORIGIN: &str = "Origin: https://casement.test";
+const GIVEN: &str = r#"{"field_values":{"identifier":"ann"}}"#;
+
+/// What is kept of the connection's login.
+type Kept = Arc<Mutex<Option<Flow>>>;
+
+/// A server that keeps one flow as the database would.
+fn keeping(flow: Flow) -> (Ports, Kept) {
+    let kept: Kept = Arc::new(Mutex::new(Some(flow)));
+    let mut ports = Ports::default();
+    let found = Arc::clone(&kept);
+    ports.auth_connections.expect_any().returning(move |which| {
+        let flow = found.lock().unwrap().clone().map(Box::new);
+        Ok((which == id()).then(|| AuthConnection { flow, ..connection() }))
+    });
+    let put = Arc::clone(&kept);
+    ports.auth_connections.expect_put().returning(move |flow| {
+        let next = Flow { revision: flow.revision + 1, ..flow.clone() };
+        *put.lock().unwrap() = Some(next);
+        Ok(true)
+    });
+    ports.auth_news.expect_follow().returning(|_| stream::pending().boxed());
+    (ports, kept)
+}
+
+fn page(tail: &str) -> String {
+    format!("/login/{}{tail}", id())
+}
+
+async fn get(api: &TestApi, tail: &str, headers: &[&str]) -> Reply {
+    api.request("GET", &page(tail), headers, "").await
+}
+
+/// Opens the page by its code; the cookie line.
+async fn opened(api: &TestApi) -> String {
+    let reply = get(api, "?code=the-code", &[]).await;
+    assert_eq!((reply.status, reply.header("location")), (303, Some(page("").as_str())), "{reply}");
+    let set = reply.header("set-cookie").expect("a cookie").to_owned();
+    let (pair, rest) = set.split_once("; ").expect("attributes");
+    assert_eq!(rest, format!("Path={}; HttpOnly; SameSite=Lax; Max-Age=3600; Secure", page("")));
+    format!("Cookie: other=1; {pair}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_code_opens_the_page_once_and_then_the_cookie_does() {
+    let (ports, kept) = keeping(flow());
+    let api = TestApi::start(ports);
+    // Neither whoever looks at the link nor a browser that prepares uses it up.
+    assert_eq!(api.request("HEAD", &page("?code=the-code"), &[], "").await.status, 204);
+    assert_eq!(get(&api, "?code=the-code", &["Sec-Purpose: prefetch;prerender"]).await.status, 204);
+
+    let cookie = opened(&api).await;
+    let shown = get(&api, "", &[&cookie]).await;
+    assert_eq!(shown.status, 200);
+    let again = get(&api, "?code=the-code", &[]).await;
+    assert!(again.status == 410 && again.text().contains("This link was used"), "{again}");
+    // The same browser may come by the same link.
+    let back = get(&api, "?code=the-code", &[&cookie]).await;
+    assert_eq!((back.status, back.header("set-cookie")), (303, None), "{back}");
+    let kept = kept.lock().unwrap().clone().expect("a flow");
+    let value = cookie.rsplit('=').next().expect("a value");
+    assert!(!format!("{:?}", kept.page_key).contains(value), "kept as a hash alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_else_opens_it_and_nobody_learns_what_there_is() {
+    let (ports, _) = keeping(flow());
+    let api = TestApi::start(ports);
+    let other = "/login/01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    let nothing = get(&api, "?code=another", &[]).await;
+    assert!(nothing.status == 404 && nothing.text().contains("This link opens nothing"), "{nothing}");
+    let mut answers = Vec::new();
+    for (path, headers) in [
+        (page(""), vec![]),
+        (page("?code="), vec![]),
+        (page(&format!("?code={}", "x".repeat(5000))), vec![]),
+        (page(""), vec!["Cookie: __Secure-casement_login=AAAA"]),
+        (page(""), vec!["Cookie: casement_login=AAAA"]),
+        (other.to_owned(), vec![]),
+        (format!("{other}?code=the-code"), vec![]),
+        ("/login/no-such-thing?code=the-code".to_owned(), vec![]),
+    ] {
+        let reply = api.request("GET", &path, &headers, "").await;
+        answers.push((reply.status, reply.text() == nothing.text()));
+    }
+    assert_eq!(answers, vec![(404, true); 8]);
+
+    // The cookie of one connection's page opens no other's.
+    let cookie = opened(&api).await;
+    for path in [other.to_owned(), format!("{other}/events"), format!("{other}/live")] {
+        let reply = api.request("GET", &path, &[&cookie, OWN], "").await;
+        assert_eq!(reply.status, 404, "{path}: {reply}");
+    }
+    let reply = api.request("POST", &format!("{other}/submit"), &[&cookie, OWN, ORIGIN], GIVEN).await;
+    assert_eq!(reply.status, 404, "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_whose_login_is_over_says_so() {
+    for over in [
+        Flow { expires_at: NOON, ..flow() },
+        Flow { status: FlowStatus::Success, step: FlowStep::Completed, ..flow() },
+        Flow { status: FlowStatus::Canceled, ..flow() },
+    ] {
+        let (ports, _) = keeping(over);
+        let api = TestApi::start(ports);
+        let reply = get(&api, "?code=the-code", &[]).await;
+        assert!(reply.status == 410 && reply.text().contains("This link has expired"), "{reply}");
+        assert_eq!(reply.header("set-cookie"), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_in_no_frame_and_takes_nothing_from_elsewhere() {
+    let (ports, _) = keeping(flow());
+    let api = TestApi::start(ports);
+    let cookie = opened(&api).await;
+    for path in [page(""), page("?code=x"), "/login/x".to_owned(), "/login/assets/login.js".to_owned()] {
+        let reply = api.request("GET", &path, &[&cookie], "").await;
+        let policy = reply.header("content-security-policy").expect("a policy");
+        for part in [
+            "default-src 'none';",
+            "script-src 'self';",
+            "frame-ancestors 'none';",
+            "form-action 'none';",
+            "base-uri 'none';",
+            "require-trusted-types-for 'script';",
+        ] {
+            assert!(policy.contains(part), "{path}: {policy}");
+        }
+        assert!(!policy.contains("unsafe") && !policy.contains("http"), "{policy}");
+        assert_eq!(reply.header("x-frame-options"), Some("DENY"), "{path}");
+        assert_eq!(reply.header("referrer-policy"), Some("no-referrer"), "{path}");
+        assert_eq!(reply.header("x-content-type-options"), Some("nosniff"), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_is_taken_from_the_page_and_from_no_other_site() {
+    let (ports, kept) = keeping(flow());
+    let api = TestApi::start(ports);
+    let cookie = opened(&api).await;
+    let submit = async |headers: &[&str], body: &str| api.request("POST", &page("/submit"), headers, body).await;
+    for (headers, body, status) in [
+        (vec![OWN, ORIGIN], GIVEN, 404),
+        (vec![cookie.as_str()], GIVEN, 403),
+        (vec![&cookie, "Sec-Fetch-Site: cross-site", "Origin: https://evil.example"], GIVEN, 403),
+        (vec![&cookie, "Sec-Fetch-Site: same-site", "Origin: https://other.casement.test"], GIVEN, 403),
+        (vec![&cookie, "Origin: null"], GIVEN, 403),
+        (vec![&cookie, OWN, ORIGIN, "Content-Type: text/plain"], GIVEN, 415),
+        (vec![&cookie, OWN, ORIGIN, "Content-Type: application/x-www-form-urlencoded"], "field_values=x", 415),
+        (vec![&cookie, OWN, ORIGIN], r#"{"field_values":{"other":"x"}}"#, 400),
+        (vec![&cookie, OWN, ORIGIN], "{}", 400),
+    ] {
+        let reply = submit(&headers, body).await;
+        assert_eq!(reply.status, status, "{headers:?} {body}: {reply}");
+    }
+    assert!(kept.lock().unwrap().as_ref().is_some_and(|flow| flow.submission.is_none()), "nothing was taken");
+
+    let reply = submit(&[&cookie, OWN, ORIGIN], GIVEN).await;
+    assert_eq!((reply.status, reply.json()), (202, json!({ "accepted": true })), "{reply}");
+    let flow = kept.lock().unwrap().clone().expect("a flow");
+    assert!(flow.submission.is_some() && flow.step == FlowStep::Submitting);
+    // It waits for nothing now.
+    assert_eq!(submit(&[&cookie, OWN, ORIGIN], GIVEN).await.status, 409);
+    let answers = reply.text();
+    assert!(!answers.contains("ann"), "what is given is not repeated");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_told_what_is_asked_for_and_nothing_that_opens_more() {
+    let (ports, kept) = keeping(flow());
+    let api = TestApi::start(ports);
+    let cookie = opened(&api).await;
+    assert_eq!(get(&api, "/events", &[OWN]).await.status, 404);
+    assert_eq!(get(&api, "/events", &[&cookie, "Sec-Fetch-Site: cross-site"]).await.status, 403);
+    // Ended, so that the stream ends too.
+    {
+        let mut kept = kept.lock().unwrap();
+        let flow = kept.take().expect("a flow");
+        *kept = Some(Flow { status: FlowStatus::Success, step: FlowStep::Completed, ..flow });
+    }
+    let told = get(&api, "/events", &[&cookie, OWN]).await;
+    assert_eq!((told.status, told.header("content-type")), (200, Some("text/event-stream")), "{told}");
+    let frame = told.text().split_once("data: ").expect("a frame").1.split("\n\n").next().expect("its end").to_owned();
+    let said: serde_json::Value = serde_json::from_str(&frame).expect("JSON");
+    assert_eq!(said["status"], "SUCCESS");
+    assert_eq!([&said["domain"], &said["fields"], &said["live"]], [&json!("shop.example"), &json!([]), &json!(false)]);
+    assert!(!frame.contains("the-code") && !frame.contains("jwt"), "{frame}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_browser_is_shown_to_whoever_has_the_cookie_as_long_as_the_login_goes_on() {
+    let (ports, _) = keeping(flow());
+    let api = TestApi::start(ports);
+    let cookie = opened(&api).await;
+    assert_eq!(get(&api, "/live", &[OWN]).await.status, 404);
+    assert_eq!(get(&api, "/live", &[&cookie, "Sec-Fetch-Site: cross-site"]).await.status, 403);
+    // It has no browser yet.
+    assert_eq!(get(&api, "/live", &[&cookie, OWN]).await.status, 404);
+}
