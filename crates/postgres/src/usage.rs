@@ -35,10 +35,9 @@ pub(crate) async fn of_organization(
 ) -> Result<Usage, CallError> {
     let of_it = projects::table.filter(projects::organization_id.eq(uuid(id.ulid()))).select(projects::id);
     let living = sessions::table.filter(not(sessions::state.eq("ended"))).filter(sessions::pool_id.is_null());
-    let on_demand: i64 =
-        living.filter(sessions::project_id.eq_any(of_it.clone())).count().get_result(connection).await?;
+    let on_demand: i64 = living.filter(sessions::project_id.eq_any(of_it)).count().get_result(connection).await?;
     let pools = browser_pools::table.filter(browser_pools::deleted_at.is_null());
-    let pools = pools.filter(browser_pools::project_id.eq_any(of_it.clone()));
+    let pools = pools.filter(browser_pools::project_id.eq_any(of_it));
     let pooled: Option<i64> = pools.select(sum(browser_pools::size)).get_result(connection).await?;
     let running = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
     let running: i64 = running.filter(invocations::project_id.eq_any(of_it)).count().get_result(connection).await?;

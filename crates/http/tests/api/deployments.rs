@@ -117,7 +117,8 @@ async fn what_breaks_a_rule_is_refused_by_its_field_and_nothing_is_kept() {
     let long = "x".repeat(33 << 10);
     let file: (&str, &[u8]) = ("file", ARCHIVE);
     let main: (&str, &[u8]) = ("entrypoint_rel_path", b"main.py");
-    let cases: &[(&[(&str, &[u8])], &str)] = &[
+    type Part<'a> = (&'a str, &'a [u8]);
+    let cases: &[(&[Part<'_>], &str)] = &[
         (&[], "required: file:"),
         (&[file], "required: entrypoint_rel_path:"),
         (&[("source[type]", b"github"), main, file], "mutually_exclusive: source:"),
