@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::support::{Server, Shared, png_size, repository};
+use super::support::{Clients, Server, Shared, png_size, repository};
 
 /// Runs the program against a server, as a person would.
 fn casement(server: &Server, words: &[&str]) -> anyhow::Result<Output> {
@@ -20,8 +20,8 @@ fn printed(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Deploys an example, has it look at a page, and shows what it wrote.
-fn from_folder_to_result(folder: &str, app: &str) -> anyhow::Result<()> {
+/// Deploys an example, has it look at a page, and shows what it wrote. Gives the deployment.
+fn from_folder_to_result(folder: &str, app: &str) -> anyhow::Result<String> {
     let Shared { server, pages } = Shared::get();
     let place = repository().join("docs/examples").join(folder);
     let deployed = casement(server, &["deploy", place.to_str().context("a path")?, "--force"])?;
@@ -47,16 +47,33 @@ fn from_folder_to_result(folder: &str, app: &str) -> anyhow::Result<()> {
     let failed = casement(server, &["invoke", app, "look", "{}"])?;
     let (_, said) = printed(&failed);
     assert!(!failed.status.success() && said.contains("the invocation failed: "), "{said}");
-    server.delete(&format!("/deployments/{deployment}"))?.expect(204)?;
+    Ok(deployment)
+}
+
+#[test]
+fn the_app_in_python_goes_from_its_folder_to_a_result_and_a_person_sees_and_stops_it() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let deployment = from_folder_to_result("app_python", "page-python")?;
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/ui_apps.mjs", &["page-python", &deployment])?;
+    for name in ["apps.png", "deployment.png", "phone-deployment.png"] {
+        std::fs::write(format!("{}/ui-{name}", env!("CARGO_TARGET_TMPDIR")), run.file(name)?)?;
+    }
+    let saw = json!({
+        "card": ["running", ["look"]],
+        "calls": ["failed", "succeeded"],
+        "said": format!("opening {}", pages.url("/form")),
+        "canCancel": false,
+        "reason": "stopped by request",
+        "wider": [0, 0],
+        "faults": [],
+    });
+    assert_eq!(run.json()?, saw);
     Ok(())
 }
 
 #[test]
-fn the_app_in_python_goes_from_its_folder_to_a_result() -> anyhow::Result<()> {
-    from_folder_to_result("app_python", "page-python")
-}
-
-#[test]
 fn the_app_in_typescript_goes_from_its_folder_to_a_result() -> anyhow::Result<()> {
-    from_folder_to_result("app_typescript", "page-typescript")
+    let deployment = from_folder_to_result("app_typescript", "page-typescript")?;
+    Shared::get().server.delete(&format!("/deployments/{deployment}"))?.expect(204)?;
+    Ok(())
 }

@@ -37,7 +37,7 @@ try {
   const log = desk.getByRole('list', { name: 'What it said' });
   await log.locator('li').first().waitFor(patience);
   await desk.locator('.live', { hasText: 'Over' }).waitFor(patience);
-  saw.said = await log.locator('li').first().textContent();
+  saw.said = (await log.locator('li').first().textContent()).slice('00:00:00.000'.length);
   saw.canCancel = await desk.getByRole('button', { name: 'Cancel' }).isVisible();
 
   await desk.goto(`${base}/ui/deployments/${deployment}`);
