@@ -231,6 +231,20 @@ impl Database {
         self.call(operation, async |connection| in_transaction(connection, work).await).await
     }
 
+    /// As [`call`](Self::call), with all that is read as it was at one moment.
+    pub(crate) async fn snapshot<T>(
+        &self,
+        operation: &'static str,
+        work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
+    ) -> Result<T, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let level = diesel::sql_query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY");
+            diesel_async::RunQueryDsl::execute(level, connection).await?;
+            work(connection).await
+        };
+        self.transaction(operation, work).await
+    }
+
     /// As [`transaction`](Self::transaction); a failure that has a meaning (a name that is taken) becomes a value, after
     /// the rollback.
     pub(crate) async fn transaction_or<T>(

@@ -124,7 +124,8 @@ impl AuthConnectionRepository for PgAuthConnections {
 
     async fn any(&self, id: AuthConnectionId) -> Result<Option<AuthConnection>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| one(connection, uuid(id.ulid())).await;
-        self.database.call("auth_connection.any", work).await
+        // Who sees a login that has ended sees what it did to its connection.
+        self.database.snapshot("auth_connection.any", work).await
     }
 
     async fn list(
@@ -155,7 +156,7 @@ impl AuthConnectionRepository for PgAuthConnections {
             let rows = rows.select(ConnectionRow::as_select()).load(connection).await?;
             Ok(page.cut(complete(connection, rows).await?))
         };
-        self.database.call("auth_connection.list", work).await
+        self.database.snapshot("auth_connection.list", work).await
     }
 
     async fn update(
