@@ -12,9 +12,10 @@ const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: [
 async function person(options) {
   const context = await own.newContext(options);
   const opened = await context.newPage();
-  // A policy that is broken, a fault of a script: all are said here.
+  // A policy that is broken, a fault of a script: all are said here. That a canvas is read often is this test's own doing.
   opened.on('console', (message) => {
-    if (['error', 'warning'].includes(message.type())) faults.push(`${message.text()} ${message.location().url}`);
+    const isOurs = message.text().includes('willReadFrequently');
+    if (['error', 'warning'].includes(message.type()) && !isOurs) faults.push(`${message.text()} ${message.location().url}`);
   });
   opened.on('pageerror', (error) => faults.push(error.message));
   return opened;
@@ -38,7 +39,8 @@ try {
   const other = await (await own.newContext()).newPage();
   await other.route('http://other.test/', (route) => route.fulfill({ contentType: 'text/html', body: `<iframe src="${deskUrl}"></iframe>` }));
   await other.goto('http://other.test/');
-  saw.framed = await other.frames()[1].locator('h1').count() > 0;
+  // What is refused to a frame leaves the browser's own page there.
+  saw.framed = !other.frames()[1].url().startsWith('chrome-error:');
   faults.length = 0; // The browser itself notes the 410.
 
   // With the keyboard alone: wrong first.
