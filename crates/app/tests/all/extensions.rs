@@ -175,9 +175,10 @@ fn hostile_archives_are_refused_before_anything_of_them_is_kept() -> anyhow::Res
     }
     assert_eq!(server.get("/extensions?name=hostile")?.json()?, json!([]));
     let kept = std::fs::read_dir(server.data_dir().join("blobs")).into_iter().flatten().flatten();
+    let folders = ["artifacts", "deployments", "extensions", "profiles"];
     let kept: Vec<_> =
-        kept.map(|entry| entry.file_name()).filter(|name| name != "extensions" && name != "profiles").collect();
-    ensure!(kept.is_empty(), "only the folders of extensions and profiles are there: {kept:?}");
+        kept.map(|entry| entry.file_name()).filter(|name| !folders.iter().any(|folder| name == folder)).collect();
+    ensure!(kept.is_empty(), "only the folders of what is kept are there: {kept:?}");
     // The session did not notice.
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;

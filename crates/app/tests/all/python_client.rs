@@ -32,7 +32,7 @@ fn every_call_of_the_python_client_for_sessions_and_pools_works() -> anyhow::Res
             "profile": ["BadRequestError", "invalid_input", "reference_not_found"],
             "viewport": ["BadRequestError", "invalid_input", "out_of_range"],
             "policy": ["BadRequestError", "invalid_input", "blocked"],
-            "later": ["NotFoundError", "route_not_found"],
+            "route": ["NotFoundError", "route_not_found"],
         },
     });
     assert_eq!(run.json()?, saw);

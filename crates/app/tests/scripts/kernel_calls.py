@@ -132,7 +132,7 @@ def refusals():
         "profile": refused(lambda: strict.browsers.create(headless=True, profile={"name": "nobody"})),
         "viewport": refused(lambda: strict.browsers.create(headless=True, viewport={"width": 0, "height": 600})),
         "policy": refused(lambda: strict.browsers.create(headless=True, extra_body={"browser_policy": {"ProxyMode": "direct"}})),
-        "later": refused(lambda: strict.apps.list().items),
+        "route": refused(lambda: strict.get("/nothing", cast_to=object)),
     }
 
 
