@@ -2,6 +2,7 @@
 
 mod access;
 mod api_keys;
+mod apps_work;
 mod audit;
 mod auth_connections;
 mod computer;

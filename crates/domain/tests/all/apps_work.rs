@@ -1,0 +1,282 @@
+//! The work of a node on deployments and invocations: what it takes, and what becomes of what comes out.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use casement_domain::api_key::{ApiKeys, MockApiKeyRepository};
+use casement_domain::blob::MockBlobStore;
+use casement_domain::deployment::{
+    BuildEnd, BuildFailure, BuildLease, BuildStep, Builds, Built, BuiltApp, Deployment, DeploymentDeps,
+    DeploymentRules, DeploymentSecret, DeploymentStatus, Deployments, MockDeploymentRepository, MockLineStore,
+    MockNews, MockPackageArchives, Registered, SealedDeployment,
+};
+use casement_domain::invocation::{
+    CallLimits, Invocation, InvocationStatus, MockInvocationRepository, RunFailure, RunFault, Runs,
+};
+use casement_domain::sealing::Sealer as _;
+use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, deployment, invocation, node_id};
+use casement_domain::{InvocationId, Replaced, StoreError};
+use pretty_assertions::assert_eq;
+use time::Duration;
+
+use crate::support::store_down;
+
+#[derive(Default)]
+struct World {
+    deployments: MockDeploymentRepository,
+    invocations: MockInvocationRepository,
+    blobs: MockBlobStore,
+}
+
+impl World {
+    fn work(self) -> (Builds, Runs) {
+        let (clock, ids) = (Arc::new(FixedClock::default()), Arc::new(CountingIds::default()));
+        let (deployments, invocations) = (Arc::new(self.deployments), Arc::new(self.invocations));
+        let keys = ApiKeys::new(Arc::new(MockApiKeyRepository::new()), clock.clone(), ids.clone(), ids.clone());
+        let use_cases = Deployments::new(DeploymentDeps {
+            deployments: deployments.clone(),
+            invocations: invocations.clone(),
+            lines: Arc::new(MockLineStore::new()),
+            news: Arc::new(MockNews::new()),
+            blobs: Arc::new(self.blobs),
+            archives: Arc::new(MockPackageArchives::new()),
+            keys,
+            sealer: Arc::new(PlainSealer),
+            clock: clock.clone(),
+            ids,
+            rules: DeploymentRules { regions: Vec::new(), origins: Vec::new() },
+            most: 1,
+        });
+        let builds = Builds::new(use_cases, node_id(), "http://casement.example".to_owned());
+        let runs = Runs::new(invocations, deployments, clock, builds.clone(), CallLimits::DEFAULT);
+        (builds, runs)
+    }
+}
+
+fn sealed() -> SealedDeployment {
+    let seal = |secret, clear: &str| {
+        PlainSealer.seal(&Deployment::place(deployment(1).id, &secret), clear.as_bytes()).expect("sealed")
+    };
+    SealedDeployment {
+        env_vars: BTreeMap::from([(
+            "GREETING".to_owned(),
+            seal(DeploymentSecret::EnvVar("GREETING".to_owned()), "hello"),
+        )]),
+        token: None,
+        api_key: seal(DeploymentSecret::ApiKey, "csk_key"),
+    }
+}
+
+fn running() -> Deployment {
+    Deployment { status: DeploymentStatus::Running, artifact: Some("built".to_owned()), ..deployment(1) }
+}
+
+fn taken(n: u32) -> Invocation {
+    Invocation { status: InvocationStatus::Running, node: Some(node_id()), ..invocation(n) }
+}
+
+/// Rows that are moved by compare-and-set.
+fn keep(invocations: &mut MockInvocationRepository, rows: Vec<Invocation>) -> Arc<Mutex<Vec<Invocation>>> {
+    let rows = Arc::new(Mutex::new(rows));
+    let (kept, found) = (rows.clone(), rows.clone());
+    invocations.expect_replace().returning(move |current, next| {
+        let mut rows = kept.lock().expect("whole");
+        let row = rows.iter_mut().find(|row| row.id == current.id && row.status == current.status);
+        Ok(row.map_or(Replaced::LostRace, |row| {
+            next.clone_into(row);
+            Replaced::Yes
+        }))
+    });
+    let get = move |id: InvocationId| found.lock().expect("whole").iter().find(|row| row.id == id).cloned();
+    invocations.expect_get().returning(move |id| Ok(get(id)));
+    rows
+}
+
+#[tokio::test]
+async fn a_node_takes_what_waits_with_all_that_its_process_needs() {
+    let mut world = World::default();
+    world.invocations.expect_queued().returning(|_| Ok(vec![invocation(1), invocation(2)]));
+    // Another node was faster with the first.
+    let rows = keep(
+        &mut world.invocations,
+        vec![Invocation { status: InvocationStatus::Running, ..invocation(1) }, invocation(2)],
+    );
+    world.deployments.expect_get().returning(|_| Ok(Some(running())));
+    world.deployments.expect_secrets().returning(|_| Ok(Some(sealed())));
+    let (_, runs) = world.work();
+
+    let found = runs.take(10).await.expect("taken");
+
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].invocation, taken(2));
+    assert_eq!(rows.lock().expect("whole")[1], taken(2));
+    let call = &found[0].call;
+    assert_eq!((call.app.as_str(), call.action.as_str(), call.deadline), ("shop", "buy", invocation(2).deadline()));
+    assert_eq!(
+        call.runnable.environment.variables().into_keys().collect::<Vec<_>>(),
+        ["GREETING", "KERNEL_API_KEY", "KERNEL_BASE_URL"]
+    );
+}
+
+#[tokio::test]
+async fn what_was_taken_before_the_store_went_away_is_run() {
+    let mut world = World::default();
+    world.invocations.expect_queued().returning(|_| Ok(vec![invocation(1), invocation(2)]));
+    world
+        .invocations
+        .expect_replace()
+        .times(2)
+        .returning(|current, _| if current.id == invocation(1).id { Ok(Replaced::Yes) } else { Err(store_down()) });
+    world.deployments.expect_get().returning(|_| Ok(Some(running())));
+    world.deployments.expect_secrets().returning(|_| Ok(Some(sealed())));
+    let (_, runs) = world.work();
+    let found = runs.take(10).await.expect("the first");
+    assert_eq!(found.into_iter().map(|one| one.invocation).collect::<Vec<_>>(), [taken(1)]);
+}
+
+#[tokio::test]
+async fn a_call_whose_deployment_is_gone_fails_and_the_next_one_is_taken() {
+    let mut world = World::default();
+    world.invocations.expect_queued().returning(|_| Ok(vec![invocation(1)]));
+    let rows = keep(&mut world.invocations, vec![invocation(1)]);
+    world.deployments.expect_get().returning(|_| Ok(Some(running())));
+    world.deployments.expect_secrets().returning(|_| Ok(None));
+    let (_, runs) = world.work();
+    assert!(runs.take(10).await.expect("none").is_empty());
+    let row = rows.lock().expect("whole")[0].clone();
+    assert_eq!(row.status, InvocationStatus::Failed);
+    assert!(row.status_reason.is_some_and(|why| why.starts_with("it could not be prepared: ")));
+}
+
+#[tokio::test]
+async fn a_result_is_stored_once_and_dropped_when_it_comes_late() {
+    let cases = [
+        (Ok(Some("[1]".to_owned())), InvocationStatus::Succeeded, None, Some("[1]")),
+        (Ok(None), InvocationStatus::Succeeded, None, None),
+        (
+            Err(RunFailure { fault: RunFault::Raised, reason: "ValueError: no".to_owned() }),
+            InvocationStatus::Failed,
+            Some("ValueError: no"),
+            None,
+        ),
+    ];
+    for (end, status, why, output) in cases {
+        let mut world = World::default();
+        let rows = keep(&mut world.invocations, vec![taken(1)]);
+        let (_, runs) = world.work();
+        let id = invocation(1).id;
+        runs.finish(id, &end).await.expect("stored");
+        let first = rows.lock().expect("whole")[0].clone();
+        assert_eq!(
+            (first.status, first.status_reason.as_deref(), first.output.as_deref(), first.finished_at),
+            (status, why, output, Some(NOON))
+        );
+        runs.time_up(id).await.expect("nothing to do");
+        runs.finish(id, &Ok(Some("2".to_owned()))).await.expect("nothing to do");
+        assert_eq!(rows.lock().expect("whole")[0], first);
+        assert!(runs.over(id).await.expect("looked"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_json_or_too_long_is_no_result() {
+    for text in ["not json".to_owned(), format!("\"{}\"", "x".repeat(1 << 20))] {
+        let mut world = World::default();
+        let rows = keep(&mut world.invocations, vec![taken(1)]);
+        let (_, runs) = world.work();
+        runs.finish(invocation(1).id, &Ok(Some(text))).await.expect("stored");
+        let row = rows.lock().expect("whole")[0].clone();
+        assert_eq!((row.status, row.output), (InvocationStatus::Failed, None));
+        assert!(row.status_reason.is_some_and(|why| why.starts_with("the result must ")));
+    }
+}
+
+fn building() -> Deployment {
+    let lease = BuildLease { node: node_id(), number: 1, expires_at: NOON + Duration::seconds(45) };
+    Deployment {
+        status: DeploymentStatus::InProgress,
+        lease: Some(lease),
+        begun_at: Some(NOON),
+        updated_at: NOON,
+        ..deployment(1)
+    }
+}
+
+fn built(apps: &[(&str, &[&str])]) -> BuildEnd {
+    let app = |(name, actions): &(&str, &[&str])| BuiltApp {
+        name: (*name).to_owned(),
+        actions: actions.iter().map(|action| (*action).to_owned()).collect(),
+    };
+    BuildEnd::Done(Ok(Built {
+        source_checksum: "cd".repeat(32),
+        apps: apps.iter().map(app).collect(),
+        artifact: "built".to_owned(),
+    }))
+}
+
+#[tokio::test]
+async fn a_build_that_cannot_run_fails_with_its_reason() {
+    let host = BuildEnd::Done(Err(BuildFailure { step: BuildStep::Install, reason: "pip: no".to_owned() }));
+    let many: Vec<String> = (0..51).map(|n| format!("app{n}")).collect();
+    let many: Vec<(&str, &[&str])> = many.iter().map(|name| (name.as_str(), ["a"].as_slice())).collect();
+    let cases = [
+        (host, "pip: no"),
+        (BuildEnd::TimedOut, "not built within 15 minutes"),
+        (built(&[]), "the entrypoint registers no app with an action"),
+        (built(&[("shop", &[])]), "the entrypoint registers no app with an action"),
+        (built(&[("shop", &["buy", "buy"])]), "the app shop has the action buy twice"),
+        (built(&[("shop", &["buy"]), ("shop", &["look"])]), "the entrypoint registers the app shop twice"),
+        (built(&many), "the entrypoint registers 51 apps; 50 are allowed"),
+    ];
+    for (end, why) in cases {
+        let mut world = World::default();
+        world.blobs.expect_delete().returning(|_| Ok(()));
+        world.invocations.expect_unfinished_of().returning(|_| Ok(Vec::new()));
+        world.deployments.expect_replace().times(1).returning(move |_, next| {
+            assert_eq!((next.status, next.status_reason.as_deref()), (DeploymentStatus::Failed, Some(why)));
+            Ok(Replaced::Yes)
+        });
+        let (builds, _) = world.work();
+        builds.finish(&building(), &end).await.expect("stored");
+    }
+}
+
+#[tokio::test]
+async fn a_version_that_exists_fails_the_build_and_one_that_gives_way_ends_with_what_it_runs() {
+    let mut world = World::default();
+    world.blobs.expect_delete().returning(|_| Ok(()));
+    world.invocations.expect_unfinished_of().returning(|_| Ok(Vec::new()));
+    world.deployments.expect_register().returning(|_, _, _| Ok(Registered::VersionExists { app: "shop".to_owned() }));
+    world.deployments.expect_replace().times(1).returning(|_, next| {
+        assert_eq!(next.status_reason.as_deref(), Some("version exists: shop v1"));
+        Ok(Replaced::Yes)
+    });
+    let (builds, _) = world.work();
+    builds.finish(&building(), &built(&[("shop", &["buy"])])).await.expect("stored");
+
+    let mut world = World::default();
+    world.blobs.expect_delete().returning(|_| Ok(()));
+    let older = Deployment { status: DeploymentStatus::Stopped, ..deployment(9) };
+    world.deployments.expect_register().returning(move |_, next, apps| {
+        assert_eq!((next.status, next.artifact.as_deref(), apps.len()), (DeploymentStatus::Running, Some("built"), 1));
+        Ok(Registered::Yes(vec![older.clone()]))
+    });
+    world.invocations.expect_unfinished_of().returning(|of| {
+        assert_eq!(of, deployment(9).id);
+        Ok(vec![taken(1)])
+    });
+    let rows = keep(&mut world.invocations, vec![taken(1)]);
+    let (builds, _) = world.work();
+    builds.finish(&building(), &built(&[("shop", &["buy"])])).await.expect("stored");
+    assert_eq!(rows.lock().expect("whole")[0].status_reason.as_deref(), Some("deployment stopped"));
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_said_before_anything_is_taken() {
+    let mut world = World::default();
+    world.invocations.expect_queued().returning(|_| Err(store_down()));
+    world.deployments.expect_due().returning(|_, _, _, _| Err(store_down()));
+    let (builds, runs) = world.work();
+    assert!(matches!(runs.take(1).await, Err(StoreError::Unavailable { .. })));
+    assert!(matches!(builds.take().await, Err(StoreError::Unavailable { .. })));
+}
