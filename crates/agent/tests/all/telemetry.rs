@@ -295,6 +295,8 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
 
 async fn what_it_opens(heard: &Heard, cdp: &mut Cdp, page: &str) {
     cdp.until(page, "scrollY", &json!(0)).await;
+    cdp.evaluate(page, "document.getElementById('popup').scrollIntoView({ block: 'center', behavior: 'instant' }); 1")
+        .await;
     let (x, y) = middle(cdp, page, "popup").await;
     click(cdp, page, x, y).await;
     let opened = data(&heard.kind("page_tab_opened").await);

@@ -51,6 +51,8 @@ async fn every_project_id_has_a_foreign_key() -> TestResult {
     let without = "
         SELECT c.table_name, c.column_name FROM information_schema.columns c
         WHERE c.table_schema = 'public' AND c.column_name IN ('project_id', 'organization_id', 'pool_id', 'node_id')
+          -- Records of calls outlive nothing: what they name is never removed, and looking after it would cost each of them.
+          AND c.table_name NOT LIKE 'audit_records%'
           AND NOT EXISTS (
             SELECT 1 FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey)
             WHERE k.contype = 'f' AND k.conrelid = ('public.' || c.table_name)::regclass AND a.attname = c.column_name)";
