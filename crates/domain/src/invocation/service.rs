@@ -197,6 +197,8 @@ impl Invocations {
         which: &str,
         wish: UpdateInvocation,
     ) -> Result<Invocation, InvocationError> {
+        // First, so that of an invocation of others nothing is told.
+        let mut current = self.get(scope, which).await?;
         let wish = wish.parse()?;
         let event = match wish.succeeded {
             true => InvocationEvent::Finish(wish.output),
@@ -204,11 +206,11 @@ impl Invocations {
         };
         // Ends: a race is lost only to a step forward, and from the last step `on` refuses.
         let next = loop {
-            let current = self.get(scope, which).await?;
             let next = current.on(&event, self.deps.clock.now())?;
             if self.deps.invocations.replace(&current, &next).await? == Replaced::Yes {
                 break next;
             }
+            current = self.get(scope, which).await?;
         };
         if !wish.succeeded {
             self.deps.sessions.end_of_invocation(next.id).await?;

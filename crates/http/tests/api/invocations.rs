@@ -181,6 +181,17 @@ async fn what_has_ended_is_not_moved_and_a_bad_move_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_invocation_of_nobody_or_another_is_not_found_whatever_is_asked_of_it() {
+    let mut ports = Ports::default();
+    ports.invocations.expect_find().returning(|_, _| Ok(None));
+    let api = TestApi::start(ports);
+    for id in [id().as_str(), "no-name!"] {
+        let reply = api.patch(&format!("/invocations/{id}"), "{}").await;
+        assert_eq!((reply.status, &*reply.code()), (404, "not_found"), "{reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lists_and_streams_say_what_they_show() {
     let mut ports = Ports::default();
     ports.invocations.expect_list().times(1).returning(|_, filter, _| {
