@@ -1,6 +1,6 @@
 //! The server's side of the protocol: the agent's operations as calls, every one with a deadline and a bound.
 
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -26,7 +26,7 @@ use rustix::net::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -445,10 +445,56 @@ fn tcp_only(passed: OwnedFd) -> Result<TcpStream, ClientError> {
     Ok(TcpStream::from(passed))
 }
 
+/// A connection whose last word is heard: an agent that refuses an upload does not read the rest of it, and a write that
+/// fails for that must not hide the answer that waits to be read. What is written after its end goes nowhere; whether there
+/// is an answer, reading tells.
+#[derive(Debug)]
+struct LastWord(UnixStream);
+
+fn unheard(written: io::Result<usize>, all: usize) -> io::Result<usize> {
+    match written {
+        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(all),
+        other => other,
+    }
+}
+
+impl AsyncRead for LastWord {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for LastWord {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes).map(|written| unheard(written, bytes.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let all = parts.iter().map(|part| part.len()).sum();
+        Pin::new(&mut self.0).poll_write_vectored(context, parts).map(|written| unheard(written, all))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+}
+
 async fn open(path: &Path) -> Result<SendRequest<Sent>, ClientError> {
     let opened = timeout(QUICK, async {
         let stream = connect(path).await.map_err(ClientError::Connect)?;
-        Ok::<_, ClientError>(http1::handshake(TokioIo::new(stream)).await?)
+        Ok::<_, ClientError>(http1::handshake(TokioIo::new(LastWord(stream))).await?)
     });
     let (sender, connection) = opened.await.map_err(|_| ClientError::Timeout(QUICK))??;
     tokio::spawn(async move {

@@ -1,15 +1,20 @@
 //! The client against an agent that cannot be trusted.
 
 use std::fs::{self, File};
-use std::io::IoSlice;
+use std::io::{IoSlice, Write as _};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::task::Poll;
+use std::time::Duration;
 
+use bytes::Bytes;
 use casement_agent::client::{AgentClient, ClientError, dial};
 use casement_agent::protocol::{Channel, ErrorCode};
+use futures_util::stream;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sendmsg, socket};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -92,6 +97,29 @@ async fn an_answer_longer_than_its_bound_is_refused() {
     let client = AgentClient::connect(&path).await.unwrap();
     let answer = client.status().await;
     assert!(matches!(answer, Err(ClientError::TooLong)), "{answer:?}");
+}
+
+#[tokio::test]
+async fn an_upload_that_is_refused_before_its_end_tells_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("agent");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let client = AgentClient::connect(&path).await.unwrap();
+    let (_kept, _) = listener.accept().unwrap();
+    let mut asked = 0;
+    // The agent answers and hangs up between two pieces, with the first one unread.
+    let content = stream::poll_fn(move |_| {
+        asked += 1;
+        if asked == 2 {
+            let body = r#"{"code":"disk_full","message":"no place"}"#;
+            let length = body.len();
+            let (mut caller, _) = listener.accept().unwrap();
+            write!(caller, "HTTP/1.1 507 Full\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+        }
+        Poll::Ready(Some(Ok(Bytes::from_static(&[0; 4096]))))
+    });
+    let refused = client.upload::<Value>("/v1/fs/write", &json!({}), content, Duration::from_secs(20)).await;
+    assert_eq!(refusal(refused), ErrorCode::DiskFull);
 }
 
 #[tokio::test]

@@ -126,10 +126,7 @@ fn a3_another_projects_key_finds_nothing_and_cannot_tell_what_is_there() -> anyh
                 continue;
             }
             let ask = |id: &str| {
-                let body = json!({
-                    "session_id": session.id(), "size": 2, "name": "taken-over", "force": true, "status": "failed",
-                    "fields": { "code": "123456" },
-                });
+                let body = json!({ "session_id": session.id(), "size": 2, "name": "taken-over", "force": true });
                 Request::new(&method, &filled(&path, id)).bearer(&stranger).json(&body).send(server.address())
             };
             let (found, unknown) = (ask(there)?, ask(not_there)?);
