@@ -276,7 +276,7 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
     }
     cdp.evaluate(page, "document.querySelector('#shown').focus()").await;
     press(cdp, page, "Z").await;
-    heard.until("the last key", |told| data(told)["key"] == "Z").await;
+    let last = heard.until("the last key", |told| data(told)["key"] == "Z").await.seq;
     let keys: Vec<Value> = heard.all().iter().filter(|told| told.kind == "interaction_key").map(data).collect();
     assert_eq!(keys.iter().map(|key| key["key"].as_str().unwrap()).collect::<String>(), "abZ");
     assert_eq!((&keys[0]["selector"], &keys[0]["tag"]), (&json!("#plain"), &json!("INPUT")));
@@ -284,7 +284,11 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
     cdp.evaluate(page, "scrollTo(0, 40)").await;
     let wheel = json!({ "type": "mouseWheel", "x": 100, "y": 100, "deltaX": 0, "deltaY": 400 });
     cdp.call(Some(page), "Input.dispatchMouseEvent", wheel).await;
-    let scrolled = data(&heard.kind("interaction_scroll_settled").await);
+    // Not the scrolling of an earlier focus: a wheel that still turns would move what is clicked next.
+    let by_the_wheel = |told: &Told| {
+        told.seq > last && told.kind == "interaction_scroll_settled" && data(told)["to_y"].as_i64() >= Some(400)
+    };
+    let scrolled = data(&heard.until("the wheel's scrolling", by_the_wheel).await);
     assert_eq!(
         (&scrolled["from_x"], &scrolled["to_x"], &scrolled["target_selector"]),
         (&json!(0), &json!(0), &json!("html"))
@@ -295,8 +299,6 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
 
 async fn what_it_opens(heard: &Heard, cdp: &mut Cdp, page: &str) {
     cdp.until(page, "scrollY", &json!(0)).await;
-    cdp.evaluate(page, "document.getElementById('popup').scrollIntoView({ block: 'center', behavior: 'instant' }); 1")
-        .await;
     let (x, y) = middle(cdp, page, "popup").await;
     click(cdp, page, x, y).await;
     let opened = data(&heard.kind("page_tab_opened").await);

@@ -36,6 +36,8 @@ const shadow = document.getElementById('host').attachShadow({ mode: 'closed' });
 shadow.innerHTML = '<input>';
 window.focusHidden = () => shadow.firstChild.focus();
 const deep = document.createElement('p');
+// In view wherever the page is: typing into it scrolls nothing.
+deep.style = 'position: fixed; right: 0; top: 0';
 deep.attachShadow({ mode: 'open' }).innerHTML = '<div></div>';
 deep.shadowRoot.firstChild.attachShadow({ mode: 'open' }).innerHTML = '<input type=password>';
 document.body.append(deep);
