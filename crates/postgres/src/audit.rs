@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use casement_domain::audit::{
-    AuditEntry, AuditFilter, AuditRecord, AuditRepository, AuditService, AuthStrategy, Position,
+    AuditEntry, AuditFilter, AuditRecord, AuditRepository, AuditService, AuthStrategy, Position, Stretch,
 };
 use casement_domain::{ApiKeyId, AuditRecordId, OrganizationId, ProjectId, StoreError, UserId};
 use diesel::pg::Pg;
@@ -29,13 +29,14 @@ const RECORDS: Partitioned = Partitioned { table: "audit_records", span: Span::M
 /// How many owners are remembered; beyond that all are forgotten.
 const MOST_OWNERS: usize = 10_000;
 
-/// What a reading asks for. `at <=` says what the comparison of pairs says already, so that partitions are left out. The conditions
+/// What a reading asks for. `at <=` and `at >=` say what the comparison of pairs says already, so that partitions are left out. The conditions
 /// that are not asked for are gone before the statement is planned, since it is planned with its values.
 macro_rules! matching {
     () => {
         "organization_id = $1 AND at >= $2 AND at < $3
          AND ($4::timestamptz IS NULL OR (at <= $4 AND (at, id) < ($4, $5)))
          AND ($6::text IS NULL OR auth_strategy = $6) AND ($7::text IS NULL OR service = $7) AND ($8::text IS NULL OR method = $8)
+         AND ($13::timestamptz IS NULL OR (at >= $13 AND (at, id) >= ($13, $14)))
          AND method <> ALL ($9)
          AND (($10::text IS NULL AND cardinality($11) = 0)
               OR path ILIKE $10 OR user_id ILIKE $10 OR email ILIKE $10 OR client_ip ILIKE $10 OR status::text = $12
@@ -43,16 +44,18 @@ macro_rules! matching {
     };
 }
 
-const PAGE: &str = concat!("SELECT * FROM audit_records WHERE ", matching!(), " ORDER BY at DESC, id DESC LIMIT $13");
+const PAGE: &str = concat!("SELECT * FROM audit_records WHERE ", matching!(), " ORDER BY at DESC, id DESC LIMIT $15");
 /// The place of each among those that match, up to one more than wanted: the last that is wanted, and whether there is one more.
 const MEASURE: &str = concat!(
     "SELECT greatest(total, 0) AS count, at, id FROM (
          SELECT at, id, row_number() OVER (ORDER BY at DESC, id DESC) AS place, count(*) OVER () AS total
          FROM (SELECT at, id FROM audit_records WHERE ",
     matching!(),
-    " ORDER BY at DESC, id DESC LIMIT $13 + 1) AS found
-     ) AS placed WHERE place = least(total, $13)"
+    " ORDER BY at DESC, id DESC LIMIT $15 + 1) AS found
+     ) AS placed WHERE place = least(total, $15)"
 );
+const FAR_BEHIND: &str = "SELECT at, id FROM audit_records WHERE organization_id = $1 AND at >= $2 AND at < $3
+    AND ($4::timestamptz IS NULL OR (at <= $4 AND (at, id) < ($4, $5))) ORDER BY at DESC, id DESC OFFSET $6 LIMIT 1";
 
 /// Audit records in PostgreSQL.
 #[derive(Clone, Debug)]
@@ -77,10 +80,10 @@ impl PgAudit {
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
-        after: Option<Position>,
+        stretch: Stretch,
         limit: u32,
     ) -> Result<String, StoreError> {
-        let query = asked(format!("EXPLAIN {PAGE}"), organization, filter, after, i64::from(limit));
+        let query = asked(format!("EXPLAIN {PAGE}"), organization, filter, stretch, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let lines: Vec<Plan> = query.load(connection).await?;
             Ok(lines.into_iter().map(|line| line.line + "\n").collect())
@@ -240,14 +243,24 @@ struct Measured {
 
 type Asked = BoxedSqlQuery<'static, Pg, SqlQuery>;
 
-/// `sql` with what `matching` is about, and the limit as `$13`.
-fn asked(
-    sql: String,
-    organization: OrganizationId,
-    filter: &AuditFilter,
-    after: Option<Position>,
-    limit: i64,
-) -> Asked {
+#[derive(Debug, QueryableByName)]
+#[diesel(check_for_backend(Pg))]
+struct Place {
+    #[diesel(sql_type = Timestamptz)]
+    at: OffsetDateTime,
+    #[diesel(sql_type = SqlUuid)]
+    id: Uuid,
+}
+
+impl Place {
+    fn position(self) -> Position {
+        Position { at: self.at, id: AuditRecordId::from_ulid(ulid(self.id)) }
+    }
+}
+
+/// `sql` with what `matching` is about, and the limit as `$15`.
+fn asked(sql: String, organization: OrganizationId, filter: &AuditFilter, stretch: Stretch, limit: i64) -> Asked {
+    let Stretch { after, through } = stretch;
     let literally = |text: &String| format!("%{}%", text.replace('\\', r"\\").replace('%', r"\%").replace('_', r"\_"));
     diesel::sql_query(sql)
         .into_boxed::<Pg>()
@@ -263,6 +276,8 @@ fn asked(
         .bind::<Nullable<Text>, _>(filter.search.as_ref().map(literally))
         .bind::<Array<Text>, _>(filter.search_users.clone())
         .bind::<Nullable<Text>, _>(filter.search.clone())
+        .bind::<Nullable<Timestamptz>, _>(through.map(|place| place.at))
+        .bind::<Nullable<SqlUuid>, _>(through.map(|place| uuid(place.id.ulid())))
         .bind::<BigInt, _>(limit)
 }
 
@@ -289,10 +304,10 @@ impl AuditRepository for PgAudit {
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
-        after: Option<Position>,
+        stretch: Stretch,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError> {
-        let query = asked(PAGE.to_owned(), organization, filter, after, i64::from(limit));
+        let query = asked(PAGE.to_owned(), organization, filter, stretch, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let rows: Vec<Row> = query.load(connection).await?;
             Ok(rows.into_iter().map(|row| row.record(organization)).collect::<Result<_, _>>()?)
@@ -304,18 +319,39 @@ impl AuditRepository for PgAudit {
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
-        after: Option<Position>,
+        stretch: Stretch,
         limit: u32,
     ) -> Result<(u32, Option<Position>, bool), StoreError> {
-        let query = asked(MEASURE.to_owned(), organization, filter, after, i64::from(limit));
+        let query = asked(MEASURE.to_owned(), organization, filter, stretch, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
             let found: Option<Measured> = query.get_result(connection).await.optional()?;
             let Some(Measured { count, at: Some(at), id: Some(id) }) = found else { return Ok((0, None, false)) };
-            let last = Position { at, id: AuditRecordId::from_ulid(ulid(id)) };
+            let last = Place { at, id }.position();
             let total = u32::try_from(count).unwrap_or(u32::MAX);
             Ok((total.min(limit), Some(last), total > limit))
         };
         self.database.call("audit.measure", work).await
+    }
+
+    async fn far_behind(
+        &self,
+        organization: OrganizationId,
+        filter: &AuditFilter,
+        after: Option<Position>,
+        count: u32,
+    ) -> Result<Option<Position>, StoreError> {
+        let query = diesel::sql_query(FAR_BEHIND)
+            .bind::<SqlUuid, _>(uuid(organization.ulid()))
+            .bind::<Timestamptz, _>(filter.start)
+            .bind::<Timestamptz, _>(filter.end)
+            .bind::<Nullable<Timestamptz>, _>(after.map(|place| place.at))
+            .bind::<Nullable<SqlUuid>, _>(after.map(|place| uuid(place.id.ulid())))
+            .bind::<BigInt, _>(i64::from(count.max(1)) - 1);
+        let work = async |connection: &mut AsyncPgConnection| {
+            let found: Option<Place> = query.get_result(connection).await.optional()?;
+            Ok(found.map(Place::position))
+        };
+        self.database.call("audit.far_behind", work).await
     }
 
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError> {

@@ -23,6 +23,15 @@ pub struct Position {
     pub id: AuditRecordId,
 }
 
+/// A part of the order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// It begins behind this record; else with the newest.
+    pub after: Option<Position>,
+    /// It ends with this record, which is part of it; else with the oldest.
+    pub through: Option<Position>,
+}
+
 /// Microseconds and identifier.
 const PLACE: usize = 8 + 16;
 /// A place, and the first half of the digest of it and of the question.

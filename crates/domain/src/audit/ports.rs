@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
-use super::{AuditEntry, AuditFilter, AuditRecord, Position};
+use super::{AuditEntry, AuditFilter, AuditRecord, Position, Stretch};
 use crate::ids::OrganizationId;
 use crate::store_error::StoreError;
 
@@ -29,23 +29,32 @@ pub trait AuditRepository: Send + Sync {
     /// told is nobody's.
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError>;
 
-    /// The records that match, newest first, from behind `after` on, `limit` at most.
+    /// The records of the stretch that match, newest first, `limit` at most.
     async fn page(
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
-        after: Option<Position>,
+        stretch: Stretch,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError>;
 
-    /// How many records match from behind `after` on, `limit` at most; the last of these; and whether there are more.
+    /// How many records of the stretch match, `limit` at most; the last of these; and whether there are more.
     async fn measure(
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
-        after: Option<Position>,
+        stretch: Stretch,
         limit: u32,
     ) -> Result<(u32, Option<Position>, bool), StoreError>;
+
+    /// The place of the record that is so many behind `after`, matching or not, in the filter's span of time; none if there are fewer.
+    async fn far_behind(
+        &self,
+        organization: OrganizationId,
+        filter: &AuditFilter,
+        after: Option<Position>,
+        count: u32,
+    ) -> Result<Option<Position>, StoreError>;
 
     /// Makes room for records up to some months from `now` on, and drops those whose months ended before `oldest`.
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError>;

@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{AuditFilter, AuditQuery, AuditRecord, AuditRepository, BadCursor, Position, Reading};
+use super::{AuditFilter, AuditQuery, AuditRecord, AuditRepository, BadCursor, Position, Reading, Stretch};
 use crate::field::InvalidInput;
 use crate::ids::OrganizationId;
 use crate::store_error::StoreError;
 
 /// How many records are read at once for an export: what it holds in memory.
 const BATCH: u32 = 2_000;
+
+/// How many records a text is looked for in at once. No index helps there, so the store looks at one after the other.
+const STEP: u32 = 250_000;
+/// How many steps one call may take while it finds nothing. The caller goes on from there.
+const MOST_STEPS: u32 = 80;
 
 /// Records were not read.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +29,8 @@ pub enum ReadAuditError {
     Store(#[from] StoreError),
 }
 
-/// A page of records, and the token of the next one.
+/// A page of records, and the token of the next one. Where a text is looked for among very many records, it may be shorter than asked,
+/// or even empty, and yet have a next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditPage {
     /// The records, newest first.
@@ -37,7 +43,8 @@ pub struct AuditPage {
 pub struct AuditChunk {
     /// How many records it holds.
     pub count: u32,
-    /// Leads to the next chunk of older records; absent at the end.
+    /// Leads to the next chunk of older records; absent at the end. Where a text is looked for among very many records, a chunk may hold
+    /// less than asked, or nothing, and yet have a next one.
     pub next: Option<String>,
     /// Which span it covers, for a file name.
     pub filter: AuditFilter,
@@ -72,12 +79,35 @@ impl AuditLogs {
         token: Option<&str>,
     ) -> Result<AuditPage, ReadAuditError> {
         let (filter, limit) = query.parse(Reading::List)?;
-        let after = token.map(|token| Position::parse(token, organization, &filter)).transpose()?;
-        let mut records = self.repository.page(organization, &filter, after, limit + 1).await?;
-        let more = records.len() > limit as usize;
-        records.truncate(limit as usize);
-        let next = records.last().filter(|_| more).map(|last| last.position().token(organization, &filter));
-        Ok(AuditPage { records, next })
+        let mut after = token.map(|token| Position::parse(token, organization, &filter)).transpose()?;
+        let mut steps = 0;
+        loop {
+            let through = self.step(organization, &filter, after).await?;
+            let mut records =
+                self.repository.page(organization, &filter, Stretch { after, through }, limit + 1).await?;
+            let more = records.len() > limit as usize;
+            records.truncate(limit as usize);
+            steps += 1;
+            if records.is_empty() && through.is_some() && steps < MOST_STEPS {
+                after = through;
+                continue;
+            }
+            let last = if more { records.last().map(AuditRecord::position) } else { through };
+            return Ok(AuditPage { records, next: last.map(|last| last.token(organization, &filter)) });
+        }
+    }
+
+    /// How far a text is looked for before what was found is answered; no bound where an index leads.
+    async fn step(
+        &self,
+        organization: OrganizationId,
+        filter: &AuditFilter,
+        after: Option<Position>,
+    ) -> Result<Option<Position>, StoreError> {
+        match filter.search {
+            Some(_) => self.repository.far_behind(organization, filter, after, STEP).await,
+            None => Ok(None),
+        }
     }
 
     /// A chunk for a machine. What it holds is known before the first record is read.
@@ -91,11 +121,22 @@ impl AuditLogs {
         cursor: Option<&str>,
     ) -> Result<AuditChunk, ReadAuditError> {
         let (filter, limit) = query.parse(Reading::Export)?;
-        let after = cursor.map(|token| Position::parse(token, organization, &filter)).transpose()?;
-        let (count, last, more) = self.repository.measure(organization, &filter, after, limit).await?;
-        let next = last.filter(|_| more).map(|last| last.token(organization, &filter));
-        let repository = Arc::clone(&self.repository);
-        Ok(AuditChunk { count, next, filter, organization, after, last, repository })
+        let mut after = cursor.map(|token| Position::parse(token, organization, &filter)).transpose()?;
+        let mut steps = 0;
+        loop {
+            let through = self.step(organization, &filter, after).await?;
+            let (count, last, more) =
+                self.repository.measure(organization, &filter, Stretch { after, through }, limit).await?;
+            steps += 1;
+            if count == 0 && through.is_some() && steps < MOST_STEPS {
+                after = through;
+                continue;
+            }
+            let next = if more { last } else { through };
+            let next = next.map(|next| next.token(organization, &filter));
+            let repository = Arc::clone(&self.repository);
+            return Ok(AuditChunk { count, next, filter, organization, after, last, repository });
+        }
     }
 }
 
@@ -106,12 +147,10 @@ impl AuditChunk {
     /// The store's failure.
     pub async fn next_batch(&mut self) -> Result<Vec<AuditRecord>, StoreError> {
         let Some(end) = self.last else { return Ok(Vec::new()) };
-        let mut records = self.repository.page(self.organization, &self.filter, self.after, BATCH).await?;
-        let whole = records.len() == BATCH as usize;
-        let inside = records.iter().take_while(|record| (record.entry.at, record.entry.id) >= (end.at, end.id)).count();
-        records.truncate(inside);
+        let rest = Stretch { after: self.after, through: Some(end) };
+        let records = self.repository.page(self.organization, &self.filter, rest, BATCH).await?;
         self.after = records.last().map(AuditRecord::position);
-        if !whole || inside < BATCH as usize || self.after == Some(end) {
+        if records.len() < BATCH as usize || self.after == Some(end) {
             self.last = None;
         }
         Ok(records)

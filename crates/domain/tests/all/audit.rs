@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use casement_domain::audit::{
     AuditEntry, AuditFilter, AuditLogs, AuditQuery, AuditRecord, AuditService, AuthStrategy, BadCursor,
-    MockAuditRepository, Position, Reading,
+    MockAuditRepository, Position, Reading, Stretch,
 };
 use casement_domain::testing::{NOON, organization_id};
 use casement_domain::{AuditRecordId, OrganizationId};
@@ -107,8 +107,8 @@ fn filters_that_differ_only_in_where_a_value_stands_have_different_tokens() {
 #[tokio::test]
 async fn a_page_is_followed_by_a_token_only_if_there_is_more() {
     let mut store = MockAuditRepository::new();
-    store.expect_page().returning(|_, _, after, limit| {
-        let from = after.map_or(3, |after| (after.at - NOON).whole_seconds() as u32 - 1);
+    store.expect_page().returning(|_, _, stretch, limit| {
+        let from = stretch.after.map_or(3, |after| (after.at - NOON).whole_seconds() as u32 - 1);
         Ok((1..=from).rev().map(record).take(limit as usize).collect())
     });
     let logs = AuditLogs::new(Arc::new(store));
@@ -125,7 +125,10 @@ async fn a_record_that_arrives_late_pushes_none_out_of_its_chunk() {
     let mut store = MockAuditRepository::new();
     store.expect_measure().returning(|_, _, _, _| Ok((2, Some(record(10).position()), true)));
     // Measured were 30 and 10; meanwhile 20 has come.
-    store.expect_page().returning(|_, _, _, _| Ok([30, 20, 10, 5].map(record).into()));
+    store.expect_page().returning(|_, _, stretch, _| {
+        assert_eq!(stretch, Stretch { after: None, through: Some(record(10).position()) });
+        Ok([30, 20, 10].map(record).into())
+    });
     let logs = AuditLogs::new(Arc::new(store));
     let mut chunk = logs.export(organization_id(), query(), None).await.expect("a chunk");
     assert_eq!(chunk.next_batch().await.expect("records"), [30, 20, 10].map(record));
@@ -133,4 +136,67 @@ async fn a_record_that_arrives_late_pushes_none_out_of_its_chunk() {
     let next = chunk.next.expect("older records remain");
     let from = Position::parse(&next, organization_id(), &chunk.filter).expect("ours");
     assert_eq!(from, record(10).position());
+}
+
+/// A store with records from 1,000,000 down to 1, of which one in three hundred thousand matches.
+fn few_among_many() -> MockAuditRepository {
+    let number = |place: Option<Position>| place.map(|place| u32::try_from((place.at - NOON).whole_seconds()).unwrap());
+    let found = move |stretch: Stretch, limit: u32| -> Vec<AuditRecord> {
+        let (from, to) = (number(stretch.after).unwrap_or(1_000_001), number(stretch.through).unwrap_or(1));
+        let matching = [900_000, 600_000, 300_000].into_iter().filter(|n| *n < from && *n >= to);
+        matching.map(record).take(limit as usize).collect()
+    };
+    let mut store = MockAuditRepository::new();
+    store.expect_far_behind().returning(move |_, _, after, count| {
+        let from = number(after).unwrap_or(1_000_001);
+        Ok((from > count).then(|| record(from - count).position()))
+    });
+    store.expect_page().returning(move |_, _, stretch, limit| Ok(found(stretch, limit)));
+    store.expect_measure().returning(move |_, _, stretch, limit| {
+        let all = found(stretch, u32::MAX);
+        let held = all.len().min(limit as usize);
+        let last = held.checked_sub(1).map(|last| all[last].position());
+        Ok((u32::try_from(held).unwrap(), last, all.len() > held))
+    });
+    store
+}
+
+#[tokio::test]
+async fn a_text_is_looked_for_in_steps_and_all_of_it_is_found() {
+    let logs = AuditLogs::new(Arc::new(few_among_many()));
+    let searching = || AuditQuery { search: Some("rare".into()), ..query() };
+    let long = |query: AuditQuery| AuditQuery { end: Some(NOON + Duration::days(30)), ..query };
+    let (mut listed, mut token, mut calls) = (Vec::new(), None, 0);
+    loop {
+        let page = logs.list(organization_id(), long(searching()), token.as_deref()).await.expect("a page");
+        assert!(!page.records.is_empty() || page.next.is_none(), "an empty page would be taken for the end");
+        listed.extend(page.records);
+        calls += 1;
+        token = page.next;
+        if token.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, [900_000, 600_000, 300_000].map(record));
+    assert!(calls > 1, "one call looks through so much and no more");
+
+    let (mut exported, mut cursor) = (Vec::new(), None);
+    loop {
+        let mut chunk = logs.export(organization_id(), long(searching()), cursor.as_deref()).await.expect("a chunk");
+        let mut count = 0;
+        loop {
+            let batch = chunk.next_batch().await.expect("records");
+            if batch.is_empty() {
+                break;
+            }
+            count += u32::try_from(batch.len()).unwrap();
+            exported.extend(batch);
+        }
+        assert_eq!(count, chunk.count);
+        cursor = chunk.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(exported, [900_000, 600_000, 300_000].map(record));
 }

@@ -46,12 +46,12 @@ fn holding(count: u32) -> Ports {
         None => count,
         Some(place) => (place.at - NOON).whole_seconds() as u32 - 1,
     };
-    ports
-        .audit
-        .expect_page()
-        .returning(move |_, _, after, limit| Ok((1..=older(after)).rev().take(limit as usize).map(record).collect()));
-    ports.audit.expect_measure().returning(move |_, _, after, limit| {
-        let left = older(after);
+    ports.audit.expect_page().returning(move |_, _, stretch, limit| {
+        let oldest = stretch.through.map_or(1, |last| (last.at - NOON).whole_seconds() as u32);
+        Ok((oldest..=older(stretch.after)).rev().take(limit as usize).map(record).collect())
+    });
+    ports.audit.expect_measure().returning(move |_, _, stretch, limit| {
+        let left = older(stretch.after);
         let held = left.min(limit);
         Ok((held, (held > 0).then(|| record(left - held + 1).position()), left > limit))
     });

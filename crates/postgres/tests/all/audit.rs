@@ -1,7 +1,7 @@
 //! Audit records: written once each, read in order, kept by the month.
 
 use casement_domain::audit::{
-    AuditEntry, AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditService, AuthStrategy, Reading,
+    AuditEntry, AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditService, AuthStrategy, Reading, Stretch,
 };
 use casement_domain::testing::{NOON, organization_id, project_id};
 use casement_domain::{AuditRecordId, OrganizationId, UserId};
@@ -50,7 +50,7 @@ fn filter(change: impl FnOnce(&mut AuditQuery)) -> AuditFilter {
 }
 
 async fn found(audit: &PgAudit, change: impl FnOnce(&mut AuditQuery)) -> Result<Vec<AuditRecord>, Fault> {
-    Ok(audit.page(organization_id(), &filter(change), None, 100).await?)
+    Ok(audit.page(organization_id(), &filter(change), Stretch::default(), 100).await?)
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn records_of_one_moment_are_paged_without_gap_or_duplicate_while_others_a
     audit.append(&(1..=25).map(same).collect::<Vec<_>>()).await?;
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = audit.page(organization_id(), &filter(|_| ()), after, 10).await?;
+        let page = audit.page(organization_id(), &filter(|_| ()), Stretch { after, through: None }, 10).await?;
         let Some(last) = page.last() else { break };
         after = Some(last.position());
         seen.extend(page);
@@ -103,11 +103,20 @@ async fn a_chunk_is_measured_before_it_is_read() -> TestResult {
     let audit = PgAudit::new(world.db.database().clone());
     audit.append(&(1..=5).map(entry).collect::<Vec<_>>()).await?;
     let all = filter(|_| ());
-    let measured = async |after, limit| audit.measure(organization_id(), &all, after, limit).await;
+    let measured =
+        async |after, limit| audit.measure(organization_id(), &all, Stretch { after, through: None }, limit).await;
     assert_eq!(measured(None, 3).await?, (3, Some(record(3).position()), true));
     assert_eq!(measured(None, 5).await?, (5, Some(record(1).position()), false));
     assert_eq!(measured(Some(record(3).position()), 3).await?, (2, Some(record(1).position()), false));
     assert_eq!(measured(Some(record(1).position()), 3).await?, (0, None, false));
+
+    let far = async |after, count| audit.far_behind(organization_id(), &all, after, count).await;
+    assert_eq!(far(None, 2).await?, Some(record(4).position()));
+    assert_eq!(far(Some(record(4).position()), 3).await?, Some(record(1).position()));
+    assert_eq!(far(Some(record(4).position()), 4).await?, None);
+    let middle = Stretch { after: Some(record(5).position()), through: Some(record(3).position()) };
+    assert_eq!(audit.page(organization_id(), &all, middle, 10).await?, [record(4), record(3)]);
+    assert_eq!(audit.measure(organization_id(), &all, middle, 10).await?, (2, Some(record(3).position()), false));
     Ok(())
 }
 
@@ -144,7 +153,7 @@ async fn nobody_reads_the_records_of_another_organization() -> TestResult {
     let audit = PgAudit::new(world.db.database().clone());
     audit.append(&[entry(1)]).await?;
     let other = OrganizationId::from_ulid(Ulid::from_parts(77, 7));
-    assert_eq!(audit.page(other, &filter(|_| ()), None, 10).await?, []);
+    assert_eq!(audit.page(other, &filter(|_| ()), Stretch::default(), 10).await?, []);
     Ok(())
 }
 
@@ -200,8 +209,9 @@ async fn filters_are_answered_from_indexes_whose_size_is_that_of_the_answer() ->
              ANALYZE audit_records",
         ))
         .await?;
-    let plan =
-        async |change: fn(&mut AuditQuery), after| audit.plan(organization_id(), &filter(change), after, 100).await;
+    let plan = async |change: fn(&mut AuditQuery), after| {
+        audit.plan(organization_id(), &filter(change), Stretch { after, through: None }, 100).await
+    };
     let all = plan(|_| (), None).await?;
     let beyond = plan(|_| (), Some(record(1).position())).await?;
     for plan in [&all, &beyond] {

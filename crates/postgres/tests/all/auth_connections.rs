@@ -414,7 +414,7 @@ async fn a_flow_is_carried_by_one_node_as_long_as_that_lives() -> TestResult {
 }
 
 #[tokio::test]
-async fn after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profile() -> TestResult {
+async fn j5_after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profile() -> TestResult {
     let site = Site::new().await?;
     let flow = site.begun(1).await?;
     let session = site.session_of(&flow).await?;
