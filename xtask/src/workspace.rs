@@ -18,7 +18,15 @@ pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut cargo = Command::new(program);
     cargo.current_dir(root());
+    // What cargo tells us of this package is nothing for others: build scripts that look at it would all run again.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_this_package(&name.to_string_lossy())) {
+        cargo.env_remove(name);
+    }
     cargo
+}
+
+fn is_of_this_package(variable: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME", "CARGO_CRATE_NAME"].iter().any(|of| variable.starts_with(of))
 }
 
 /// Where cargo puts what it builds; `CARGO_TARGET_DIR` and cargo's configuration have their say.
