@@ -143,9 +143,16 @@ impl Repositories {
     }
 }
 
+/// Nothing that this process, or the database that it starts, holds in memory may be written out when it crashes.
+fn no_core_dumps() -> anyhow::Result<()> {
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    rustix::process::setrlimit(rustix::process::Resource::Core, none).context("cannot switch core dumps off")
+}
+
 /// Runs the server until it is told to stop.
 pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
     raise_open_files();
+    no_core_dumps()?;
     let data_dir = DataDir::take(settings.data_dir.path()?)?;
     let listener =
         TcpListener::bind(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))?;

@@ -7,6 +7,7 @@ mod all {
     mod app_examples;
     mod apps;
     mod apps_killed;
+    mod bad_database;
     mod computer;
     mod configuration;
     mod conformance;
@@ -19,6 +20,7 @@ mod all {
     mod extensions;
     mod files;
     mod floods;
+    mod half_open;
     mod host;
     mod hosted_login;
     mod hostile;

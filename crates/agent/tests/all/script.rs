@@ -94,7 +94,7 @@ async fn the_page_is_the_one_that_was_focused_last() {
 }
 
 #[tokio::test]
-async fn errors_tell_the_line_and_column_of_the_callers_code() {
+async fn f6_errors_tell_the_line_and_column_of_the_callers_code() {
     let (_sandbox, client) = started("errors").await;
     let thrown =
         error(&client, "interface A { a: number }\n\nconst a: A = { a: 1 };\n  throw new Error('mine ' + a.a)").await;
@@ -141,7 +141,7 @@ async fn what_json_cannot_hold_is_a_clear_error() {
 }
 
 #[tokio::test]
-async fn a_script_that_never_ends_is_ended_and_the_next_one_runs_within_a_second() {
+async fn f1_a_script_that_never_ends_is_ended_and_the_next_one_runs_within_a_second() {
     let (sandbox, client) = started("timeout").await;
     result(&client, "return 1").await;
     let end = execute_for(&client, "console.log('so far'); while (true) {}", 3000).await.unwrap();
@@ -215,7 +215,7 @@ async fn nothing_of_an_earlier_script_is_alive_in_the_next() {
 }
 
 #[tokio::test]
-async fn a_script_that_ruins_its_process_ends_in_a_clear_answer() {
+async fn f3_a_script_that_ruins_its_process_ends_in_a_clear_answer() {
     let (sandbox, client) = started("hostile").await;
     for (code, wanted) in [
         ("process.exit(3)", "the script ended its process with exit code 3"),
@@ -266,7 +266,7 @@ async fn a_script_sees_nothing_of_the_agent_or_the_server() {
 }
 
 #[tokio::test]
-async fn scripts_run_one_after_the_other_in_order_and_too_many_are_refused() {
+async fn f5_scripts_run_one_after_the_other_in_order_and_too_many_are_refused() {
     let (_sandbox, client) = started("queue").await;
     result(&client, "return 1").await;
     let first = execute(&client, "await new Promise(done => setTimeout(done, 1500)); return Date.now()");

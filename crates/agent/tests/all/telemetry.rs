@@ -460,7 +460,7 @@ const BURST: u64 = 100_000;
 const BREATHS: u64 = 5;
 
 #[tokio::test]
-async fn a_burst_stays_bounded_and_what_it_cost_is_counted() {
+async fn g3_a_burst_stays_bounded_and_what_it_cost_is_counted() {
     let sandbox = Sandbox::start(&config(true));
     let status = sandbox.ready("burst").await;
     let client = sandbox.client().await;

@@ -44,3 +44,41 @@ fn a_server_does_not_start_on_a_file_with_a_mistake() -> anyhow::Result<()> {
     assert_eq!(said, format!("casement: {}:2: listen_on: there is no such option\n", file.display()));
     Ok(())
 }
+
+/// What `casement doctor` says on a host that lets a process open so many files at most.
+fn doctor(most_files: &str) -> anyhow::Result<(bool, String)> {
+    let limited = format!("ulimit -n {most_files}; exec \"$0\" doctor --data-dir \"$1\"");
+    let data_dir = Shared::get().server.data_dir();
+    let mut command = Command::new("sh");
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_casement")]).arg(data_dir).env("CASEMENT_CONFIG", "/dev/null");
+    let output = command.output()?;
+    Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+#[test]
+fn the_doctor_looks_at_all_that_is_needed_and_says_the_remedy_of_what_is_missing() -> anyhow::Result<()> {
+    let (well, said) = doctor("8192")?;
+    assert!(well && !said.contains("MISSING"), "{said}");
+    for name in [
+        "Chromium",
+        "chromedriver",
+        "X server",
+        "ffmpeg",
+        "script runner",
+        "PostgreSQL",
+        "disk",
+        "open files",
+        "bubblewrap",
+        "user namespaces",
+        "memory",
+    ] {
+        assert!(said.lines().any(|line| line.starts_with("ok ") && line.contains(name)), "{name}: {said}");
+    }
+    let (well, said) = doctor("4096")?;
+    assert!(!well);
+    let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with("ok ")).collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert_eq!(lines[0], "MISSING  open files: at most 4096");
+    assert!(lines[1].starts_with("         -> raise the limit"), "{said}");
+    Ok(())
+}

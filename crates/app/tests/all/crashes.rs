@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use casement_postgres::{Cluster, ClusterConfig};
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 use serde_json::json;
+use tokio::runtime::Runtime;
+use ulid::Ulid;
 
+use super::bad_database::{SmallDisk, Way};
 use super::host::{
     browser_of, chromium, count, end_reason, idle_browsers, page_at, sandbox, sandboxes, server_process, sql,
     until_ended_well, uuid,
@@ -271,14 +274,29 @@ fn i2_the_private_postgresql_is_killed_and_comes_back_by_itself_under_live_cdp_t
     server.delete(&format!("/browsers/{}", other.id()))?.expect(204).map(drop)
 }
 
+/// What is stored now needs room.
+fn large_pool(server: &Server, name: &str) -> anyhow::Result<Answer> {
+    let noise = |n: u64| Ulid::from_parts(n, u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+    let noise: Vec<String> = (0..8000_u64).map(|n| format!("https://{}.example/", noise(n))).collect();
+    server.post(
+        "/browser_pools",
+        &json!({ "name": name, "size": 1, "headless": true, "browser_policy": { "URLBlocklist": noise } }),
+    )
+}
+
 #[test]
-fn i2_a_database_of_the_operator_goes_away_for_a_while_and_a_browser_dies_meanwhile() -> anyhow::Result<()> {
+fn i2_a_database_of_the_operator_is_slow_full_or_away_for_a_while_and_a_browser_dies_meanwhile() -> anyhow::Result<()> {
     let open = Permissions::from_mode(0o711);
     let place = tempfile::Builder::new().prefix("casement-e2e-pg-").permissions(open).tempdir_in("/tmp")?;
-    let runtime = tokio::runtime::Runtime::new()?;
-    let start = || runtime.block_on(Cluster::start(ClusterConfig::new(place.path().join("postgres"))));
+    // Who is not root cannot have a disk of its own.
+    let disk = geteuid().is_root().then(|| SmallDisk::mount(place.path().join("disk"))).transpose()?;
+    let data_dir = disk.as_ref().map_or(place.path(), |disk| disk.path()).join("postgres");
+    let runtime = Runtime::new()?;
+    let start = || runtime.block_on(Cluster::start(ClusterConfig::new(&data_dir)));
     let cluster = start()?;
-    let flags = vec!["--database-url".to_owned(), cluster.url()];
+    let way = Way::open(&runtime, place.path().join("way"), cluster.socket_dir().to_owned())?;
+    let url = cluster.url().replace(&*cluster.socket_dir().to_string_lossy(), &way.directory().to_string_lossy());
+    let flags = vec!["--database-url".to_owned(), url];
     let server = Server::start(Options { flags, ..Options::default() })?;
     assert!(!server.data_dir().join("postgres").exists(), "no private cluster beside the operator's");
     let of_width = |width: u32| {
@@ -294,6 +312,25 @@ fn i2_a_database_of_the_operator_goes_away_for_a_while_and_a_browser_dies_meanwh
         browser.argv.join(" ").contains("--window-size=802,").then_some(browser)
     });
     let dead = dead.context("no browser of that width")?;
+
+    way.be_slow(Duration::from_millis(500));
+    server.get("/browsers")?.expect(200)?;
+    let named = json!({ "name": "in slow times" });
+    server.send("PATCH", &format!("/browsers/{}", lasting.id()), Some(&named))?.expect(200)?;
+    assert_eq!(client.evaluate(&page, "6 * 7")?, 42);
+    way.be_slow(Duration::ZERO);
+
+    if let Some(disk) = &disk {
+        let filler = disk.fill()?;
+        let refused = (0..20)
+            .find_map(|n| large_pool(&server, &format!("large-{n}")).ok().filter(|answer| answer.status != 201))
+            .context("there is always room")?;
+        let told = (refused.status, refused.header("retry-after").is_some(), refused.json()?["code"].clone());
+        assert_eq!(told, (503, true, json!("unavailable")), "{}", refused.text());
+        assert_eq!(client.evaluate(&page, "6 * 7")?, 42, "CDP goes on");
+        fs::remove_file(filler)?;
+        until("there is room again", SOON, || (large_pool(&server, "fits").ok()?.status == 201).then_some(()))?;
+    }
 
     runtime.block_on(cluster.stop())?;
     let stopped = Instant::now();

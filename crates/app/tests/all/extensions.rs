@@ -81,10 +81,16 @@ fn python(line: &str) -> anyhow::Result<Vec<u8>> {
     Ok(done.stdout)
 }
 
+/// An archive of these names and texts.
+pub(super) fn zip(files: &[(&str, &str)]) -> anyhow::Result<Vec<u8>> {
+    let files = serde_json::to_string(files)?;
+    python(&format!("with zipfile.ZipFile(out, 'w') as z:\n  [z.writestr(n, t) for n, t in json.loads({files:?})]"))
+}
+
 const MANIFEST: &str = r#"'{"manifest_version":3,"name":"x","version":"1"}'"#;
 
 /// A form as the public client sends it: the texts first.
-fn form(path: &str, texts: &[(&str, &str)], files: &[(&str, &[u8])]) -> Request {
+pub(super) fn form(path: &str, texts: &[(&str, &str)], files: &[(&str, &[u8])]) -> Request {
     let mut body = Vec::new();
     for (name, text) in texts {
         write!(body, "--edge\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{text}\r\n").unwrap();
@@ -104,7 +110,7 @@ fn form(path: &str, texts: &[(&str, &str)], files: &[(&str, &[u8])]) -> Request 
     Request { body: Some(body), ..request }
 }
 
-fn send(server: &Server, request: Request) -> anyhow::Result<Answer> {
+pub(super) fn send(server: &Server, request: Request) -> anyhow::Result<Answer> {
     request.bearer(server.key()).send(server.address())
 }
 

@@ -20,6 +20,15 @@ pub(super) fn sql(server: &Server, statement: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
+/// All that the server's private database holds, as text.
+pub(super) fn dump(server: &Server) -> anyhow::Result<String> {
+    let socket_dir = server.database_socket()?;
+    let words = ["-U", "casement", "-d", "casement", "-h", &socket_dir];
+    let output = Command::new("pg_dump").args(words).output().context("cannot start pg_dump")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
 /// A number from the private database.
 pub(super) fn count(server: &Server, statement: &str) -> anyhow::Result<u64> {
     Ok(sql(server, statement)?.parse()?)

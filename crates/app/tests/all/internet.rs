@@ -19,6 +19,8 @@ use anyhow::{Context as _, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 
+/// This machine's own address in it.
+pub(super) const OURS: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 1);
 /// Two public addresses, of the machine at the other end.
 pub(super) const PUBLIC: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 14);
 pub(super) const PUBLIC_TOO: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 15);
@@ -97,6 +99,19 @@ impl Internet {
         let (socket, known) = (UdpSocket::bind("127.0.0.1:53")?, Arc::clone(&names));
         thread::spawn(move || known.serve(&socket));
         Ok(Self { names, directory, world })
+    }
+
+    /// Does something on the machine at the other end.
+    pub(super) fn from_afar<T: Send>(&self, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+        inside(&self.world, work)
+    }
+
+    /// Pulls the cable at the other end: what is under way is lost without a word to either side.
+    pub(super) fn pull_the_cable(&self) -> anyhow::Result<()> {
+        self.from_afar(|| {
+            ensure!(Command::new("ip").args(["link", "set", "way", "down"]).status()?.success(), "ip failed");
+            Ok(())
+        })
     }
 
     /// What a server must have for `/etc/resolv.conf` to know the names.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
+use super::extensions::{form, send, zip};
 use super::host::{browser_of, chromium, kind, sandbox};
 use super::site::Site;
 use super::support::{Cdp, Options, Process, Server, Session, processes_of, until};
@@ -162,6 +163,59 @@ fn e1_e2_nothing_that_one_caller_leaves_is_there_for_the_next_or_for_another() -
     server.send("DELETE", "/browser_pools/canary", Some(&json!({ "force": true })))?.expect(204).map(drop)
 }
 
+/// Forwards what a page asks of an extension.
+const ASKED: &str = "addEventListener('message', async event => { if (event.data.ask) \
+    postMessage({ answer: await chrome.runtime.sendMessage(event.data.ask) }) })";
+/// Keeps a word, asks for an address, and says which word it kept.
+const BACKGROUND: &str = "chrome.runtime.onMessage.addListener((ask, _, done) => { (async () => { \
+    if (ask.url) await fetch(ask.url, { mode: 'no-cors' }).catch(() => {}); \
+    if (ask.keep) await chrome.storage.local.set({ kept: ask.keep }); \
+    done((await chrome.storage.local.get('kept')).kept ?? 'nothing'); })(); return true; })";
+
+/// What the extension of a session answers.
+fn ask_extension(session: &Session, site: &Site, ask: &serde_json::Value) -> anyhow::Result<String> {
+    let mut visit = Visit::of(session, site)?;
+    let page = visit.page.clone();
+    visit.client.open(&page, &site.url("/"))?;
+    let script = format!(
+        "new Promise(done => {{ addEventListener('message', event => {{ if ('answer' in event.data) done(event.data.answer) }}); \
+         postMessage({{ ask: {ask} }}) }})"
+    );
+    Ok(visit.client.evaluate(&page, &script)?.as_str().context("no word")?.to_owned())
+}
+
+#[test]
+fn c1_e1_e2_an_extension_reaches_nothing_inside_and_what_it_keeps_ends_with_its_session() -> anyhow::Result<()> {
+    let Place { server, site } = place();
+    let manifest = json!({
+        "manifest_version": 3, "name": "canary", "version": "1", "permissions": ["storage"],
+        "host_permissions": ["<all_urls>"], "background": { "service_worker": "background.js" },
+        "content_scripts": [{ "matches": ["http://*/*"], "js": ["asked.js"] }],
+    });
+    let archive = zip(&[("manifest.json", &manifest.to_string()), ("asked.js", ASKED), ("background.js", BACKGROUND)])?;
+    send(server, form("/extensions", &[("name", "canary")], &[("file", &archive)]))?.expect(201)?;
+    let wish = json!({ "headless": true, "timeout_seconds": 600, "extensions": [{ "name": "canary" }] });
+    let open = TcpListener::bind("127.0.0.1:0")?;
+    open.set_nonblocking(true)?;
+
+    let first = server.create(&wish)?;
+    let inside = format!("http://{}/", open.local_addr()?);
+    assert_eq!(ask_extension(&first, site, &json!({ "keep": "canary", "url": inside }))?, "canary");
+    let allowed = json!({ "url": site.url("/way?extension") });
+    assert_eq!(ask_extension(&first, site, &allowed)?, "canary", "it is there as long as the session");
+    assert!(site.was_asked("/way?extension"), "the extension can ask for what is allowed");
+    assert!(open.accept().is_err(), "somebody came");
+    let other = server.create(&wish)?;
+    assert_eq!(ask_extension(&other, site, &json!({}))?, "nothing", "another session at the same time");
+    server.delete(&format!("/browsers/{}", first.id()))?.expect(204)?;
+    let next = server.create(&wish)?;
+    assert_eq!(ask_extension(&next, site, &json!({}))?, "nothing", "the next session");
+    for session in [other, next] {
+        server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    }
+    server.delete("/extensions/canary")?.expect(204).map(drop)
+}
+
 fn assert_clean(server: &Server, site: &Site, session: &Session) -> anyhow::Result<()> {
     let mut visit = Visit::of(session, site)?;
     let (tabs, pages) = visit.traces()?;
@@ -186,6 +240,27 @@ fn shown(visit: &mut Visit, url: &str) -> anyhow::Result<String> {
     let whole = "document.readyState == 'complete' ? document.documentElement.innerText : null";
     until(url, SOON, || visit.client.evaluate(&page, whole).ok()?.as_str().map(str::to_owned))
 }
+
+/// How a page has an address asked for, besides by a fetch, a socket or going there.
+const WAYS: [(&str, &str); 9] = [
+    ("image", "new Image().src = url"),
+    ("favicon", "document.head.append(Object.assign(document.createElement('link'), { rel: 'icon', href: url }))"),
+    ("prefetch", "document.head.append(Object.assign(document.createElement('link'), { rel: 'prefetch', href: url }))"),
+    ("beacon", "navigator.sendBeacon(url, 'x')"),
+    ("frame", "document.body.append(Object.assign(document.createElement('iframe'), { src: url }))"),
+    (
+        "PDF",
+        "document.body.append(Object.assign(document.createElement('embed'), { type: 'application/pdf', src: url }))",
+    ),
+    ("film", "document.body.append(Object.assign(document.createElement('video'), { src: url, preload: 'auto' }))"),
+    (
+        "service worker",
+        "void navigator.serviceWorker.register('/messenger.js').then(async () => \
+         (await navigator.serviceWorker.ready).active.postMessage(url))",
+    ),
+    // Where it leads may take the place of the page, so it comes last.
+    ("download", "Object.assign(document.createElement('a'), { href: '/away?' + url, download: 'x' }).click()"),
+];
 
 #[test]
 fn b4_c1_a_page_that_scans_this_machine_cannot_tell_open_from_closed_and_reaches_nothing() -> anyhow::Result<()> {
@@ -251,6 +326,14 @@ fn b4_c1_a_page_that_scans_this_machine_cannot_tell_open_from_closed_and_reaches
         sockets.insert(told.to_string());
     }
     assert_eq!(sockets, BTreeSet::from(["1006".to_owned()]), "WebSockets");
+    for (way, script) in WAYS {
+        // What it may reach comes second, so that the other was asked for when it arrives.
+        let control = format!("/way?{}", way.replace(' ', "-"));
+        for url in [format!("http://127.0.0.1:{open_port}/"), site.url(&control)] {
+            visit.client.evaluate(&page, &format!("(url => {{ {script} }})('{url}')"))?;
+        }
+        until(way, SOON, || site.was_asked(&control).then_some(()))?;
+    }
     let came = open.accept();
     assert!(came.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "{came:?}");
     assert!(!server.log().contains("/json/version"), "the server itself was reached");

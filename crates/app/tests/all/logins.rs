@@ -95,7 +95,7 @@ fn a_page_that_is_not_understood_ends_the_login_with_a_picture_for_the_operator(
 }
 
 #[test]
-fn a_login_goes_nowhere_it_may_not() -> anyhow::Result<()> {
+fn c8_a_login_goes_nowhere_it_may_not() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     for (name, to, code) in [
         ("shop-elsewhere", pages.url("/form"), "domain_not_allowed"),
@@ -116,7 +116,7 @@ fn a_login_goes_nowhere_it_may_not() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_deletion_ends_a_login_wherever_it_is_and_nothing_is_saved() -> anyhow::Result<()> {
+fn j5_a_deletion_ends_a_login_wherever_it_is_and_nothing_is_saved() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     for at in ["at once", "waiting", "submitted"] {
         let name = format!("shop-deleted-{}", at.replace(' ', "-"));

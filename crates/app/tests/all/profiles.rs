@@ -331,7 +331,7 @@ fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> any
 }
 
 #[test]
-fn a_profile_whose_bytes_were_cut_or_altered_is_refused_by_name_and_leaves_no_session() -> anyhow::Result<()> {
+fn i8_a_profile_whose_bytes_were_cut_or_altered_is_refused_by_name_and_leaves_no_session() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     put_site(&pages);
     let server = Server::start(Options::reaching(&pages))?;

@@ -4,11 +4,13 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::ensure;
 use serde_json::json;
 
-use super::support::{Cdp, Clients, Options, Pages, Server, Tinyproxy};
+use super::host::{dump, server_process};
+use super::support::{Cdp, Clients, Options, Pages, Server, Tinyproxy, until};
 
 const PASSWORD: &str = "hunter2-at-the-exit";
 
@@ -86,13 +88,15 @@ fn lead(mut client: TcpStream, to: &str, heads: &Mutex<Vec<String>>) -> std::io:
 }
 
 #[test]
-fn a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is_nowhere() -> anyhow::Result<()> {
+fn c7_a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is_nowhere() -> anyhow::Result<()> {
     let (mut server, pages) = (server()?, Pages::start()?);
     let (address, asked) = exit(&pages)?;
     let config = json!({ "host": "127.0.0.1", "port": address.port(), "username": "me", "password": PASSWORD });
     let made = server.post("/proxies", &json!({ "type": "custom", "name": "exit", "config": config }))?;
     ensure!(made.status == 201, "{made:?}");
-    let session = server.create(&json!({ "headless": true, "proxy_id": "exit", "timeout_seconds": 600 }))?;
+    let telemetry = json!({ "browser": { "network": { "enabled": true }, "page": { "enabled": true } } });
+    let wish = json!({ "headless": true, "proxy_id": "exit", "timeout_seconds": 600, "telemetry": telemetry });
+    let session = server.create(&wish)?;
 
     server.kill()?;
     server.restart()?;
@@ -111,7 +115,21 @@ fn a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is_no
             assert!(!text.contains(PASSWORD) && !text.contains(encoded), "{}", process.display());
         }
     }
+    let core = std::fs::read_to_string(format!("/proc/{}/limits", server_process(&server)?.pid))?;
+    let core = core.lines().find(|line| line.starts_with("Max core file size")).unwrap_or_default();
+    assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "of core dumps: {core}");
     assert!(!server.log().contains(PASSWORD) && !server.log().contains(encoded));
+    let path = format!("/browsers/{}/telemetry/events", session.id());
+    let told = until("the page is told of", Duration::from_secs(30), || {
+        let told = server.get(&path).ok()?.text();
+        told.contains("only-there.example").then_some(told)
+    })?;
+    assert!(!told.contains(PASSWORD) && !told.contains(encoded), "{told}");
+    let dump = dump(&server)?;
+    // Bytes stand there in hexadecimal digits.
+    let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert!(dump.contains("only-there.example"), "the events are in it");
+    assert!(![PASSWORD, encoded, &hex(PASSWORD), &hex(encoded)].iter().any(|text| dump.contains(text)));
 
     let rotated = server.command(&["secrets", "rotate"]).output()?;
     assert!(rotated.status.success(), "{}", String::from_utf8_lossy(&rotated.stderr));

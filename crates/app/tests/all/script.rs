@@ -61,7 +61,7 @@ fn a_script_reaches_neither_the_server_nor_what_lies_on_its_host() -> anyhow::Re
 }
 
 #[test]
-fn a_script_that_ruins_itself_leaves_the_session_and_the_server_as_they_are() -> anyhow::Result<()> {
+fn f3_a_script_that_ruins_itself_leaves_the_session_and_the_server_as_they_are() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
     let session = server.headless()?;
     let path = format!("/browsers/{}/playwright/execute", session.id());

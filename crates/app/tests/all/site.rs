@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -65,22 +66,34 @@ function socket(url) {
 }
 </script>"#;
 
+/// A service worker that asks for whatever it is told.
+const MESSENGER: &str = "onmessage = event => event.waitUntil(fetch(event.data, { mode: 'no-cors' }).catch(() => {}));";
+
 /// Serves until the test program ends.
 pub(super) struct Site {
     pub(super) address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Site {
     pub(super) fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&asked);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                let noted = Arc::clone(&noted);
                 // One that breaks off is the browser's business.
-                thread::spawn(move || drop(serve(stream)));
+                thread::spawn(move || drop(serve(stream, &noted)));
             }
         });
-        Ok(Self { address })
+        Ok(Self { address, asked })
+    }
+
+    /// Whether somebody asked for this.
+    pub(super) fn was_asked(&self, target: &str) -> bool {
+        self.asked.lock().unwrap().iter().any(|asked| asked == target)
     }
 
     pub(super) fn url(&self, path: &str) -> String {
@@ -88,7 +101,7 @@ impl Site {
     }
 }
 
-fn serve(stream: TcpStream) -> std::io::Result<()> {
+fn serve(stream: TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let mut reader = BufReader::new(stream);
     loop {
@@ -99,6 +112,7 @@ fn serve(stream: TcpStream) -> std::io::Result<()> {
             }
         }
         let target = head.split(' ').nth(1).unwrap_or_default();
+        asked.lock().unwrap().push(target.to_owned());
         let named = |name: &str| {
             let of = |line: &str| {
                 line.split_once(": ").filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|it| it.1.to_owned())
@@ -119,6 +133,7 @@ fn answer(target: &str, named: &dyn Fn(&str) -> String) -> (&'static str, String
         "/" => ("200 OK", html, PAGE.to_owned()),
         "/plant" => ("200 OK", html + "Set-Cookie: hidden=1; HttpOnly; Max-Age=86400\r\n", PAGE.to_owned()),
         "/worker.js" => ("200 OK", "Content-Type: text/javascript\r\n".to_owned(), "// canary".to_owned()),
+        "/messenger.js" => ("200 OK", "Content-Type: text/javascript\r\n".to_owned(), MESSENGER.to_owned()),
         "/kept" => {
             let kept = "Cache-Control: public, max-age=31536000, immutable\r\nETag: \"canary\"\r\n";
             ("200 OK", kept.to_owned(), "canary".to_owned())

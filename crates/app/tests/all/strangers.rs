@@ -1,4 +1,4 @@
-//! Another organization on the same installation: it finds nothing of this one, on any route, by any id or name, and
+//! Another organization on the same installation, and another project of the same organization: they find nothing of this one, on any route, by any id or name, and
 //! nothing that anybody writes breaks a list or a file for others.
 
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::extensions::{form, send, zip};
 use super::host::sql;
 use super::hostile::{comparable, filled, operations};
 use super::support::http::{Answer, Request};
@@ -27,6 +28,8 @@ const NOWHERE: &str = "01k9zk0000000000000000000a";
 struct Two {
     server: Server,
     stranger: String,
+    /// The key of another project of the first organization.
+    neighbour: String,
     /// Where each kind of thing is found, with its id and maybe its name.
     things: Vec<(&'static str, Vec<String>)>,
 }
@@ -47,14 +50,32 @@ impl Two {
         let session = json!({ "headless": true, "timeout_seconds": 600, "name": "a-session" });
         let pool = json!({ "name": "a-pool", "size": 1, "headless": true });
         let project = make("/org/projects", json!({ "name": "a-project" }))?;
+        let elsewhere = make("/org/projects", json!({ "name": "elsewhere" }))?;
+        let neighbour = server.post("/org/api_keys", &json!({ "name": "a-neighbour", "project_id": elsewhere }))?;
+        let neighbour = neighbour.expect(201)?.json()?["key"].as_str().context("no key")?.to_owned();
+        let manifest = json!({ "manifest_version": 3, "name": "x", "version": "1" }).to_string();
+        let archive = zip(&[("manifest.json", &manifest)])?;
+        let extension = send(&server, form("/extensions", &[("name", "an-extension")], &[("file", &archive)]))?;
+        let extension = extension.expect(201)?.json()?["id"].as_str().context("no id")?.to_owned();
+        let credential =
+            json!({ "name": "a-credential", "domain": "shop.example", "values": { "password": "hunter2" } });
+        let provider = json!({
+            "provider_type": "passwordmanager", "name": "a-provider", "token": "t", "server_url": "http://127.0.0.1:9",
+        });
+        let connection = json!({ "domain": "shop.example", "profile_name": "a-login" });
         let things = vec![
+            ("/profiles/", vec![make("/profiles", json!({ "name": "a-profile" }))?, "a-profile".to_owned()]),
+            ("/extensions/", vec![extension, "an-extension".to_owned()]),
+            ("/credentials/", vec![make("/credentials", credential)?, "a-credential".to_owned()]),
+            ("/org/credential_providers/", vec![make("/org/credential_providers", provider)?]),
+            ("/auth/connections/", vec![make("/auth/connections", connection)?]),
             ("/org/api_keys/", vec![make("/org/api_keys", json!({ "name": "a-key", "project_id": project }))?]),
             ("/org/projects/", vec![project]),
             ("/proxies/", vec![make("/proxies", proxy)?]),
             ("/browsers/", vec![make("/browsers", session)?, "a-session".to_owned()]),
             ("/browser_pools/", vec![make("/browser_pools", pool)?, "a-pool".to_owned()]),
         ];
-        Ok(Self { server, stranger, things })
+        Ok(Self { server, stranger, neighbour, things })
     }
 
     fn of(&self, kind: &str) -> &str {
@@ -64,7 +85,11 @@ impl Two {
 
     /// A request of the second organization.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
-        let request = Request::new(method, path).bearer(&self.stranger);
+        self.ask_as(&self.stranger, method, path, body)
+    }
+
+    fn ask_as(&self, key: &str, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        let request = Request::new(method, path).bearer(key);
         body.map_or_else(|| request.clone(), |body| request.clone().json(body)).send(self.server.address())
     }
 
@@ -80,29 +105,47 @@ fn another_organization_finds_nothing_on_any_route_and_cannot_tell_what_is_there
         let states =
             "select (select count(*) from sessions where state <> 'ended'), (select count(*) from browser_pools
             where deleted_at is null), (select count(*) from proxies where deleted_at is null), (select count(*) from
-            projects where deleted_at is null), (select count(*) from api_keys where deleted_at is null)";
+            projects where deleted_at is null), (select count(*) from api_keys where deleted_at is null),
+            (select count(*) from profiles where deleted_at is null), (select count(*) from extensions),
+            (select count(*) from credentials), (select count(*) from credential_providers), (select count(*) from
+            auth_connections), (select count(*) from auth_flows)";
         sql(&two.server, states)
     };
     let before = rows()?;
     let mut tried = 0;
-    for (method, path) in operations(&two.server)? {
+    for (method, path) in operations(&two.server)?.into_iter().filter(|(_, path)| path.contains('{')) {
         let Some((_, names)) = two.things.iter().find(|(kind, _)| path.starts_with(kind)) else { continue };
         let by_name = names.iter().skip(1).map(|name| (name, "x".repeat(name.len())));
         let by_name = by_name.filter(|_| path.contains("_or_name}"));
         for (name, unknown) in [(&names[0], NOWHERE.to_owned())].into_iter().chain(by_name) {
             let session_id = two.of("/browsers/");
             let body = json!({ "session_id": session_id, "size": 2, "name": "taken-over", "force": true });
-            let found = two.ask(&method, &filled(&path, name), Some(&body))?;
-            let not_found = two.ask(&method, &filled(&path, &unknown), Some(&body))?;
-            assert_eq!(found.status, 404, "{method} {path} {name}: {}", found.text());
-            assert_eq!(comparable(&found, name), comparable(&not_found, &unknown), "{method} {path} {name}");
-            tried += 1;
+            for (key, of_the_organization) in [(&two.stranger, 404), (&two.neighbour, 403)] {
+                // What is the organization's is none of a project's business at all.
+                let refusal = if path.starts_with("/org/") { of_the_organization } else { 404 };
+                let found = two.ask_as(key, &method, &filled(&path, name), Some(&body))?;
+                let not_found = two.ask_as(key, &method, &filled(&path, &unknown), Some(&body))?;
+                assert_eq!(found.status, refusal, "{method} {path} {name}: {}", found.text());
+                assert_eq!(comparable(&found, name), comparable(&not_found, &unknown), "{method} {path} {name}");
+                tried += 1;
+            }
         }
     }
-    assert!(tried > 60, "{tried} operations are too few");
-    for list in ["/browsers?status=all", "/browser_pools", "/proxies", "/extensions"] {
+    assert!(tried > 200, "{tried} operations are too few");
+    let of_projects = [
+        "/browsers?status=all",
+        "/browser_pools",
+        "/proxies",
+        "/extensions",
+        "/profiles",
+        "/credentials",
+        "/auth/connections",
+    ];
+    for list in of_projects {
         assert_eq!(two.list(list)?, json!([]), "{list}");
+        assert_eq!(two.ask_as(&two.neighbour, "GET", list, None)?.expect(200)?.json()?, json!([]), "{list}");
     }
+    assert_eq!(two.list("/org/credential_providers")?, json!([]));
     let names = |path: &str| {
         let listed = two.list(path)?;
         let found = listed.as_array().into_iter().flatten().map(|one| one["name"].as_str().unwrap_or_default());
@@ -114,7 +157,7 @@ fn another_organization_finds_nothing_on_any_route_and_cannot_tell_what_is_there
     );
 
     let project = two.of("/org/projects/");
-    for list in ["/browsers", "/browser_pools", "/proxies"] {
+    for list in of_projects {
         let request = Request::new("GET", list).bearer(&two.stranger).header("X-Kernel-Project-Id", project);
         assert_eq!(request.send(two.server.address())?.status, 404, "{list} with a project of others");
     }
@@ -123,9 +166,29 @@ fn another_organization_finds_nothing_on_any_route_and_cannot_tell_what_is_there
         ("/browsers", json!({ "headless": true, "proxy_id": two.of("/proxies/") })),
         ("/browsers", json!({ "headless": true, "proxy_id": "an-exit" })),
         ("/browser_pools", json!({ "size": 1, "proxy_id": two.of("/proxies/") })),
+        ("/browsers", json!({ "headless": true, "profile": { "id": two.of("/profiles/") } })),
+        ("/browsers", json!({ "headless": true, "profile": { "name": "a-profile" } })),
+        ("/browsers", json!({ "headless": true, "extensions": [{ "id": two.of("/extensions/") }] })),
+        ("/browsers", json!({ "headless": true, "extensions": [{ "name": "an-extension" }] })),
+        ("/browser_pools", json!({ "size": 1, "profile": { "id": two.of("/profiles/") } })),
+        (
+            "/auth/connections",
+            json!({ "domain": "x.example", "profile_name": "x", "credential": { "name": "a-credential" } }),
+        ),
+        (
+            "/auth/connections",
+            json!({ "domain": "x.example", "profile_name": "x", "credential": { "provider": "a-provider", "auto": true } }),
+        ),
     ] {
-        let refused = two.ask("POST", path, Some(&body))?;
-        assert_eq!(refused.status, 400, "{path} {body}: {}", refused.text());
+        for key in [&two.stranger, &two.neighbour] {
+            let is_theirs =
+                key == &two.neighbour && (path == "/org/api_keys" || body.to_string().contains("a-provider"));
+            if is_theirs {
+                continue;
+            }
+            let refused = two.ask_as(key, "POST", path, Some(&body))?;
+            assert_eq!(refused.status, 400, "{path} {body}: {}", refused.text());
+        }
     }
     assert_eq!(rows()?, before, "nothing was made, changed or ended");
     Ok(())
@@ -192,7 +255,7 @@ fn filters_are_taken_literally_and_cursors_belong_to_their_organization() -> any
 }
 
 #[test]
-fn an_export_is_whole_whatever_callers_write_and_ask_for() -> anyhow::Result<()> {
+fn j2_an_export_is_whole_whatever_callers_write_and_ask_for() -> anyhow::Result<()> {
     let two = Two::start()?;
     let server = &two.server;
     let agent = "evil\"\\\t{}\u{2028}\u{85}]\u{7f}";

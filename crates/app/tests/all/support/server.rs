@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -54,6 +54,8 @@ pub(crate) struct Options {
     pub(crate) flags: Vec<String>,
     /// What the server finds at `/etc/resolv.conf`, if not the machine's own.
     pub(crate) resolv_conf: Option<PathBuf>,
+    /// Where it listens, if not at this machine alone.
+    pub(crate) listen: Option<IpAddr>,
     /// Further variables. The test's own `CASEMENT_…` are not handed on.
     pub(crate) variables: Vec<(String, String)>,
     /// Whose database it uses, with whose first key, if not one of its own; see [`Server::another`].
@@ -120,7 +122,7 @@ impl Server {
             .process_group(0)
             .spawn()
             .context("cannot start sh")?;
-        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let address = SocketAddr::new(options.listen.unwrap_or(Ipv4Addr::LOCALHOST.into()), 0);
         let mut server = Self { root, options, address, key: String::new(), child: None, watchdog };
         server.begin()?;
         server.key = match &server.options.beside {
