@@ -18,6 +18,10 @@ use crate::system::System;
 /// How much one commit holds at most; a single message may be longer.
 const GROUP_EVENTS: usize = 2_000;
 const GROUP_BYTES: usize = 4 << 20;
+/// How long a few messages wait for others: a commit for each would take the processor from the calls that they tell of.
+const LINGER: Duration = Duration::from_millis(25);
+/// So many events wait for no others.
+const ENOUGH: usize = 200;
 /// How long a group that could not be written waits before it is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -110,12 +114,33 @@ impl Writer {
             let Some(first) = first else { return false };
             self.waiting.push_back(first);
         }
-        while self.waiting.len() < GROUP_EVENTS
-            && let Ok(more) = self.inbound.try_recv()
-        {
-            self.waiting.push_back(more);
+        let linger = tokio::time::sleep(LINGER);
+        tokio::pin!(linger);
+        loop {
+            while self.waiting.len() < GROUP_EVENTS
+                && let Ok(more) = self.inbound.try_recv()
+            {
+                self.waiting.push_back(more);
+            }
+            if self.are_enough() {
+                return true;
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return true,
+                () = &mut linger => return true,
+                more = self.inbound.recv() => match more {
+                    Some(more) => self.waiting.push_back(more),
+                    None => return true,
+                },
+            }
         }
-        true
+    }
+
+    /// Whether those that wait are written at once: there are many, or somebody waits for the last of a session.
+    fn are_enough(&self) -> bool {
+        let ends = self.waiting.iter().any(|one| matches!(one, Inbound::Ended { .. }));
+        ends || self.waiting.iter().map(|one| one.size().0).sum::<usize>() >= ENOUGH
     }
 
     /// As many of those that wait as go into one commit.

@@ -6,7 +6,6 @@ use anyhow::{Context as _, ensure};
 
 use super::{a_page, capturing};
 use crate::machine::quiet;
-use crate::support::http::Request;
 use crate::support::{Cdp, Options, Server, Session, until};
 use crate::table::{Limit, Row, Table};
 
@@ -73,7 +72,7 @@ fn newest(server: &Server, speaker: &Speaker) -> anyhow::Result<u64> {
 }
 
 fn metric(server: &Server, name: &str) -> anyhow::Result<u64> {
-    let text = Request::new("GET", "/metrics").send(server.address())?.expect(200)?.text();
+    let text = server.get("/metrics")?.expect(200)?.text();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
     let value: f64 = line.trim().parse().with_context(|| format!("{name} is {line}"))?;
     ensure!(value >= 0.0, "{name} is {value}");
