@@ -17,8 +17,8 @@ use crate::{dial, keeper, serve};
 /// How long those who listen have to read how it ended: the end of a browser that was up, and of one that never came up.
 const LINGER_EXITED: Duration = Duration::from_secs(2);
 const LINGER_FAILED: Duration = Duration::from_secs(10);
-/// How long whoever wants the profile of a browser that ended by itself has to begin to read it.
-const LINGER_PROFILE: Duration = Duration::from_secs(30);
+/// How long whoever wants the profile or the films of a browser that ended by itself has to begin to read them.
+const LINGER_READ: Duration = Duration::from_secs(30);
 
 /// Why the agent could not even begin.
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +125,8 @@ async fn conclude(core: &Core, state: State, detail: String) -> ExitCode {
         core.end(state.clone(), detail);
     }
     let by_itself = matches!(state, State::Exited { reason: ExitReason::Crashed | ExitReason::Oom });
-    if by_itself && (core.config.keeps_profile || core.profiles.was_loaded()) {
+    if by_itself && (core.config.keeps_profile || core.profiles.was_loaded() || core.replays.are_kept()) {
+        core.replays.stop_all();
         tokio::select! {
             () = unread(core) => {}
             () = core.stop.notified() => {}
@@ -144,13 +145,13 @@ async fn conclude(core: &Core, state: State, detail: String) -> ExitCode {
     }
 }
 
-/// Returns when nobody has read the profile for a while.
+/// Returns when nobody has read the profile or a film for a while, and no film is being made.
 async fn unread(core: &Core) {
-    let mut deadline = Instant::now() + LINGER_PROFILE;
+    let mut deadline = Instant::now() + LINGER_READ;
     while Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        if core.profiles.is_read() {
-            deadline = Instant::now() + LINGER_PROFILE;
+        if core.profiles.is_read() || core.replays.are_busy() {
+            deadline = Instant::now() + LINGER_READ;
         }
     }
 }

@@ -19,6 +19,7 @@ mod postmaster;
 mod profiles;
 mod proxies;
 mod remote;
+mod replays;
 mod sealed_stream;
 mod sealing;
 mod secrets;

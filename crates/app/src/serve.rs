@@ -25,7 +25,7 @@ use casement_domain::process::Processes;
 use casement_domain::profile::ProfileRepository;
 use casement_domain::project::{ProjectRepository, Projects};
 use casement_domain::proxy::{ProxyRepository, ProxyRouting};
-use casement_domain::replay::Replays;
+use casement_domain::replay::{ReplayRepository, Replays};
 use casement_domain::script::Scripts;
 use casement_domain::session::{Activity, EndSessionError, SessionDeps, SessionEvent, SessionRepository, Sessions};
 use casement_domain::session_log::SessionLogs;
@@ -37,12 +37,13 @@ use casement_otlp::{Export, Exporter};
 use casement_postgres::{
     Notifications, PgApiKeys, PgAudit, PgAuthConnections, PgBrowsers, PgCredentialProviders, PgCredentials,
     PgDeployments, PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects,
-    PgProxies, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
+    PgProxies, PgReplays, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
@@ -65,6 +66,7 @@ use crate::loops::{
 use crate::metered::Metered;
 use crate::profiles;
 use crate::proxies;
+use crate::replays::{self, RemainsBell};
 use crate::sealing::MasterKeys;
 use crate::settings::ServeSettings;
 use crate::stop::{self, StopOrder};
@@ -101,6 +103,7 @@ struct Repositories {
     telemetry: Arc<dyn TelemetryStore>,
     extensions: Arc<dyn ExtensionRepository>,
     profiles: Arc<dyn ProfileRepository>,
+    replays: Arc<dyn ReplayRepository>,
     credentials: Arc<dyn CredentialRepository>,
     apps: AppRows,
     credential_providers: Arc<dyn CredentialProviderRepository>,
@@ -133,6 +136,7 @@ impl Repositories {
             telemetry: Arc::new(PgTelemetry::new(database())),
             extensions: Arc::new(PgExtensions::new(database())),
             profiles: Arc::new(PgProfiles::new(database())),
+            replays: Arc::new(PgReplays::new(database())),
             credentials: Arc::new(PgCredentials::new(database())),
             credential_providers: Arc::new(PgCredentialProviders::new(database())),
             auth_connections: Arc::new(PgAuthConnections::new(database())),
@@ -200,6 +204,7 @@ struct Running {
     room: WaitingRoom,
     news: NewsRoom,
     apps: AppWork,
+    clearing: JoinHandle<()>,
     stop: CancellationToken,
     trail: TrailWriter,
     telemetry: EventWriter,
@@ -257,6 +262,8 @@ impl Running {
         let recorder = Arc::new(recorder);
         let wake = Arc::new(bell.clone());
         let profiles = profiles::of_sessions(kept_profiles.clone(), &engine, (trail.clone(), recorder.clone()), wake);
+        let kept_replays = replays::kept(repositories.replays.clone(), blobs.clone(), settings);
+        let remains = RemainsBell::default();
         let sessions = Sessions::new(SessionDeps {
             node,
             sessions: repositories.sessions.clone(),
@@ -264,6 +271,7 @@ impl Running {
             engine: port.clone(),
             extensions: repositories.extensions.clone(),
             profiles: profiles.clone(),
+            replays: replays::of_sessions(kept_replays.clone(), &engine, remains.clone()),
             proxies: routing.clone(),
             spares: Arc::new(spares.clone()),
             connections: logged.clone(),
@@ -318,7 +326,8 @@ impl Running {
         let use_credentials = credentials::use_cases(repositories.credentials.clone(), &master_keys);
         let use_providers =
             credential_providers::use_cases(repositories.credential_providers.clone(), &master_keys, settings);
-        let replays = Replays::new(Arc::new(engine.clone()), sessions.activity().clone(), system.clone());
+        let (machine, activity) = (Arc::new(engine.clone()), sessions.activity().clone());
+        let replays = Replays::new(machine, kept_replays.clone(), activity, system.clone());
         let auth_news = AuthNews::default();
         let auth_connections = AuthConnections::new(AuthConnectionDeps {
             connections: repositories.auth_connections.clone(),
@@ -414,7 +423,7 @@ impl Running {
         let notifications = Notifications::listen(&store.config, vec![node_channel(node)]);
         tokio::spawn(stop.clone().run_until_cancelled_owned(hear(notifications, house.clone())));
         tokio::spawn(house.clone().beat(stop.child_token()));
-        tokio::spawn(house.clone().clear(stop.child_token()));
+        let clearing = tokio::spawn(house.clone().clear(remains, stop.child_token()));
         tokio::spawn(house.run(stop.child_token()));
         tokio::spawn(follow_browsers(engine.clone(), events, sessions.clone(), spares.clone()));
         let filler = PoolFiller::new(pool_deps, repositories.browsers, sessions.clone());
@@ -436,6 +445,7 @@ impl Running {
         let apps = apps.spawn(store);
         tokio::spawn(extensions::sweep(extensions, stop.child_token()));
         tokio::spawn(profiles::sweep(use_profiles, blobs, stop.child_token()));
+        tokio::spawn(replays::sweep(kept_replays, stop.child_token()));
         tokio::spawn(auth_news.clone().hear(store.config.clone(), stop.child_token()));
         tokio::spawn(carry_logins(logins.clone(), auth_news, stop.child_token()));
         tokio::spawn(keep_logins(logins, stop.child_token()));
@@ -450,6 +460,7 @@ impl Running {
             room,
             news,
             apps,
+            clearing,
             stop,
             trail: trail_writer,
             telemetry: event_writer,
@@ -492,6 +503,10 @@ impl Running {
         if let Err(error) = self.server.drain().await {
             warn!(%error, "the server did not stop as it should");
         }
+        // Whoever lets go in the middle leaves the rest to what comes now, or to the next start.
+        if let Err(error) = self.clearing.await {
+            warn!(%error, "whoever clears away did not end as it should");
+        }
         let ending = async {
             self.apps.end_calls().await;
             end_sessions(&self.sessions, &*self.session_rows, self.node).await;
@@ -531,6 +546,9 @@ async fn end_sessions(sessions: &Sessions, rows: &dyn SessionRepository, node: N
         if let Err(EndSessionError::Store(error)) = sessions.end(session.id, SessionEvent::Delete).await {
             warn!(session = %session.id, %error, "cannot end a session");
         }
+    }
+    if let Err(error) = sessions.clear_remains().await {
+        warn!(%error, "cannot keep what the sessions left");
     }
 }
 

@@ -167,6 +167,12 @@ pub(crate) struct ServeSettings {
     /// For how many days telemetry of sessions is kept, of those that have ended too
     #[arg(long, value_name = "N", env = "CASEMENT_TELEMETRY_DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     pub(crate) telemetry_days: u32,
+    /// For how many days recordings are kept after their session's end
+    #[arg(long, value_name = "N", env = "CASEMENT_REPLAY_DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3_650))]
+    pub(crate) replay_days: u32,
+    /// How much recordings of ended sessions may take in all, in MiB; those that find no room are told as failed
+    #[arg(long, value_name = "MIB", env = "CASEMENT_REPLAY_STORAGE", default_value_t = 10_240, value_parser = clap::value_parser!(u64).range(0..=67_108_864))]
+    pub(crate) replay_storage: u64,
     /// An OpenTelemetry collector that gets sessions' telemetry over OTLP/HTTP, its address before /v1/logs [default: none]
     #[arg(long, value_name = "URL", env = "CASEMENT_OTLP_ENDPOINT", value_parser = plain_url)]
     pub(crate) otlp_endpoint: Option<Url>,

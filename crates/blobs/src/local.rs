@@ -10,7 +10,7 @@ use casement_domain::inside::{ByteStream, InsideError};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt as _, WriteMultipart};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, WriteMultipart};
 use time::OffsetDateTime;
 
 /// How much is written at a time, in bytes, and how many such parts may wait for the disk.
@@ -58,6 +58,16 @@ impl LocalBlobs {
         let store = LocalFileSystem::new_with_prefix(directory);
         let store = store.map_err(|source| BlobSetupError::Store { directory: named(), source })?;
         Ok(Self { store: Arc::new(store.with_fsync(true)), directory: directory.to_owned() })
+    }
+
+    async fn read(&self, key: &str, what: GetOptions) -> Result<Option<ByteStream>, BlobError> {
+        let found = match self.store.get_opts(&path(key)?, what).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let broken = |error: object_store::Error| InsideError::Failed(format!("stored bytes cannot be read: {error}"));
+        Ok(Some(found.into_stream().map_err(broken).boxed()))
     }
 
     /// Removes what somebody who ended midway has begun to write and not touched for so long; says how much that was.
@@ -125,13 +135,12 @@ impl BlobStore for LocalBlobs {
     }
 
     async fn get(&self, key: &str) -> Result<Option<ByteStream>, BlobError> {
-        let found = match self.store.get(&path(key)?).await {
-            Ok(found) => found,
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(failed(error)),
-        };
-        let broken = |error: object_store::Error| InsideError::Failed(format!("stored bytes cannot be read: {error}"));
-        Ok(Some(found.into_stream().map_err(broken).boxed()))
+        self.read(key, GetOptions::default()).await
+    }
+
+    async fn get_part(&self, key: &str, offset: u64, length: u64) -> Result<Option<ByteStream>, BlobError> {
+        let range = GetRange::Bounded(offset..offset.saturating_add(length));
+        self.read(key, GetOptions { range: Some(range), ..GetOptions::default() }).await
     }
 
     async fn delete(&self, key: &str) -> Result<(), BlobError> {

@@ -30,6 +30,12 @@ async fn bytes_are_kept_whole_or_not_at_all() {
     blobs.put("extensions/empty", bytes([])).await.unwrap();
     assert_eq!(read(&blobs, "extensions/a").await, Some(long.clone()));
     assert_eq!(read(&blobs, "extensions/empty").await, Some(Vec::new()));
+    for (offset, length) in [(0, 1), (70_000, 1_000_000), (2_999_999, 1)] {
+        let part = blobs.get_part("extensions/a", offset as u64, length as u64).await.unwrap().unwrap();
+        let part: Vec<Bytes> = part.try_collect().await.unwrap();
+        assert!(part.concat() == long[offset..offset + length], "{length} bytes from {offset} on");
+    }
+    assert!(blobs.get_part("extensions/none", 0, 1).await.unwrap().is_none());
 
     let broken = [Ok(vec![1; 600_000]), Err(InsideError::Broken("gone".to_owned()))];
     let refused = blobs.put("extensions/a", bytes(broken)).await;

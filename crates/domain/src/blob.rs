@@ -26,6 +26,9 @@ pub trait BlobStore: Send + Sync {
     /// The bytes, as they come.
     async fn get(&self, key: &str) -> Result<Option<ByteStream>, BlobError>;
 
+    /// `length` bytes from `offset` on, which must lie within what is there.
+    async fn get_part(&self, key: &str, offset: u64, length: u64) -> Result<Option<ByteStream>, BlobError>;
+
     /// Forgets the bytes. Forgetting what is not there is fine.
     async fn delete(&self, key: &str) -> Result<(), BlobError>;
 

@@ -363,6 +363,15 @@ pub(crate) struct Holder {
     api: Data<Api>,
 }
 
+/// Of which sessions something is wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Active,
+    /// Of those that have ended, too, for whoever may look: a key, or a token that only lets watch. The token that drives ends with
+    /// its session.
+    Any,
+}
+
 /// Which credentials a direct route takes besides the token in its query.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Also {
@@ -372,13 +381,16 @@ enum Also {
 }
 
 impl Holder {
-    async fn admit(call: Call, also: Also) -> Result<Self, ApiError> {
+    async fn admit(call: Call, also: Also, of: Of) -> Result<Self, ApiError> {
         let Call { api, request, payload } = call;
         let text = segment(&request, "session_id")?;
-        let (id, permission, by_token) = Self::credential(&api, &request, &text, also).await?;
+        let (id, permission, by_token) = Self::credential(&api, &request, &text, also, of).await?;
         // First registered, then looked up: an end in between is told by the signal.
         let (end, registered) = api.services.connections.register(id);
-        let session = api.services.sessions.active(id).await?;
+        let session = match of {
+            Of::Any if !by_token || permission == Permission::View => api.services.sessions.lasting(id).await?,
+            Of::Any | Of::Active => api.services.sessions.active(id).await?,
+        };
         tracing::Span::current().record("session", tracing::field::display(id));
         telemetry::about(&request, id);
         if by_token {
@@ -388,12 +400,12 @@ impl Holder {
     }
 
     /// By a key of its project, where the path names the session under `/browsers`.
-    async fn by_key(call: Call) -> Result<Self, ApiError> {
+    async fn by_key(call: Call, of: Of) -> Result<Self, ApiError> {
         let Call { api, request, payload } = call;
         let (scope, _) = scope(&api, &request).await?;
         let id = session_id(&segment(&request, "id")?)?;
         let (end, registered) = api.services.connections.register(id);
-        let session = api.services.sessions.get(&scope, &id.to_string(), false).await?;
+        let session = api.services.sessions.get(&scope, &id.to_string(), of == Of::Any).await?;
         tracing::Span::current().record("session", tracing::field::display(id));
         telemetry::about(&request, id);
         Ok(Self { session, permission: Permission::Drive, request, payload, end, registered, api })
@@ -405,6 +417,7 @@ impl Holder {
         request: &HttpRequest,
         text: &str,
         also: Also,
+        of: Of,
     ) -> Result<(SessionId, Permission, bool), ApiError> {
         let services = &api.services;
         let query = Query::parse(request.query_string())?;
@@ -426,7 +439,7 @@ impl Holder {
             return Err(ApiError::unauthorized(headers.contains_key(header::AUTHORIZATION)));
         }
         let (scope, _) = scope(api, request).await?;
-        let session = services.sessions.get(&scope, &session_id(text)?.to_string(), false).await?;
+        let session = services.sessions.get(&scope, &session_id(text)?.to_string(), of == Of::Any).await?;
         Ok((session.id, Permission::Drive, false))
     }
 
@@ -460,27 +473,50 @@ impl Holder {
 /// [`Driver`].
 pub(crate) struct Inside(Holder);
 
+/// As [`Inside`], for what a session leaves: it may have ended.
+pub(crate) struct Lasting(pub(crate) Inside);
+
+/// Whoever may watch, for what a session leaves.
+pub(crate) struct LastingViewer(pub(crate) Inside);
+
+impl Inside {
+    async fn admit(call: Call, of: Of) -> Result<Self, ApiError> {
+        let direct = call.request.match_info().get("session_id").is_some();
+        let holder = match direct {
+            true => Holder::admit(call, Also::Key, of).await?.driving()?,
+            false => Holder::by_key(call, of).await?,
+        };
+        Ok(Self(holder))
+    }
+}
+
 impl FromRequest for Inside {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
         let call = Call::take(request, payload);
-        let direct = request.match_info().get("session_id").is_some();
-        Box::pin(async move {
-            let holder = match direct {
-                true => Holder::admit(call?, Also::Key).await?.driving()?,
-                false => Holder::by_key(call?).await?,
-            };
-            Ok(Self(holder))
-        })
+        Box::pin(async move { Self::admit(call?, Of::Active).await })
     }
 }
 
-impl From<Viewer> for Inside {
-    /// For what whoever watches may have of a session.
-    fn from(viewer: Viewer) -> Self {
-        Self(viewer.0)
+impl FromRequest for Lasting {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let call = Call::take(request, payload);
+        Box::pin(async move { Inside::admit(call?, Of::Any).await.map(Self) })
+    }
+}
+
+impl FromRequest for LastingViewer {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let call = Call::take(request, payload);
+        Box::pin(async move { Holder::admit(call?, Also::Nothing, Of::Any).await.map(|holder| Self(Inside(holder))) })
     }
 }
 
@@ -565,7 +601,7 @@ macro_rules! holder {
 
             fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
                 let call = Call::take(request, payload);
-                Box::pin(async move { $check(Holder::admit(call?, $also).await?).map(Self) })
+                Box::pin(async move { $check(Holder::admit(call?, $also, Of::Active).await?).map(Self) })
             }
         }
     };

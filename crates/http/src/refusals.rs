@@ -11,6 +11,7 @@ use casement_domain::{
     organization::LimitExceeded,
     pool::{AcquireError, CreatePoolError, DeletePoolError, ReleaseError, UpdatePoolError},
     project::{CreateProjectError, DeleteProjectError, ProjectNotFound, ProjectRefused, UpdateProjectError},
+    replay::ReplayError,
     session::{CreateSessionError, EndSessionError, NotSupported, UpdateSessionError, UseSessionError},
     telemetry::ReadEventsError,
 };
@@ -88,6 +89,15 @@ impl From<InsideError> for ApiError {
             InsideError::Failed(_) => Code::Internal,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<ReplayError> for ApiError {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::Inside(inside) => inside.into(),
+            ReplayError::Store(store) => store.into(),
+        }
     }
 }
 

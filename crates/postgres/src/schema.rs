@@ -231,6 +231,19 @@ diesel::joinable!(projects -> organizations (organization_id));
 diesel::joinable!(sessions -> projects (project_id));
 diesel::joinable!(browser_pools -> projects (project_id));
 diesel::table! {
+    replays (id) {
+        id -> Uuid,
+        session_id -> Uuid,
+        started_at -> Timestamptz,
+        finished_at -> Nullable<Timestamptz>,
+        state -> Text,
+        size_bytes -> Int8,
+        detail -> Nullable<Text>,
+    }
+}
+
+diesel::joinable!(replays -> sessions (session_id));
+diesel::table! {
     proxies (id) {
         id -> Uuid,
         project_id -> Uuid,
@@ -476,6 +489,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     proxies,
     profiles,
     profile_versions,
+    replays,
     credentials,
     credential_values,
     credential_providers,

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::StreamExt as _;
 use http::request::Parts;
 use http::{HeaderValue, header};
 use hyper::body::Incoming;
@@ -52,6 +53,8 @@ pub(crate) struct Replays {
     paused: watch::Sender<u32>,
     /// Whether pictures are taken.
     rolling: watch::Sender<bool>,
+    /// Held by everybody who reads a film.
+    read: Arc<()>,
 }
 
 /// One recording, from its start on.
@@ -123,7 +126,8 @@ fn milliseconds(time: SystemTime) -> u64 {
 
 impl Default for Replays {
     fn default() -> Self {
-        Self { kept: Mutex::default(), paused: watch::Sender::new(0), rolling: watch::Sender::new(false) }
+        let (paused, rolling) = (watch::Sender::new(0), watch::Sender::new(false));
+        Self { kept: Mutex::default(), paused, rolling, read: Arc::new(()) }
     }
 }
 
@@ -140,6 +144,21 @@ impl Replays {
         let mut rolling = self.rolling.subscribe();
         drop(tokio::time::timeout(LETTING_GO, rolling.wait_for(|rolling| !rolling)).await);
         guard
+    }
+
+    /// Whether there are recordings that somebody may want.
+    pub(crate) fn are_kept(&self) -> bool {
+        !self.kept().is_empty()
+    }
+
+    /// Ends what is recorded: there is nothing to see any more.
+    pub(crate) fn stop_all(&self) {
+        self.kept().iter().for_each(|recording| recording.stop.cancel());
+    }
+
+    /// Whether a film is being made or read.
+    pub(crate) fn are_busy(&self) -> bool {
+        Arc::strong_count(&self.read) > 1 || self.kept().iter().any(|recording| !recording.is_over())
     }
 
     fn find(&self, id: &str) -> Result<Arc<Recording>, Refusal> {
@@ -296,7 +315,11 @@ fn content(core: &Core, asked: &ReadReplay) -> Answer {
     };
     let open = film.open().map_err(|error| Refusal::new(ErrorCode::InvalidState, error))?;
     let length = asked.length.unwrap_or(u64::MAX).min(film.size.saturating_sub(asked.offset));
-    let mut response = reply::stream("video/mp4", film.read(open, asked.offset, length));
+    let reading = Arc::clone(&core.replays.read);
+    let content = film.read(open, asked.offset, length).inspect(move |_| {
+        let _held = &reading;
+    });
+    let mut response = reply::stream("video/mp4", content);
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     Ok(response)
 }

@@ -12,17 +12,21 @@ use casement_domain::{BrowserId, Clock, NodeId, PoolId, StoreError, telemetry};
 use casement_postgres::{Heard, Notifications};
 use casement_webdriver::{Engine, EngineEvent, What, Why};
 use tokio::sync::mpsc;
+use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::Spares;
 use super::figures::{Line, PoolFigures};
+use crate::replays::RemainsBell;
 use crate::system::System;
 use crate::turns::WaitingRoom;
 
 const TICK: Duration = Duration::from_secs(5);
 /// Every so many ticks the slower part: what should have been heard but may have been missed.
 const NET_TICKS: u32 = 6;
+/// Browsers that are laid to rest at a time.
+const BURIALS: usize = 8;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What the housekeeping stands on.
@@ -72,13 +76,28 @@ impl Housekeeping {
         }
     }
 
-    /// Buries browsers whose time is over, until `stop`; apart from the rest, for what some of them leave is saved before, which takes
-    /// its time.
-    pub(crate) async fn clear(self, stop: CancellationToken) {
+    /// Buries browsers whose time is over, until `stop`; apart from the rest, and some at once, for what they leave is kept before,
+    /// which takes its time.
+    pub(crate) async fn clear(self, bell: RemainsBell, stop: CancellationToken) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        while stop.run_until_cancelled(tick.tick()).await.is_some() {
-            if let Err(error) = self.sessions.clear_remains().await {
+        let mut burials = Burials { sessions: self.sessions, at_work: JoinSet::new(), whose: HashMap::new() };
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                Some(done) = burials.at_work.join_next_with_id() => {
+                    let id = done.map_or_else(|error| error.id(), |(id, ())| id);
+                    burials.whose.remove(&id);
+                    // There may be more than could be begun at once.
+                    if burials.whose.len() + 1 < BURIALS {
+                        continue;
+                    }
+                }
+                _ = tick.tick() => {}
+                () = bell.rung() => {}
+            }
+            if let Err(error) = burials.begin().await {
                 debug!(%error, "cannot look for browsers whose time is over");
             }
         }
@@ -131,6 +150,34 @@ impl Housekeeping {
                 .push((pool, Line { idle: counts.available, leased: counts.acquired, waiters, longest_wait_seconds }));
         }
         self.figures.measured(figures);
+        Ok(())
+    }
+}
+
+/// Browsers that are being laid to rest.
+struct Burials {
+    sessions: Sessions,
+    at_work: JoinSet<()>,
+    whose: HashMap<Id, BrowserId>,
+}
+
+impl Burials {
+    async fn begin(&mut self) -> Result<(), StoreError> {
+        for browser in self.sessions.remains().await? {
+            if self.whose.len() >= BURIALS {
+                return Ok(());
+            }
+            if self.whose.values().any(|other| *other == browser.id) {
+                continue;
+            }
+            let (id, sessions) = (browser.id, self.sessions.clone());
+            let task = self.at_work.spawn(async move {
+                if let Err(error) = sessions.lay_to_rest(&browser).await {
+                    debug!(browser = %browser.id, %error, "a browser cannot be buried for now");
+                }
+            });
+            self.whose.insert(task.id(), id);
+        }
         Ok(())
     }
 }

@@ -51,12 +51,16 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
         "unknown": ["NotFoundError", "not_found"],
         "page": true,
         "deleted": ["NotFoundError", "not_found"],
+        "begun": ["NotFoundError", "not_found"],
+        "neither": ["NotFoundError", "not_found"],
     });
     assert_eq!(run.json()?, saw);
     let (width, height, seconds, green) = film(&run.dir.path().join("film.mp4"))?;
     assert_eq!((width, height), (800, 600), "the size of its first part");
     ensure!((3.0..12.0).contains(&seconds), "{seconds} s");
     ensure!(green >= 12, "green in {green} pictures of {seconds} s");
+    let (width, height, ..) = film(&run.dir.path().join("last.mp4"))?;
+    assert_eq!((width, height), (640, 480));
     Ok(())
 }
 
@@ -94,20 +98,80 @@ fn a_person_plays_a_recording_once_it_is_stopped() -> anyhow::Result<()> {
     let session = server.create(&json!({ "headless": true, "start_url": pages.url("/green") }))?;
     let replay = start(server, &session)?;
     let url = replay["replay_view_url"].as_str().context("no page")?.to_owned();
-    let (id, which) = (session.id().to_owned(), replay["replay_id"].as_str().context("no id")?.to_owned());
-    let stopping = thread::spawn(move || {
-        // The page looks first.
-        thread::sleep(Duration::from_secs(6));
-        Shared::get().server.post(&format!("/browsers/{id}/replays/{which}/stop"), &json!({}))?.expect(204)
-    });
-    let run = Clients::find()?.run(server, "crates/app/tests/scripts/replay_page.mjs", &[&url])?;
-    stopping.join().unwrap()?;
+    let which = replay["replay_id"].as_str().context("no id")?;
+    let stop = format!("/browsers/{}/replays/{which}/stop", session.id());
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/replay_page.mjs", &[&url, &stop])?;
     let seen = run.json()?;
     assert_eq!((&seen["size"], &seen["complaints"]), (&json!([1920, 1080]), &json!([])));
     ensure!(seen["seconds"].as_f64().is_some_and(|seconds| seconds > 3.0), "{seen}");
     let green = seen["colour"][1].as_u64().context("no colour")?;
     ensure!(green.abs_diff(160) < 24, "{seen}");
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    Ok(())
+}
+
+/// The only recording of an ended session, once it is known how that ended.
+fn settled(server: &Server, list: &str) -> anyhow::Result<Value> {
+    until("the recording is kept or failed", SOON, || {
+        let listed = server.get(list).ok()?.json().ok()?;
+        let all = listed.as_array().filter(|all| all.len() == 1)?;
+        (all[0]["status"] != "running").then(|| all[0].clone())
+    })
+}
+
+fn downloaded(server: &Server, which: &str) -> anyhow::Result<(u64, u64, f64, usize)> {
+    let answer = server.get(which)?.expect(200)?;
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("film.mp4");
+    std::fs::write(&path, &answer.body)?;
+    film(&path)
+}
+
+#[test]
+fn what_is_recorded_when_the_server_ends_with_its_sessions_or_is_killed_is_kept_or_told_as_failed() -> anyhow::Result<()>
+{
+    let pages = Pages::start()?;
+    let mut server = Server::start(Options { spares: 0, ..Options::reaching(&pages) })?;
+    let begin = |server: &Server| -> anyhow::Result<(Session, String, String)> {
+        let session = server.create(&json!({ "headless": true, "start_url": pages.url("/green") }))?;
+        let list = format!("/browsers/{}/replays", session.id());
+        let which = format!("{list}/{}", start(server, &session)?["replay_id"].as_str().context("no id")?);
+        Ok((session, list, which))
+    };
+
+    let (_, list, which) = begin(&server)?;
+    ensure!(server.stop_all()?.success(), "it does not end well");
+    server.restart()?;
+    assert_eq!(settled(&server, &list)?["status"], "finished");
+    downloaded(&server, &which)?;
+
+    // Somewhere between the end of the session and its film's last byte.
+    let (session, list, which) = begin(&server)?;
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    server.kill()?;
+    server.restart()?;
+    let told = settled(&server, &list)?;
+    match told["status"].as_str() {
+        Some("finished") => drop(downloaded(&server, &which)?),
+        _ => ensure!(told["detail"].as_str().is_some_and(|why| !why.is_empty()), "{told}"),
+    }
+    until("its sandbox is gone", SOON, || super::host::sandboxes(&server).ok()?.is_empty().then_some(()))?;
+
+    // Its machine is lost while nobody looks.
+    let (session, list, which) = begin(&server)?;
+    let browser = super::host::browser_of(&server, &session)?;
+    let place = super::host::sandbox(&server, &browser);
+    server.kill()?;
+    for process in super::support::processes_of(&place) {
+        // The first may take all others with it.
+        drop(server.signal(&process, rustix::process::Signal::KILL));
+    }
+    until("nothing runs inside", SOON, || super::support::processes_of(&place).is_empty().then_some(()))?;
+    server.restart()?;
+    let told = settled(&server, &list)?;
+    assert_eq!(told["status"], "failed", "{told}");
+    ensure!(told["detail"].as_str().is_some_and(|why| why.contains("machine")), "{told}");
+    assert_eq!(server.get(&which)?.expect(409)?.json()?["code"], "invalid_state");
     Ok(())
 }
 
@@ -192,6 +256,14 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     let path = dir.path().join("film.mp4");
     std::fs::write(&path, &answer.body)?;
     ensure!(film(&path)?.2 >= 2.0, "less than what was written before");
-    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+
+    // The browser dies, too, and the session with it: what was said and saved before stays.
+    server.signal(&super::host::chromium(server, &browser)?[0], rustix::process::Signal::KILL)?;
+    let path = format!("/browsers/{}", session.id());
+    until("the session has ended", SOON, || (server.get(&path).ok()?.status == 404).then_some(()))?;
+    let kept = settled(server, &list)?;
+    assert_eq!((&kept["status"], &kept["detail"]), (&failed["status"], &failed["detail"]));
+    assert_eq!(server.get(&which)?.status, 409);
+    ensure!(server.get(&format!("{which}?partial=true"))?.expect(200)?.body == answer.body, "another film");
     Ok(())
 }

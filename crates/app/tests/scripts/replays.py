@@ -51,8 +51,27 @@ try:
     whole = open("film.mp4", "rb").read()
     assert part.read() == whole[:100] and len(whole) == listed.size_bytes
     saw["unknown"] = refused(lambda: client.browsers.replays.stop("nothing", id=id))
+    last = client.browsers.replays.start(id, framerate=5)
     saw["page"] = replay.replay_view_url.split("?")[0].endswith(f"/live/{id}/replays/{replay.replay_id}")
 finally:
     client.browsers.delete_by_id(id)
-saw["deleted"] = refused(lambda: client.browsers.replays.list(id))
+
+# The session is gone; what it recorded stays, and what still ran at its end is made whole.
+saw["deleted"] = refused(lambda: client.browsers.retrieve(id))
+saw["begun"] = refused(lambda: client.browsers.replays.start(id))
+for _ in range(240):
+    kept = client.browsers.replays.list(id)
+    assert [one.replay_id for one in kept] == [replay.replay_id, last.replay_id], kept
+    if all(one.finished_at for one in kept):
+        break
+    time.sleep(0.25)
+assert [one.status for one in kept] == ["finished", "finished"], kept
+assert kept[0] == listed, (kept, listed)
+again = client.browsers.replays.download(replay.replay_id, id=id)
+assert again.headers["content-type"] == "video/mp4" and again.read() == whole
+part = client.browsers.replays.download(replay.replay_id, id=id, extra_headers={"Range": "bytes=100-"})
+assert part.read() == whole[100:]
+client.browsers.replays.download(last.replay_id, id=id).write_to_file("last.mp4")
+client.browsers.replays.stop(last.replay_id, id=id)
+saw["neither"] = refused(lambda: client.browsers.replays.stop("nothing", id=id))
 print(json.dumps(saw))

@@ -20,6 +20,7 @@ use casement_domain::pool::{AcquireInput, Acquired, Leases, PoolDeps, PoolFiller
 use casement_domain::profile::SessionProfiles;
 use casement_domain::project::{Project, ProjectStatus};
 use casement_domain::proxy::ProxyRouting;
+use casement_domain::replay::SessionReplays;
 use casement_domain::session::{Activity, CreateSession, SessionDeps, SessionFilter, Sessions};
 use casement_domain::telemetry::NoRecorder;
 use casement_domain::{Clock, IdSource, NodeId, OrganizationId, PoolId, ProjectId};
@@ -82,6 +83,7 @@ fn service(memory: &Arc<Memory>, engine: &Arc<Pretended>, ids: &Arc<Counting>) -
         extensions: Arc::new(NoExtensions),
         proxies: ProxyRouting::none(),
         profiles: SessionProfiles::none(),
+        replays: SessionReplays::none(),
         spares: Arc::new(NoSpares),
         connections: Arc::new(Nobody),
         pools: Arc::new(Nobody),

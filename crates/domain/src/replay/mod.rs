@@ -1,11 +1,15 @@
-//! Recordings of what a session shows, made inside its machine and kept as long as it lives.
+//! Recordings of what a session shows: made inside its machine as long as it lives, kept for a while after its end.
 
+mod kept;
+mod leaving;
 mod model;
 mod ports;
 mod service;
 
+pub use kept::{KeptReplays, ReplayLimits};
+pub use leaving::{ReplayDeps, SessionReplays};
 pub use model::{NewReplay, Replay, ReplayState, StartReplay};
 #[cfg(feature = "mocks")]
-pub use ports::MockReplayMachine;
-pub use ports::ReplayMachine;
-pub use service::{Film, Part, Replays};
+pub use ports::{MockReplayMachine, MockReplayRepository};
+pub use ports::{ReplayMachine, ReplayRepository};
+pub use service::{Film, Part, ReplayError, Replays};

@@ -1,10 +1,12 @@
 //! What recordings need from outside.
 
 use async_trait::async_trait;
+use time::OffsetDateTime;
 
 use super::{NewReplay, Replay};
-use crate::ids::{BrowserId, ReplayId};
+use crate::ids::{BrowserId, ReplayId, SessionId};
 use crate::inside::{ByteStream, InsideError};
+use crate::store_error::StoreError;
 
 /// Records inside a session's machine.
 #[cfg_attr(feature = "mocks", mockall::automock)]
@@ -25,10 +27,43 @@ pub trait ReplayMachine: Send + Sync {
     /// [`InsideError::Missing`].
     async fn stop(&self, browser: BrowserId, id: ReplayId) -> Result<Replay, InsideError>;
 
-    /// `length` bytes of a film from `offset` on.
+    /// `length` bytes of a film from `offset` on: exactly so many, or the stream ends with an error.
     ///
     /// # Errors
     /// [`InsideError::Missing`]; [`InsideError::State`] while it runs, or when the film was damaged.
     async fn read(&self, browser: BrowserId, id: ReplayId, offset: u64, length: u64)
     -> Result<ByteStream, InsideError>;
+}
+
+/// Where recordings are noted, so that none vanishes with its session; without their bytes. A recording is noted before it begins and
+/// runs until its session has ended and it was settled.
+#[cfg_attr(feature = "mocks", mockall::automock)]
+#[async_trait]
+pub trait ReplayRepository: Send + Sync {
+    /// Notes a recording that is about to begin, unless its session has ended: `false` then.
+    async fn begin(&self, session: SessionId, id: ReplayId, at: OffsetDateTime) -> Result<bool, StoreError>;
+
+    /// Forgets a recording that never began, or whose time is over.
+    async fn forget(&self, id: ReplayId) -> Result<(), StoreError>;
+
+    /// All that are noted of a session, oldest first. One with bytes that is not running is kept.
+    async fn of_session(&self, session: SessionId) -> Result<Vec<Replay>, StoreError>;
+
+    /// Those of a session that are not settled.
+    async fn unsettled(&self, session: SessionId) -> Result<Vec<ReplayId>, StoreError>;
+
+    /// Notes, once, how a recording is at the end of its session. One with bytes is kept.
+    async fn settle(&self, replay: &Replay) -> Result<(), StoreError>;
+
+    /// Settles those of ended sessions whose browser is gone as failed.
+    async fn settle_lost(&self, at: OffsetDateTime, why: &str) -> Result<(), StoreError>;
+
+    /// How many bytes are kept, of all recordings together.
+    async fn kept_bytes(&self) -> Result<u64, StoreError>;
+
+    /// Recordings of sessions that ended before that time, some hundred at most.
+    async fn outdated(&self, before: OffsetDateTime) -> Result<Vec<(SessionId, ReplayId)>, StoreError>;
+
+    /// Those of `ids` that are kept.
+    async fn kept(&self, ids: &[ReplayId]) -> Result<Vec<ReplayId>, StoreError>;
 }

@@ -2,18 +2,31 @@
 
 use std::sync::Arc;
 
-use super::{Replay, ReplayMachine, ReplayState, StartReplay};
+use super::{KeptReplays, Replay, ReplayMachine, ReplayState, StartReplay};
 use crate::clock::IdSource;
 use crate::ids::ReplayId;
 use crate::inside::{ByteStream, InsideError, enter};
 use crate::session::{Activity, Session};
+use crate::store_error::StoreError;
 
-/// The use cases of recordings.
+/// The use cases of recordings: of a session that lives its machine is asked, of one that has ended what was kept.
 #[derive(Clone)]
 pub struct Replays {
     machine: Arc<dyn ReplayMachine>,
+    kept: KeptReplays,
     activity: Activity,
     ids: Arc<dyn IdSource>,
+}
+
+/// Something about recordings was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// It cannot be, or the session's machine failed.
+    #[error(transparent)]
+    Inside(#[from] InsideError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// Which bytes of a film are wanted. Both ends included, as HTTP counts.
@@ -56,37 +69,57 @@ impl Part {
 impl Replays {
     /// Recordings of what `machine` shows.
     #[must_use]
-    pub fn new(machine: Arc<dyn ReplayMachine>, activity: Activity, ids: Arc<dyn IdSource>) -> Self {
-        Self { machine, activity, ids }
+    pub fn new(machine: Arc<dyn ReplayMachine>, kept: KeptReplays, activity: Activity, ids: Arc<dyn IdSource>) -> Self {
+        Self { machine, kept, activity, ids }
     }
 
     /// Begins to record.
     ///
     /// # Errors
-    /// See [`StartReplay::parse`] and [`ReplayMachine::start`].
-    pub async fn start(&self, session: &Session, wish: StartReplay) -> Result<Replay, InsideError> {
+    /// See [`StartReplay::parse`] and [`ReplayMachine::start`]; [`InsideError::Missing`] if the session has ended.
+    pub async fn start(&self, session: &Session, wish: StartReplay) -> Result<Replay, ReplayError> {
         let new = wish.parse(ReplayId::mint(self.ids.as_ref()))?;
         let entered = enter(session, &self.activity)?;
-        self.machine.start(entered.browser, new).await
+        // Noted first, so that its session cannot end without it.
+        if !self.kept.rows().begin(session.id, new.id, self.kept.clock().now()).await? {
+            return Err(InsideError::Missing(format!("browser session {} not found", session.id)).into());
+        }
+        let started = self.machine.start(entered.browser, new).await;
+        if started.is_err() {
+            // One that stays noted is told as failed at the end of its session.
+            let _ = self.kept.rows().forget(new.id).await;
+        }
+        Ok(started?)
     }
 
     /// All recordings of a session, oldest first.
     ///
     /// # Errors
-    /// See [`ReplayMachine::list`].
-    pub async fn list(&self, session: &Session) -> Result<Vec<Replay>, InsideError> {
+    /// See [`ReplayMachine::list`]; the store's failure.
+    pub async fn list(&self, session: &Session) -> Result<Vec<Replay>, ReplayError> {
+        if !session.is_active() {
+            return Ok(self.kept.rows().of_session(session.id).await?);
+        }
         let entered = enter(session, &self.activity)?;
-        self.machine.list(entered.browser).await
+        Ok(self.machine.list(entered.browser).await?)
     }
 
     /// Stops a recording; of one that has ended, nothing is done.
     ///
     /// # Errors
-    /// [`InsideError::Missing`].
-    pub async fn stop(&self, session: &Session, which: &str) -> Result<Replay, InsideError> {
+    /// [`InsideError::Missing`]; the store's failure.
+    pub async fn stop(&self, session: &Session, which: &str) -> Result<Replay, ReplayError> {
         let id = id(which)?;
+        if !session.is_active() {
+            return self.find(session, id).await;
+        }
         let entered = enter(session, &self.activity)?;
-        self.machine.stop(entered.browser, id).await
+        Ok(self.machine.stop(entered.browser, id).await?)
+    }
+
+    async fn find(&self, session: &Session, id: ReplayId) -> Result<Replay, ReplayError> {
+        let all = self.list(session).await?;
+        Ok(all.into_iter().find(|replay| replay.id == id).ok_or_else(|| missing(&id.to_string()))?)
     }
 
     /// The film of a recording that has ended, or a part of it. What could be
@@ -94,23 +127,18 @@ impl Replays {
     ///
     /// # Errors
     /// [`InsideError::Missing`]; [`InsideError::State`] while it runs, when it failed and when its film was damaged;
-    /// [`InsideError::OutsideRange`].
+    /// [`InsideError::OutsideRange`]; the store's failure.
     pub async fn film(
         &self,
         session: &Session,
         which: &str,
         part: Option<Part>,
         also_failed: bool,
-    ) -> Result<Film, InsideError> {
-        let id = id(which)?;
-        let entered = enter(session, &self.activity)?;
-        let all = self.machine.list(entered.browser).await?;
-        let replay = all.into_iter().find(|replay| replay.id == id).ok_or_else(|| missing(which))?;
+    ) -> Result<Film, ReplayError> {
+        let replay = self.find(session, id(which)?).await?;
         match replay.state {
-            ReplayState::Running => {
-                return Err(InsideError::State("the recording is running; stop it first".to_owned()));
-            }
-            ReplayState::Failed if !also_failed || replay.size_bytes == 0 => return Err(failed(&replay)),
+            ReplayState::Running => return Err(running(session).into()),
+            ReplayState::Failed if !also_failed || replay.size_bytes == 0 => return Err(failed(&replay).into()),
             ReplayState::Failed | ReplayState::Finished => {}
         }
         let size = replay.size_bytes;
@@ -119,8 +147,14 @@ impl Replays {
             Some((first, last)) => (first, last - first + 1),
             None => (0, replay.size_bytes),
         };
-        let bytes = self.machine.read(entered.browser, id, offset, length).await?;
-        Ok(Film { replay, part, length, bytes: entered.during(bytes) })
+        let bytes = if session.is_active() {
+            let entered = enter(session, &self.activity)?;
+            let bytes = self.machine.read(entered.browser, replay.id, offset, length).await?;
+            entered.during(bytes)
+        } else {
+            self.kept.read(session.id, &replay, offset, length).await?
+        };
+        Ok(Film { replay, part, length, bytes })
     }
 }
 
@@ -130,6 +164,11 @@ fn id(which: &str) -> Result<ReplayId, InsideError> {
 
 fn missing(which: &str) -> InsideError {
     InsideError::Missing(format!("recording {which} not found"))
+}
+
+fn running(session: &Session) -> InsideError {
+    let why = if session.is_active() { "the recording is running; stop it first" } else { "the film is being stored" };
+    InsideError::State(why.to_owned())
 }
 
 fn failed(replay: &Replay) -> InsideError {

@@ -127,3 +127,10 @@ pub trait PoolWake: Send + Sync {
     /// Something about the pool has changed; look again.
     fn wake(&self, pool: PoolId);
 }
+
+/// Wakes whoever buries browsers that nobody waits for.
+#[cfg_attr(feature = "mocks", mockall::automock)]
+pub trait RemainsWake: Send + Sync {
+    /// A session has ended whose browser holds what is to be kept.
+    fn wake(&self);
+}

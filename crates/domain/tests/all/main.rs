@@ -14,6 +14,7 @@ mod leases_ahead;
 mod plan;
 mod pools;
 mod profiles;
+mod replays;
 mod sessions_create;
 mod sessions_end;
 mod sessions_node;

@@ -14,6 +14,7 @@ use casement_domain::pool::{
 use casement_domain::profile::SessionProfiles;
 use casement_domain::project::{Project, ProjectStatus};
 use casement_domain::proxy::ProxyRouting;
+use casement_domain::replay::SessionReplays;
 use casement_domain::session::{
     Activity, Created, EndReason, MockConnections, MockPoolWake, MockSessionRepository, Session, SessionDeps,
     SessionState, Sessions,
@@ -40,6 +41,8 @@ pub(crate) struct World {
     pub(crate) recorder: Option<MockRecorder>,
     /// None unless a test says which.
     pub(crate) profiles: Option<SessionProfiles>,
+    /// None unless a test says which.
+    pub(crate) replays: Option<SessionReplays>,
     pub(crate) clock: Arc<FixedClock>,
 }
 
@@ -74,6 +77,7 @@ impl World {
             extensions: extensions.clone(),
             proxies: ProxyRouting::none(),
             profiles: profiles.clone(),
+            replays: self.replays.unwrap_or_else(SessionReplays::none),
             spares: Arc::new(self.spares),
             connections: Arc::new(self.connections),
             pools: wake.clone(),

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{range, record::ReplayBody};
 use crate::{
     answer::{self, Answer},
-    caller::{Inside, Viewer},
+    caller::{Inside, Lasting, LastingViewer},
     error::{ApiError, ErrorBody},
     stream,
 };
@@ -55,7 +55,7 @@ pub(crate) async fn start_replay(mut inside: Inside) -> Answer {
     Ok(answer::created(&location, &ReplayBody::new(inside.api(), &inside.session, replay)))
 }
 
-/// Lists the recordings of a session, oldest first.
+/// Lists the recordings of a session, oldest first; of one that has ended, too, for a while.
 #[utoipa::path(
     get, path = "/browsers/{id}/replays", tag = "Replays",
     params(("id" = String, Path)),
@@ -65,7 +65,7 @@ pub(crate) async fn start_replay(mut inside: Inside) -> Answer {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn list_replays(inside: Inside) -> Answer {
+pub(crate) async fn list_replays(Lasting(inside): Lasting) -> Answer {
     let replays = inside.services().replays.list(&inside.session).await?;
     let body = |replay| ReplayBody::new(inside.api(), &inside.session, replay);
     Ok(HttpResponse::Ok().json(replays.into_iter().map(body).collect::<Vec<_>>()))
@@ -81,12 +81,12 @@ pub(crate) async fn list_replays(inside: Inside) -> Answer {
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn stop_replay(inside: Inside) -> Answer {
+pub(crate) async fn stop_replay(Lasting(inside): Lasting) -> Answer {
     inside.services().replays.stop(&inside.session, &inside.path("replay_id")?).await?;
     Ok(answer::nothing())
 }
 
-/// Downloads the film of a recording that has ended: H.264 in MP4.
+/// Downloads the film of a recording that has ended: H.264 in MP4. It is kept for a while after the session's end.
 #[utoipa::path(
     get, path = "/browsers/{id}/replays/{replay_id}", tag = "Replays",
     params(
@@ -98,18 +98,18 @@ pub(crate) async fn stop_replay(inside: Inside) -> Answer {
         (status = 200, description = "All of it", body = inline(Mp4), content_type = "video/mp4"),
         (status = 206, description = "The part that was asked for", body = inline(Mp4), content_type = "video/mp4"),
         (status = 404, description = "There is no such recording", body = ErrorBody),
-        (status = 409, description = "It is running, it failed, or its film was damaged", body = ErrorBody),
+        (status = 409, description = "It is running or being stored, it failed, or its film was damaged", body = ErrorBody),
         (status = 416, description = "The part lies outside of the film", body = ErrorBody),
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
 )]
-pub(crate) async fn download_replay(inside: Inside) -> Answer {
+pub(crate) async fn download_replay(Lasting(inside): Lasting) -> Answer {
     film(inside).await
 }
 
 /// `GET /live/{session_id}/replays/{replay_id}/film`: the same for whoever may watch.
-pub(crate) async fn watched_film(viewer: Viewer) -> Answer {
-    film(viewer.into()).await
+pub(crate) async fn watched_film(LastingViewer(inside): LastingViewer) -> Answer {
+    film(inside).await
 }
 
 async fn film(inside: Inside) -> Answer {

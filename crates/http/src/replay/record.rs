@@ -19,10 +19,10 @@ pub(crate) struct ReplayBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     finished_at: Option<Moment>,
-    /// A page that plays it, as long as the session lives.
+    /// A page that plays it, as long as it is kept.
     replay_view_url: String,
     status: Status,
-    /// Of the film; grows while it is running.
+    /// Of the film; grows while it is running in a living session.
     size_bytes: u64,
     /// Why it ended, unless it was stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,11 +34,11 @@ pub(crate) struct ReplayBody {
 #[serde(rename_all = "snake_case")]
 #[schema(as = ReplayStatus)]
 enum Status {
-    /// Pictures are taken, or the film is being made.
+    /// Pictures are taken, or the film is being made or stored.
     Running,
     /// The film is whole.
     Finished,
-    /// Pictures were missed, or the film could not be made.
+    /// Pictures were missed, or the film could not be made or kept.
     Failed,
 }
 

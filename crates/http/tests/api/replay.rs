@@ -5,14 +5,15 @@ use casement_domain::{
     ReplayId,
     inside::{ByteStream, InsideError},
     replay::{NewReplay, Replay, ReplayState},
-    testing::{NOON, browser_id, session, session_id},
+    session::{EndReason, IdOrName, Session, SessionState},
+    testing::{NOON, browser_id, project_id, session, session_id},
 };
 use casement_http::Permission;
 use futures_util::{StreamExt as _, stream};
 use pretty_assertions::assert_eq;
 use serde_json::json;
 
-use super::support::{Ports, TestApi};
+use super::support::{Key, Ports, TestApi};
 
 const FILM: &[u8] = b"0123456789";
 
@@ -45,13 +46,98 @@ fn ports() -> Ports {
         let states = [ReplayState::Finished, ReplayState::Running, ReplayState::Failed, ReplayState::Failed];
         Ok((1..).zip(states).map(|(n, state)| replay(n, state)).collect())
     });
-    ports.replays.expect_read().returning(|_, _, offset, length| {
-        let (offset, length) = (usize::try_from(offset).unwrap(), usize::try_from(length).unwrap());
-        let parts: Vec<_> = FILM[offset..offset + length].chunks(4).map(|part| Ok(Bytes::from_static(part))).collect();
-        let parts: ByteStream = stream::iter(parts).boxed();
-        Ok(parts)
+    ports.replays.expect_read().returning(|_, _, offset, length| Ok(part(offset, length)));
+    ports
+}
+
+fn part(offset: u64, length: u64) -> ByteStream {
+    let (offset, length) = (usize::try_from(offset).unwrap(), usize::try_from(length).unwrap());
+    let parts: Vec<_> = FILM[offset..offset + length].chunks(4).map(|part| Ok(Bytes::from_static(part))).collect();
+    stream::iter(parts).boxed()
+}
+
+/// The same four, of a session that has ended: its machine is not asked any more.
+fn kept_ports() -> Ports {
+    let ended = || Session { state: SessionState::Ended(EndReason::Deleted), ended_at: Some(NOON), ..session(1) };
+    let mut ports = Ports::default();
+    ports.sessions.expect_find().returning(move |wanted| Ok((wanted == session_id(1)).then(ended)));
+    ports.sessions.expect_find_in_project().returning(move |project, which, include_ended| {
+        let ours = include_ended && project == project_id() && *which == IdOrName::Id(session_id(1));
+        Ok(ours.then(ended))
+    });
+    ports.kept_replays.expect_of_session().withf(|id| *id == session_id(1)).returning(|_| {
+        let states = [ReplayState::Finished, ReplayState::Running, ReplayState::Failed, ReplayState::Failed];
+        Ok((1..).zip(states).map(|(n, state)| replay(n, state)).collect())
+    });
+    ports.films.expect_get_part().returning(|key, offset, length| {
+        let there = [1, 3].iter().any(|n| key == format!("replays/{}/{}", session_id(1), id(*n)));
+        Ok(there.then(|| part(offset, length)))
     });
     ports
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recordings_of_an_ended_session_are_listed_and_read_by_who_could_before() {
+    let api = TestApi::start(kept_ports());
+    let listed = api.get(&base()).await.json();
+    let states: Vec<_> = listed.as_array().unwrap().iter().map(|one| one["status"].clone()).collect();
+    assert_eq!(states, ["finished", "running", "failed", "failed"]);
+    let path = format!("{}/{}", base(), id(1));
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let whole = api.get(&path).await;
+    assert_eq!((whole.status, whole.body.as_slice()), (200, FILM));
+    let some = api.request("GET", &path, &[&key, "Range: bytes=2-5"], "").await;
+    assert_eq!((some.status, some.header("content-range"), some.text().as_str()), (206, Some("bytes 2-5/10"), "2345"));
+    for (n, word) in [(2, "being stored"), (3, "partial=true"), (4, "nothing of it could be saved")] {
+        let reply = api.get(&format!("{}/{}", base(), id(n))).await;
+        assert_eq!((reply.status, reply.code().as_str()), (409, "invalid_state"));
+        assert!(reply.text().contains(word), "{reply}");
+    }
+    assert_eq!(api.get(&format!("{}/{}?partial=true", base(), id(3))).await.body, FILM);
+    assert_eq!(api.post(&format!("{}/{}/stop", base(), id(1)), "").await.status, 204);
+    assert_eq!(api.post(&base(), "").await.status, 404, "nothing begins in a session that has ended");
+    // As under /browsers, with a key.
+    let direct = format!("/vm/{}/replays", session_id(1));
+    assert_eq!(api.request("GET", &direct, &[&key], "").await.status, 200);
+    assert_eq!(
+        api.request("GET", &format!("/vm/{}/fs/list_files?path=/", session_id(1)), &[&key], "").await.status,
+        404
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recordings_of_an_ended_session_are_not_there_for_strangers() {
+    let api = TestApi::start(kept_ports());
+    let stranger = format!("Authorization: Bearer {}", Key::OtherProject.text());
+    for path in [base(), format!("{}/{}", base(), id(1))] {
+        assert_eq!(api.request("GET", &path, &[&stranger], "").await.status, 404, "{path}");
+        assert_eq!(api.request("GET", &path, &[], "").await.status, 401, "{path}");
+    }
+    // The token that drives ends with its session; the one that only lets watch plays what was recorded, and no more.
+    let (drive, view) = (api.token(session_id(1), Permission::Drive), api.token(session_id(1), Permission::View));
+    let live = format!("/live/{}", session_id(1));
+    for (path, status) in [
+        (format!("/vm/{}/replays?jwt={drive}", session_id(1)), 404),
+        (format!("{live}/replays/{}?jwt={drive}", id(1)), 404),
+        (format!("{live}/replays/{}?jwt={view}", id(1)), 200),
+        (format!("{live}/replays/{}/film?jwt={view}", id(1)), 200),
+        (format!("{live}/replays/{}/film?jwt={view}", id(9)), 404),
+        (format!("{live}?jwt={view}"), 404),
+    ] {
+        assert_eq!(api.request("GET", &path, &[], "").await.status, status, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recording_that_does_not_begin_leaves_no_note_and_none_begins_while_its_session_ends() {
+    let mut ports = ports();
+    ports.kept_replays.expect_begin().returning(|_, _, _| Ok(true));
+    ports.kept_replays.expect_forget().times(1).returning(|_| Ok(()));
+    ports.replays.expect_start().times(1).returning(|_, _| Err(InsideError::Failed("no picture".to_owned())));
+    assert_eq!(TestApi::start(ports).post(&base(), "").await.status, 500);
+    let mut ports = self::ports();
+    ports.kept_replays.expect_begin().returning(|_, _, _| Ok(false));
+    assert_eq!(TestApi::start(ports).post(&base(), "").await.status, 404);
 }
 
 fn base() -> String {
@@ -61,6 +147,10 @@ fn base() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recording_is_begun_with_what_was_asked_for_and_shown_with_its_page() {
     let mut ports = ports();
+    ports.kept_replays.expect_begin().times(1).returning(|session, _, at| {
+        assert_eq!((session, at), (session_id(1), NOON));
+        Ok(true)
+    });
     ports.replays.expect_start().times(1).returning(|browser, new| {
         let asked = NewReplay { id: new.id, framerate: 5, max_duration_seconds: 60 };
         assert_eq!((browser, new), (browser_id(1), asked));
@@ -109,6 +199,8 @@ async fn what_stands_against_a_recording_is_said() {
     ] {
         let mut ports = ports();
         let mut refusal = Some(refusal);
+        ports.kept_replays.expect_begin().returning(|_, _, _| Ok(true));
+        ports.kept_replays.expect_forget().times(1).returning(|_| Ok(()));
         ports.replays.expect_start().times(1).returning(move |_, _| Err(refusal.take().unwrap()));
         let reply = TestApi::start(ports).post(&base(), "").await;
         assert_eq!((reply.status, reply.code().as_str()), (status, code));

@@ -51,7 +51,7 @@ use casement_domain::{
     },
     project::{MockProjectRepository, Project, Projects},
     proxy::{MockProxyDialer, MockProxyRepository, NoRoutes, Proxies, ProxyDeps, ProxyRouting},
-    replay::{MockReplayMachine, Replays},
+    replay::{KeptReplays, MockReplayMachine, MockReplayRepository, ReplayLimits, Replays, SessionReplays},
     script::{MockScriptMachine, Scripts},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
     session_log::{MockLogMachine, SessionLogs},
@@ -112,6 +112,8 @@ pub(super) struct Ports {
     pub(super) session_logs: MockLogMachine,
     pub(super) curl: MockCurlMachine,
     pub(super) replays: MockReplayMachine,
+    pub(super) kept_replays: MockReplayRepository,
+    pub(super) films: MockBlobStore,
     pub(super) displays: MockLiveDisplay,
     pub(super) scripts: MockScriptMachine,
     pub(super) keys: Option<MockApiKeyRepository>,
@@ -379,6 +381,7 @@ impl TestApi {
             engine: engine.clone(),
             extensions: extensions.clone(),
             profiles: profiles.clone(),
+            replays: SessionReplays::none(),
             proxies: routing.clone(),
             spares: Arc::new(ports.spares),
             connections: Arc::new(connections.clone()),
@@ -440,6 +443,12 @@ impl TestApi {
             clock: clock.clone(),
             ids: ids.clone(),
         };
+        let kept_replays = KeptReplays::new(
+            Arc::new(ports.kept_replays),
+            Arc::new(ports.films),
+            clock.clone(),
+            ReplayLimits { most_bytes: 1 << 20, kept_for: time::Duration::days(7) },
+        );
         let credentials = Arc::new(ports.credentials);
         let auth_connections = AuthConnections::new(AuthConnectionDeps {
             connections: Arc::new(ports.auth_connections),
@@ -516,7 +525,7 @@ impl TestApi {
             processes: Processes::new(Arc::new(ports.processes), sessions.activity().clone(), ids.clone()),
             session_logs: SessionLogs::new(Arc::new(ports.session_logs), sessions.activity().clone()),
             curl: Curl::new(Arc::new(ports.curl), sessions.activity().clone()),
-            replays: Replays::new(Arc::new(ports.replays), sessions.activity().clone(), ids.clone()),
+            replays: Replays::new(Arc::new(ports.replays), kept_replays, sessions.activity().clone(), ids.clone()),
             scripts: Scripts::new(Arc::new(ports.scripts), sessions.activity().clone()),
             telemetry: TelemetryEvents::new(Arc::new(ports.events), Arc::new(ports.feed), clock.clone()),
             recorder,

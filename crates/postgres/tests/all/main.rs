@@ -17,6 +17,7 @@ mod profiles;
 mod projects;
 mod proxies;
 mod recent_keys;
+mod replays;
 mod resources;
 mod sessions;
 mod support;

@@ -51,6 +51,10 @@ impl BlobStore for Memory {
         Ok(found.map(|bytes| stream::iter([Ok(Bytes::from(bytes))]).boxed()))
     }
 
+    async fn get_part(&self, _: &str, _: u64, _: u64) -> Result<Option<ByteStream>, BlobError> {
+        unreachable!("packages are read whole")
+    }
+
     async fn delete(&self, key: &str) -> Result<(), BlobError> {
         self.0.lock().unwrap().remove(key);
         Ok(())

@@ -157,6 +157,11 @@ impl Server {
         self.stop_with(&[])
     }
 
+    /// `casement stop --end-sessions`.
+    pub(crate) fn stop_all(&mut self) -> anyhow::Result<ExitStatus> {
+        self.stop_with(&["--end-sessions"])
+    }
+
     /// Starts the server again on the same directory and the same port. It must have ended.
     pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
         ensure!(self.child.is_none(), "it runs already: kill() or stop() first");
@@ -338,7 +343,7 @@ impl Server {
         if self.child.is_none() {
             self.begin()?;
         }
-        self.stop_with(&["--end-sessions"])?;
+        self.stop_all()?;
         let root = self.root.path();
         let nothing = || remains_of(root).is_empty().then_some(());
         until("nothing of the server is left", Duration::from_secs(10), nothing)

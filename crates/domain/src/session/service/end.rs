@@ -1,13 +1,15 @@
 //! A session ends, and what was its own is cleared away.
 
 use super::super::{EndReason, IdOrName, Session, SessionEvent, SessionState};
+use super::leave::Waits;
 use super::{EndSessionError, Sessions};
 use crate::access::Scope;
 use crate::ids::{BrowserId, InvocationId, SessionId};
 use crate::store_error::{Replaced, StoreError};
 
 impl Sessions {
-    /// Ends the project's session at its caller's wish. Returns once nothing of its sandbox is left.
+    /// Ends the project's session at its caller's wish. Returns once nothing of its sandbox is left, but for one that was recorded:
+    /// its sandbox goes when its films are kept, which nobody waits for.
     ///
     /// # Errors
     /// See [`EndSessionError`].
@@ -86,13 +88,10 @@ impl Sessions {
             }
         }
         if let Some(browser) = ended.browser.filter(|_| ended.node == self.deps.node) {
-            // Nobody waits for the end of a session that is idle, and many may end at once: the housekeeping saves what they left.
-            if reason == EndReason::IdleTimeout && ended.saves_its_profile() {
-                return;
-            }
-            self.take_leave(ended, browser).await;
+            let waits = if reason == EndReason::IdleTimeout { Waits::Nobody } else { Waits::ItsCaller };
+            self.take_leave(ended, browser, waits).await;
         } else {
-            self.lost_with_its_node(ended);
+            self.lost_with_its_node(ended).await;
         }
     }
 

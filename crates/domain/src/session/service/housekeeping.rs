@@ -13,20 +13,6 @@ use crate::telemetry::Event;
 const LONGEST_START: Duration = Duration::minutes(5);
 
 impl Sessions {
-    /// Buries the browsers of this node that are marked as ending: those of deleted pools, those that another node
-    /// marked, and those whose burial failed before. For the node's housekeeping.
-    ///
-    /// # Errors
-    /// The store's failure.
-    pub async fn clear_remains(&self) -> Result<(), StoreError> {
-        for browser in self.deps.browsers.of_node(self.deps.node).await? {
-            if browser.state == BrowserState::Ending {
-                self.lay_to_rest(&browser).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// A browser of this node ended by itself.
     ///
     /// # Errors
@@ -127,7 +113,7 @@ impl Sessions {
             match browser.state {
                 BrowserState::Idle if alive.contains(&browser.id) => kept.push(browser.id),
                 BrowserState::Leased if kept.contains(&browser.id) => {}
-                // It is buried when what its session left is saved, which may take its time.
+                // It is buried when what its session left is kept, which may take its time.
                 BrowserState::Ending if alive.contains(&browser.id) && self.unsaved(&browser).await?.is_some() => {
                     kept.push(browser.id);
                 }

@@ -4,6 +4,7 @@ mod create;
 mod end;
 mod errors;
 mod housekeeping;
+mod leave;
 mod profile;
 mod update;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 pub use errors::{CreateSessionError, EndSessionError, UpdateSessionError, UseSessionError};
 
-use super::{Activity, Connections, IdOrName, PoolWake, Session, SessionFilter, SessionRepository};
+use super::{Activity, Connections, IdOrName, PoolWake, Session, SessionFilter, SessionRepository, SessionState};
 use crate::access::Scope;
 use crate::browser::{BrowserEngine, BrowserRepository, EngineError, HandOut, Region, SpareBrowsers, Viewport};
 use crate::clock::{Clock, IdSource};
@@ -21,6 +22,7 @@ use crate::ids::{BrowserId, NodeId, SessionId};
 use crate::page::{Listed, Page};
 use crate::profile::SessionProfiles;
 use crate::proxy::ProxyRouting;
+use crate::replay::SessionReplays;
 use crate::store_error::StoreError;
 use crate::telemetry::Recorder;
 
@@ -41,6 +43,8 @@ pub struct SessionDeps {
     pub proxies: ProxyRouting,
     /// What browsers are started with, and what of them is saved.
     pub profiles: SessionProfiles,
+    /// What is kept of recordings.
+    pub replays: SessionReplays,
     /// The node's reserve.
     pub spares: Arc<dyn SpareBrowsers>,
     /// What is open into sessions.
@@ -99,6 +103,15 @@ impl Sessions {
             .await?
             .filter(Session::is_active)
             .ok_or_else(|| UseSessionError::NotFound(id.to_string()))
+    }
+
+    /// The session of that id, active or ended; for what outlives it.
+    ///
+    /// # Errors
+    /// [`UseSessionError::NotFound`]; the store's failure.
+    pub async fn lasting(&self, id: SessionId) -> Result<Session, UseSessionError> {
+        let found = self.deps.sessions.find(id).await?.filter(|found| found.state != SessionState::Starting);
+        found.ok_or_else(|| UseSessionError::NotFound(id.to_string()))
     }
 
     /// The session of that id, in whatever state; for what is done on its own in sessions.

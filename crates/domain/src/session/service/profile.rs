@@ -1,18 +1,11 @@
-//! The profile of a session: found and loaded when it begins, saved when it has ended.
+//! The profile of a session, found and loaded.
 
-use time::Duration;
-
-use super::super::{EndReason, Session, SessionState};
+use super::super::Session;
 use super::{Sessions, UpdateSessionError, UseSessionError, browser_of};
 use crate::access::Scope;
-use crate::browser::Browser;
 use crate::field::InvalidInput;
-use crate::ids::BrowserId;
-use crate::profile::{LoadedProfile, NotSaved, ProfileWish};
+use crate::profile::{LoadedProfile, ProfileWish};
 use crate::store_error::StoreError;
-
-/// For how long after a session's end it is tried to save what it left, if the place where it is kept fails.
-const TRIED_FOR: Duration = Duration::minutes(10);
 
 impl Sessions {
     /// What a browser is started with that is to have the profile.
@@ -54,47 +47,5 @@ impl Sessions {
             true => Ok(()),
             false => Err(UseSessionError::NotFound(session.id.to_string()).into()),
         }
-    }
-
-    /// Saves what an ended session left, if it was to be saved, and buries its browser. What fails for now is done again by the
-    /// node's housekeeping.
-    pub(super) async fn take_leave(&self, ended: &Session, browser: BrowserId) {
-        if ended.saves_its_profile() {
-            // Whoever is at it buries the browser, too.
-            let Some(_alone) = self.deps.profiles.alone(browser) else { return };
-            if let Err(error) = self.deps.profiles.save(ended, browser).await {
-                let since = ended.ended_at.map_or(Duration::ZERO, |at| self.deps.clock.now() - at);
-                if matches!(error, NotSaved::Keeping(_)) && since < TRIED_FOR {
-                    return;
-                }
-                self.deps.profiles.lost(ended, &error);
-            }
-        }
-        self.bury(browser).await;
-    }
-
-    /// Buries a browser whose time is over, after what its session left is saved.
-    pub(super) async fn lay_to_rest(&self, browser: &Browser) -> Result<(), StoreError> {
-        match self.unsaved(browser).await? {
-            Some(ended) => self.take_leave(&ended, browser.id).await,
-            None => self.bury(browser.id).await,
-        }
-        Ok(())
-    }
-
-    /// What a session of a node that is gone had is gone, too.
-    pub(super) fn lost_with_its_node(&self, ended: &Session) {
-        if ended.state == SessionState::Ended(EndReason::NodeLost) && ended.saves_its_profile() {
-            self.deps.profiles.lost(ended, &NotSaved::NodeGone);
-        }
-    }
-
-    /// The ended session that left something to be saved in that browser.
-    pub(super) async fn unsaved(&self, browser: &Browser) -> Result<Option<Session>, StoreError> {
-        let (Some(session), Some(_)) = (browser.session, browser.shape.profile.filter(|one| one.save_changes)) else {
-            return Ok(None);
-        };
-        let found = self.deps.sessions.find(session).await?;
-        Ok(found.filter(|found| matches!(found.state, SessionState::Ended(_)) && found.saves_its_profile()))
     }
 }

@@ -39,6 +39,9 @@ async function look() {
   } else if (answer.status === 409 && message.includes('running')) {
     status.textContent = 'Still recording. The film is here once it is stopped.';
     setTimeout(look, 3000);
+  } else if (answer.status === 409 && message.includes('being stored')) {
+    status.textContent = 'The session has ended; the film is being stored.';
+    setTimeout(look, 3000);
   } else {
     status.textContent = message;
   }

@@ -1,0 +1,57 @@
+//! Recordings, put together: what outlives their session, and for how long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use casement_blobs::LocalBlobs;
+use casement_domain::replay::{KeptReplays, ReplayDeps, ReplayLimits, ReplayRepository, SessionReplays};
+use casement_domain::session::RemainsWake;
+use casement_webdriver::Engine;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::settings::ServeSettings;
+use crate::system::System;
+
+/// How often recordings and films are looked for that nobody needs any more.
+const SWEEP: Duration = Duration::from_secs(600);
+
+/// Says that ended sessions left something; whoever keeps it hears at once. Clones are the same bell.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RemainsBell(Arc<Notify>);
+
+impl RemainsBell {
+    /// Returns when it was rung since the last time.
+    pub(crate) async fn rung(&self) {
+        self.0.notified().await;
+    }
+}
+
+impl RemainsWake for RemainsBell {
+    fn wake(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// The recordings and their films.
+pub(crate) fn kept(rows: Arc<dyn ReplayRepository>, blobs: Arc<LocalBlobs>, settings: &ServeSettings) -> KeptReplays {
+    let kept_for = time::Duration::days(settings.replay_days.into());
+    let limits = ReplayLimits { most_bytes: settings.replay_storage << 20, kept_for };
+    KeptReplays::new(rows, blobs, Arc::new(System), limits)
+}
+
+/// What is done with them when sessions end.
+pub(crate) fn of_sessions(kept: KeptReplays, engine: &Engine, remains: RemainsBell) -> SessionReplays {
+    SessionReplays::new(ReplayDeps { kept, machine: Arc::new(engine.clone()), remains: Arc::new(remains) })
+}
+
+/// Forgets, now and then, what nobody needs any more.
+pub(crate) async fn sweep(kept: KeptReplays, stop: CancellationToken) {
+    let mut tick = tokio::time::interval(SWEEP);
+    while stop.run_until_cancelled(tick.tick()).await.is_some() {
+        if let Err(error) = kept.clear().await {
+            warn!(%error, "recordings that nobody needs any more cannot be looked for");
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Recordings at the end of their session: made whole and kept, or told as failed, and what becomes of them then.
+
+use std::sync::{Arc, Mutex};
+
+use casement_domain::blob::{BlobError, MockBlobStore};
+use casement_domain::browser::{Browser, BrowserState, EngineError};
+use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::profile::{
+    KeptProfiles, LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, ProfileDeps,
+    SessionProfiles,
+};
+use casement_domain::replay::{
+    KeptReplays, MockReplayMachine, MockReplayRepository, Replay, ReplayDeps, ReplayLimits, ReplayState, SessionReplays,
+};
+use casement_domain::session::{EndReason, MockPoolWake, MockRemainsWake, Session, SessionEvent, SessionState};
+use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, browser_id, session, session_id};
+use casement_domain::{ProfileId, ReplayId, StoreError};
+use time::Duration;
+use ulid::Ulid;
+
+use crate::support::{World, pooled_browser};
+
+const MOST: u64 = 3 << 20;
+
+fn id(n: u128) -> ReplayId {
+    ReplayId::from_ulid(Ulid::from_parts(15, n))
+}
+
+fn key(n: u128) -> String {
+    format!("replays/{}/{}", session_id(1), id(n))
+}
+
+fn replay(n: u128, state: ReplayState) -> Replay {
+    let finished_at = (state != ReplayState::Running).then_some(NOON + Duration::seconds(9));
+    let size_bytes = if state == ReplayState::Running { 0 } else { 1000 };
+    Replay { id: id(n), started_at: NOON, finished_at, state, size_bytes, detail: None }
+}
+
+fn ended() -> Session {
+    Session { state: SessionState::Ended(EndReason::Deleted), ended_at: Some(NOON), ..session(1) }
+}
+
+/// Its browser, which nobody has buried yet.
+fn remains() -> Browser {
+    Browser { session: Some(session_id(1)), pool: None, ..pooled_browser(1, BrowserState::Ending) }
+}
+
+fn bytes() -> ByteStream {
+    struct Nothing;
+    impl futures_core::Stream for Nothing {
+        type Item = Result<bytes::Bytes, InsideError>;
+        fn poll_next(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Self::Item>> {
+            std::task::Poll::Ready(None)
+        }
+    }
+    Box::pin(Nothing)
+}
+
+/// The ports of recordings, and a list of what happened.
+#[derive(Default)]
+struct Ports {
+    rows: MockReplayRepository,
+    blobs: MockBlobStore,
+    machine: MockReplayMachine,
+    remains: MockRemainsWake,
+    clock: Arc<FixedClock>,
+    steps: Arc<Mutex<Vec<String>>>,
+}
+
+impl Ports {
+    /// The session left these unsettled.
+    fn left(running: impl IntoIterator<Item = u128>) -> Self {
+        let ids: Vec<_> = running.into_iter().collect();
+        let mut ports = Self::default();
+        let left = ids.clone();
+        ports.rows.expect_unsettled().returning(move |_| Ok(left.iter().map(|n| id(*n)).collect()));
+        let noted = ids.clone();
+        ports
+            .rows
+            .expect_of_session()
+            .returning(move |_| Ok(noted.iter().map(|n| replay(*n, ReplayState::Running)).collect()));
+        ports
+    }
+
+    /// The machine tells of these.
+    fn told(mut self, told: impl IntoIterator<Item = Replay>) -> Self {
+        let told: Vec<_> = told.into_iter().collect();
+        self.machine.expect_list().withf(|id| *id == browser_id(1)).returning(move |_| Ok(told.clone()));
+        self
+    }
+
+    fn reads(mut self) -> Self {
+        self.rows.expect_kept_bytes().returning(|| Ok(2 << 20));
+        self.machine.expect_read().returning(|_, _, offset, length| {
+            assert_eq!((offset, length), (0, 1000));
+            Ok(bytes())
+        });
+        self
+    }
+
+    fn keeps(mut self) -> Self {
+        let steps = self.steps.clone();
+        self.blobs.expect_put().returning(move |key, _| {
+            steps.lock().expect("lock").push(format!("kept {key}"));
+            Ok(())
+        });
+        self
+    }
+
+    /// Settled ones are noted, with what they say.
+    fn settles(mut self) -> Self {
+        let steps = self.steps.clone();
+        self.rows.expect_settle().returning(move |replay| {
+            assert!(replay.finished_at.is_some() && replay.state != ReplayState::Running);
+            let detail = replay.detail.as_deref().unwrap_or("whole");
+            steps.lock().expect("lock").push(format!("settled {} bytes: {detail}", replay.size_bytes));
+            Ok(())
+        });
+        self
+    }
+
+    fn kept(rows: MockReplayRepository, blobs: MockBlobStore, clock: Arc<FixedClock>) -> KeptReplays {
+        let limits = ReplayLimits { most_bytes: MOST, kept_for: Duration::days(7) };
+        KeptReplays::new(Arc::new(rows), Arc::new(blobs), clock, limits)
+    }
+
+    /// A world with these recordings, in which the browser's end is a step, too.
+    fn world(self, session: Session) -> (World, Arc<Mutex<Vec<String>>>) {
+        let replays = SessionReplays::new(ReplayDeps {
+            kept: Self::kept(self.rows, self.blobs, self.clock.clone()),
+            machine: Arc::new(self.machine),
+            remains: Arc::new(self.remains),
+        });
+        let mut world = World { replays: Some(replays), clock: self.clock, ..World::default() };
+        let _ = world.keep_sessions([session]);
+        world.connections.expect_close().return_const(());
+        let steps = self.steps.clone();
+        world.engine.expect_end().returning(move |_| {
+            steps.lock().expect("lock").push("buried".to_owned());
+            Ok(())
+        });
+        world.browsers.expect_forget().returning(|_| Ok(()));
+        (world, self.steps)
+    }
+}
+
+fn steps(of: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
+    of.lock().expect("lock").clone()
+}
+
+#[tokio::test]
+async fn whoever_ends_a_session_does_not_wait_for_its_films() {
+    for event in [SessionEvent::Delete, SessionEvent::IdleTimeout, SessionEvent::Crash] {
+        let mut ports = Ports::left([1]);
+        ports.remains.expect_wake().times(1).return_const(());
+        let (world, done) = ports.world(session(1));
+        world.build().sessions.end(session_id(1), event).await.expect("ended");
+        assert_eq!(steps(&done), [""; 0], "it is the housekeeping's work");
+    }
+}
+
+#[tokio::test]
+async fn films_are_kept_before_the_browser_is_buried_and_what_runs_is_stopped_first() {
+    let told = [replay(1, ReplayState::Finished), replay(2, ReplayState::Running)];
+    let mut ports = Ports::left([1, 2]).told(told).reads().keeps().settles();
+    let done = ports.steps.clone();
+    ports.machine.expect_stop().returning(move |_, which| {
+        done.lock().expect("lock").push("stopped".to_owned());
+        Ok(Replay { id: which, ..replay(2, ReplayState::Finished) })
+    });
+    let (world, done) = ports.world(ended());
+    world.build().sessions.lay_to_rest(&remains()).await.expect("laid to rest");
+    let kept = |n| format!("kept {}", key(n));
+    let settled = "settled 1000 bytes: whole".to_owned();
+    let wanted =
+        ["stopped".to_owned(), kept(1), settled.clone(), "stopped".to_owned(), kept(2), settled, "buried".to_owned()];
+    assert_eq!(steps(&done), wanted);
+}
+
+#[tokio::test]
+async fn a_recording_that_cannot_be_kept_is_told_as_failed_with_its_reason() {
+    let failed = Replay { detail: Some("ffmpeg was killed".to_owned()), ..replay(1, ReplayState::Failed) };
+    let empty = Replay { size_bytes: 0, ..failed.clone() };
+    let large = Replay { size_bytes: MOST, ..replay(1, ReplayState::Finished) };
+    let whole = replay(1, ReplayState::Finished);
+    let cut = || {
+        let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().settles();
+        ports.blobs.expect_put().returning(|_, _| Err(BlobError::Content(InsideError::Failed("broke off".to_owned()))));
+        ports
+    };
+    let gone = || {
+        let mut ports = Ports::left([1]).settles();
+        ports.machine.expect_list().returning(|id| Err(EngineError::NotRunning(id).into()));
+        ports
+    };
+    let slow = || {
+        let mut ports = Ports::left([1]).told([replay(1, ReplayState::Running)]).settles();
+        ports.machine.expect_stop().times(2..20).returning(|_, _| Ok(replay(1, ReplayState::Running)));
+        ports
+    };
+    let not_running = format!("the session's machine does not give it: browser {} is not running", browser_id(1));
+    for (ports, wanted) in [
+        (Ports::left([1]).told([failed]).reads().keeps().settles(), "settled 1000 bytes: ffmpeg was killed"),
+        (Ports::left([1]).told([empty]).settles(), "settled 0 bytes: ffmpeg was killed"),
+        (
+            Ports::left([1]).told([large]).reads().settles(),
+            "settled 0 bytes: the recordings of ended sessions take all of the 3 MiB that they may",
+        ),
+        (cut(), "settled 0 bytes: its film could not be read: broke off"),
+        (gone(), &format!("settled 0 bytes: {not_running}")),
+        (slow(), "settled 0 bytes: its film could not be made: it took too long"),
+        (Ports::left([1]).told([]).settles(), "settled 0 bytes: it had not begun when its session ended"),
+        (Ports::left([1]).told([whole]).reads().keeps().settles(), "settled 1000 bytes: whole"),
+    ] {
+        let (world, done) = ports.world(ended());
+        world.build().sessions.lay_to_rest(&remains()).await.expect("laid to rest");
+        let last: Vec<_> = steps(&done).into_iter().filter(|step| !step.starts_with("kept")).collect();
+        assert_eq!(last, [wanted, "buried"]);
+    }
+}
+
+#[tokio::test]
+async fn where_films_cannot_be_kept_for_now_the_browser_waits_but_not_for_ever() {
+    for (since, wanted) in
+        [(9, &[][..]), (10, &["settled 0 bytes: its film could not be stored".to_owned(), "buried".to_owned()])]
+    {
+        let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().settles();
+        ports.blobs.expect_put().returning(|_, _| Err(BlobError::Store("the disk is full".into())));
+        ports.clock.advance(Duration::minutes(since));
+        let (world, done) = ports.world(ended());
+        world.build().sessions.lay_to_rest(&remains()).await.expect("tried");
+        assert_eq!(steps(&done), wanted);
+    }
+}
+
+#[tokio::test]
+async fn while_the_store_is_away_nothing_is_settled_and_nobody_is_buried() {
+    let away = || StoreError::Unavailable { operation: "replay.settle", source: "away".into() };
+    let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().keeps();
+    ports.rows.expect_settle().returning(move |_| Err(away()));
+    ports.clock.advance(Duration::days(1));
+    let (world, done) = ports.world(ended());
+    world.build().sessions.lay_to_rest(&remains()).await.expect("tried");
+    assert_eq!(steps(&done), [format!("kept {}", key(1))]);
+}
+
+#[tokio::test]
+async fn a_profile_is_saved_before_the_caller_goes_on_and_what_runs_is_stopped_before_its_browser_is_closed() {
+    let mut ports = Ports::left([1]).told([replay(1, ReplayState::Running)]);
+    let done = ports.steps.clone();
+    ports.machine.expect_stop().times(1).returning(move |_, _| {
+        done.lock().expect("lock").push("stopped".to_owned());
+        Ok(replay(1, ReplayState::Finished))
+    });
+    ports.remains.expect_wake().times(1).return_const(());
+    let id = ProfileId::from_ulid(Ulid::from_parts(13, 1));
+    let mut shape = session(1).shape;
+    shape.profile = Some(LoadedProfile { id, version: None, save_changes: true });
+    let (mut world, done) = ports.world(Session { shape, ..session(1) });
+    let (mut profiles, mut closing) = (MockProfileRepository::new(), MockProfileMachine::new());
+    profiles.expect_living().returning(move |_| Ok(Some(casement_domain::testing::profile(id, "login"))));
+    let of = done.clone();
+    closing.expect_capture().times(1).returning(move |_| {
+        of.lock().expect("lock").push("closed".to_owned());
+        Err(InsideError::Failed("as a test wishes".to_owned()))
+    });
+    let mut reports = MockProfileReports::new();
+    reports.expect_lost().times(1).return_const(());
+    let kept = KeptProfiles::new(
+        Arc::new(profiles),
+        Arc::new(MockBlobStore::new()),
+        Arc::new(PlainSealer),
+        Arc::new(FixedClock::default()),
+    );
+    world.profiles = Some(SessionProfiles::new(ProfileDeps {
+        kept,
+        machine: Arc::new(closing),
+        reports: Arc::new(reports),
+        pools: Arc::new(MockPoolWake::new()),
+        ids: Arc::new(CountingIds::default()),
+    }));
+    world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
+    assert_eq!(steps(&done), ["stopped", "closed"], "the film itself nobody waits for");
+}
+
+#[tokio::test]
+async fn a_server_that_starts_anew_keeps_the_browsers_whose_films_are_not_kept_yet() {
+    let (mut world, done) = Ports::left([1]).world(ended());
+    world.sessions.expect_of_node().returning(|_| Ok(Vec::new()));
+    world.browsers.expect_of_node().returning(|_| Ok(vec![remains()]));
+    assert_eq!(world.build().sessions.adopt(&[browser_id(1)]).await.expect("adopted"), [browser_id(1)]);
+    assert_eq!(steps(&done), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_a_lost_node_recorded_is_told_as_failed() {
+    let other = Session { node: crate::support::other_node(), ..session(1) };
+    let (world, done) = Ports::left([1]).settles().world(other);
+    world.build().sessions.end(session_id(1), SessionEvent::NodeLost).await.expect("ended");
+    assert_eq!(steps(&done), ["settled 0 bytes: its node is gone"]);
+}
+
+#[tokio::test]
+async fn the_sweep_forgets_what_is_old_and_bytes_that_belong_to_nothing() {
+    let (mut rows, mut blobs) = (MockReplayRepository::new(), MockBlobStore::new());
+    rows.expect_settle_lost().times(1).returning(|_, _| Ok(()));
+    let mut outdated = vec![vec![], vec![(session_id(1), id(1))]];
+    rows.expect_outdated().times(2).returning(move |before| {
+        assert_eq!(before, NOON - Duration::days(7));
+        Ok(outdated.pop().expect("asked until there is none"))
+    });
+    rows.expect_forget().times(1).withf(|which| *which == id(1)).returning(|_| Ok(()));
+    let old = NOON - Duration::hours(2);
+    blobs
+        .expect_list()
+        .withf(|prefix| prefix == "replays/")
+        .returning(move |_| Ok(vec![(key(2), old), (key(3), old), (key(4), NOON), ("replays/x".to_owned(), old)]));
+    rows.expect_kept().times(1).withf(|ids| ids == [id(2), id(3)]).returning(|_| Ok(vec![id(2)]));
+    let deleted = Arc::new(Mutex::new(Vec::new()));
+    let of = deleted.clone();
+    blobs.expect_delete().returning(move |key| {
+        of.lock().expect("lock").push(key.to_owned());
+        Ok(())
+    });
+    Ports::kept(rows, blobs, Arc::new(FixedClock::default())).clear().await.expect("cleared");
+    assert_eq!(*deleted.lock().expect("lock"), [key(1), key(3)]);
+}
