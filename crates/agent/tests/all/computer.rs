@@ -373,6 +373,8 @@ async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
         assert_eq!(stage.cdp.evaluate(&stage.page, "navigator.clipboard.readText()").await, json!("from outside: ä"));
         stage.cdp.evaluate(&stage.page, "navigator.clipboard.writeText('from the page: 漢')").await;
         assert_eq!(stage.read_clipboard().await, "from the page: 漢");
+        a_megabyte_goes_both_ways(&mut stage).await;
+        stage.write_clipboard("from the page: 漢").await;
         // The page that does this is none of the client's, and asks for nothing.
         assert_eq!(stage.cdp.pages().await.len(), 1);
         let asked = stage.sandbox.seen.lock().unwrap().clone();
@@ -385,6 +387,44 @@ async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
         assert_eq!(stage.read_clipboard().await, "from the page: 漢");
     })
     .await;
+}
+
+/// As much as a clipboard takes, to a page and back: by its own hand, by the paste key and by the copy key.
+async fn a_megabyte_goes_both_ways(stage: &mut Stage) {
+    let (line, times) = ("aä漢😀\n", 95_325);
+    let text = |last: char| format!("{}{last}", line.repeat(times));
+    assert_eq!(text('1').len(), 1 << 20);
+    let in_page = |last: char| format!("({}.repeat({times}) + '{last}')", json!(line));
+    let began = Instant::now();
+
+    stage.write_clipboard(&text('1')).await;
+    let read = format!("navigator.clipboard.readText().then(t => t === {})", in_page('1'));
+    assert_eq!(stage.cdp.evaluate(&stage.page, &read).await, json!(true));
+    stage.cdp.evaluate(&stage.page, &format!("navigator.clipboard.writeText({})", in_page('2'))).await;
+    assert!(stage.read_clipboard().await == text('2'), "not what the page wrote");
+
+    // The page takes and gives the text itself: to lay so much out takes a browser longer than all the rest.
+    let hands = format!(
+        "area.onpaste = e => {{ window.pasted = e.clipboardData.getData('text/plain'); e.preventDefault(); }};
+         area.oncopy = e => {{ e.clipboardData.setData('text/plain', {}); e.preventDefault(); }};
+         area.value = 'x'; area.focus(); area.select(); 1",
+        in_page('4')
+    );
+    stage.cdp.evaluate(&stage.page, &hands).await;
+    stage.write_clipboard(&text('3')).await;
+    stage.press(&[CTRL, u32::from('v')]).await;
+    let deadline = Instant::now() + LONG;
+    while stage.cdp.evaluate(&stage.page, &format!("window.pasted === {}", in_page('3'))).await != json!(true) {
+        assert!(Instant::now() < deadline, "the paste does not come");
+    }
+    stage.press(&[CTRL, u32::from('c')]).await;
+    let deadline = Instant::now() + LONG;
+    while stage.read_clipboard().await != text('4') {
+        assert!(Instant::now() < deadline, "the copy does not come");
+    }
+    println!("a megabyte, four times: {:?}", began.elapsed());
+    stage.cdp.evaluate(&stage.page, "area.onpaste = area.oncopy = null; area.value = ''; 1").await;
+    stage.forget().await;
 }
 
 fn refused(result: Result<(), ClientError>) -> (ErrorCode, Option<String>) {
@@ -471,16 +511,28 @@ async fn on_a_display_the_browsers_own_fields_take_text_and_the_cursor_hides() {
     for hidden in [true, true, false, false, true] {
         let to = Action::Move { to: at, smooth: false, duration_ms: None, hold: Vec::new() };
         stage.act(vec![to, Action::Cursor { hidden }]).await;
-        // Pictures are without the cursor in any case.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            let picture = crate::headless::decode(&stage.client.screenshot(None).await.unwrap());
-            if (40..70).all(|x| picture.at(x, 655) == [0, 0, 255]) {
-                break;
-            }
-            assert!(Instant::now() < deadline, "the page does not show, or a cursor does");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while shows_cursor(&stage.client, at).await == hidden {
+            assert!(Instant::now() < deadline, "hidden: {hidden}, but the live view shows otherwise");
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        // Pictures are without the cursor in any case.
+        let picture = crate::headless::decode(&stage.client.screenshot(None).await.unwrap());
+        assert!((40..70).all(|x| picture.at(x, 655) == [0, 0, 255]), "a cursor, or no page");
     }
+}
+
+/// Whether the live view of the display has a cursor at that place of a blue page.
+async fn shows_cursor(client: &AgentClient, at: Point) -> bool {
+    let (head, jpeg) = crate::view::next(client, None).await.expect("a first frame is there at once");
+    assert_eq!((head.x, head.y), (0, 0), "all of the display");
+    let (width, _, pixels) = crate::view::decode(&jpeg);
+    let blue = |x: u32, y: u32| {
+        let first = ((y * width + x) * 3) as usize;
+        pixels[first] < 60 && pixels[first + 1] < 60 && pixels[first + 2] > 190
+    };
+    let place = |first: u32| first..first + 10;
+    !place(at.y).all(|y| place(at.x).all(|x| blue(x, y)))
 }
 
 #[tokio::test]

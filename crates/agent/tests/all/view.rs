@@ -15,7 +15,7 @@ use crate::sandbox::{Sandbox, config};
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-async fn next(client: &AgentClient, since: Option<u64>) -> Option<(FrameHead, Vec<u8>)> {
+pub(crate) async fn next(client: &AgentClient, since: Option<u64>) -> Option<(FrameHead, Vec<u8>)> {
     let bytes = client.download(FRAME, &NextFrame { since }, WITHIN).await.unwrap();
     let parts: Vec<_> = bytes.try_collect().await.unwrap();
     let bytes = parts.concat();
@@ -23,7 +23,7 @@ async fn next(client: &AgentClient, since: Option<u64>) -> Option<(FrameHead, Ve
 }
 
 /// Size and pixels of a JPEG.
-fn decode(jpeg: &[u8]) -> (u32, u32, Vec<u8>) {
+pub(crate) fn decode(jpeg: &[u8]) -> (u32, u32, Vec<u8>) {
     let mut child = Command::new("ffmpeg")
         .args(["-v", "error", "-f", "mjpeg", "-i", "-", "-f", "image2pipe", "-c:v", "ppm", "-"])
         .stdin(Stdio::piped())

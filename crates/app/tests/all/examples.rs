@@ -1,6 +1,7 @@
 //! The examples for readers, as they stand in `docs/examples` and in the README: each does what it says.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use serde_json::json;
 
 use super::support::{Clients, Shared, png_size, repository};
 
@@ -95,6 +96,71 @@ fn the_profiles_example_is_logged_in_the_second_time() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What a page of `docs` needs to be there, and what its lines print.
+struct Lines {
+    page: &'static str,
+    before: &'static str,
+    prints: fn(&str) -> bool,
+}
+
+const PAGES: [Lines; 9] = [
+    Lines { page: "computer", before: "", prints: |said| said.is_empty() },
+    Lines { page: "fs", before: "echo a note > notes.txt", prints: |said| said.contains("\"/tmp/work/notes.txt\"") },
+    Lines { page: "script", before: "", prints: |said| said.contains("\"A form\"") },
+    Lines { page: "process", before: "", prints: |said| said == "casement\n/home/casement\n" },
+    Lines { page: "replays", before: "", prints: |said| said.is_empty() },
+    Lines { page: "extensions", before: ZIPPED, prints: |said| said.matches("\"blocker\"").count() == 1 },
+    Lines { page: "curl", before: "", prints: |said| said.contains("<title>A form</title>") },
+    Lines {
+        page: "logs",
+        before: "curl -X PUT \"http://127.0.0.1:8080/browsers/$SESSION/fs/write_file?path=/tmp/app.log\" \\
+            -H \"Authorization: Bearer $KEY\" -d 'listening on port 3000'",
+        prints: |said| said.contains("\"message\":\"listening on port 3000\""),
+    },
+    Lines { page: "live-view", before: "", prints: |said| said.starts_with("http://") && said.contains("?jwt=") },
+];
+
+const ZIPPED: &str = "echo '{\"manifest_version\": 3, \"name\": \"x\", \"version\": \"1\"}' > manifest.json
+python3 -m zipfile -c blocker.zip manifest.json
+cp blocker.zip another.zip";
+
+#[test]
+fn the_shell_lines_of_every_page_about_a_session_do_what_they_say() -> anyhow::Result<()> {
+    let Shared { server, .. } = Shared::get();
+    let session = server.create(&json!({ "headless": true }))?;
+    for Lines { page, before, prints } in PAGES {
+        let lines = block(&format!("docs/{page}.md"), "```sh\n")?;
+        // What is refused must not look like an answer.
+        let text = format!(
+            "set -e\ncurl() {{ command curl --silent --show-error --fail-with-body \"$@\"; }}\n\
+             KEY={} SESSION={}\n{}\n{lines}",
+            server.key(),
+            session.id(),
+            here(before),
+        );
+        let run = Clients::find()?.run_text(server, "lines.sh", &text, &[])?;
+        ensure!(prints(&run.stdout), "docs/{page}.md prints {:?}", run.stdout);
+        match page {
+            "computer" => assert!(png_size(&run.file("screen.png")?).is_some()),
+            "fs" => ensure!(run.file("work.zip")?.starts_with(b"PK"), "no archive"),
+            "replays" => ensure!(run.file("film.mp4")?[4..].starts_with(b"ftyp"), "no film"),
+            "live-view" => {
+                let path = run.stdout.trim().strip_prefix(&server.url()).context("another server's")?;
+                server.get(path)?.expect(200)?;
+            }
+            "extensions" => {
+                let made = run.stdout.split("\"session_id\":\"").nth(1).context("no session")?;
+                let id = made.split('"').next().unwrap_or_default();
+                server.delete(&format!("/browsers/{id}"))?.expect(204)?;
+                server.delete("/extensions/blocker")?.expect(204)?;
+            }
+            _ => {}
+        }
+    }
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    Ok(())
+}
+
 #[test]
 fn the_curl_lines_of_the_readme_take_a_picture_and_give_the_browser_back() -> anyhow::Result<()> {
     let server = &Shared::get().server;
@@ -120,16 +186,25 @@ fn the_playwright_lines_of_the_readme_take_a_picture_of_the_page() -> anyhow::Re
 
 /// The block of the README that begins so, with this test's server, directory and page in place of the usual ones.
 fn readme(beginning: &str) -> anyhow::Result<String> {
-    let Shared { server, pages } = Shared::get();
-    let text = std::fs::read_to_string(repository().join("README.md"))?;
-    let start = text.find(beginning).with_context(|| format!("the README has no block {beginning:?}"))?;
+    block("README.md", beginning)
+}
+
+/// The same of any file.
+fn block(file: &str, beginning: &str) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(repository().join(file))?;
+    let start = text.find(beginning).with_context(|| format!("{file} has no block {beginning:?}"))?;
     let block = text[start..].split_once('\n').map(|(_, rest)| rest).context("nothing behind the fence")?;
     let block = block.split("\n```").next().context("the block has no end")?;
+    Ok(here(block))
+}
+
+fn here(block: &str) -> String {
+    let Shared { server, pages } = Shared::get();
     let data_dir = server.data_dir();
     let put = [
         ("http://127.0.0.1:8080", server.url()),
         ("/var/lib/casement", data_dir.to_string_lossy().into_owned()),
         ("https://example.com", pages.url("/form")),
     ];
-    Ok(put.iter().fold(format!("{block}\n"), |block, (usual, here)| block.replace(usual, here)))
+    put.iter().fold(format!("{block}\n"), |block, (usual, here)| block.replace(usual, here))
 }

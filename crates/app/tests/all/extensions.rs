@@ -243,6 +243,12 @@ fn an_extension_comes_from_the_store_as_a_zip_and_only_by_ways_that_are_allowed(
     let fetched = ask(&server, "abcdefghijklmnopabcdefghijklmnop")?.expect(200)?;
     assert_eq!(fetched.header("content-type"), Some("application/octet-stream"));
     ensure!(fetched.body == archive, "the ZIP alone");
+    let bought = "import os\nfrom kernel import Kernel\n\
+        client = Kernel(base_url=os.environ['CASEMENT_URL'], api_key=os.environ['CASEMENT_KEY'], max_retries=0)\n\
+        url = 'https://chromewebstore.google.com/detail/x/abcdefghijklmnopabcdefghijklmnop'\n\
+        client.extensions.download_from_chrome_store(url=url, os='win').write_to_file('item.zip')\n";
+    let run = Clients::find()?.run_text(&server, "bought.py", bought, &[])?;
+    ensure!(run.file("item.zip")? == archive, "the public client gets another one");
     send(&server, form("/extensions", &[("name", "bought")], &[("file", &fetched.body)]))?.expect(201)?;
     for nowhere in ["pppppppppppppppppppppppppppppppp", "oooooooooooooooooooooooooooooooo"] {
         let refused = ask(&server, nowhere)?.expect(502)?;

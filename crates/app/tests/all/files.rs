@@ -3,12 +3,14 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::host::end_reason;
 use super::support::http::{Answer, Request};
 use super::support::{Cdp, Clients, Options, Process, Server, Session, Shared, until};
 
@@ -280,7 +282,8 @@ fn d5_no_name_of_a_file_gets_out_of_its_header_or_is_changed() -> anyhow::Result
 
 #[test]
 fn d7_a_full_disk_is_said_and_hurts_nobody_else() -> anyhow::Result<()> {
-    let server = Server::start(Options { flags: vec!["--session-disk".into(), "128".into()], ..Options::default() })?;
+    let flags = ["--session-disk", "128", "--session-memory", "512"].map(str::to_owned).to_vec();
+    let server = Server::start(Options { flags, ..Options::default() })?;
     let (full, other) = (Files::new(&server, None)?, Files::new(&server, None)?);
     full.write("/tmp/fits", &vec![1; 30 << 20])?.expect(204)?;
     let refused = full.write("/tmp/large", &vec![1; 50 << 20])?;
@@ -300,7 +303,14 @@ fn d7_a_full_disk_is_said_and_hurts_nobody_else() -> anyhow::Result<()> {
         Request::new("POST", &shot).bearer(server.key()).json(&json!({})).send(server.address())?.expect(200)?;
     }
     other.write("/tmp/large", &vec![1; 50 << 20])?.expect(204)?;
-    full.end()?;
+    // Files without bytes take memory of their session alone: it ends with the reason, and nobody else notices.
+    let endless =
+        "import os\nos.mkdir(\"/tmp/n\"); os.chdir(\"/tmp/n\")\nn = 0\nwhile True:\n  os.mknod(str(n)); n += 1";
+    drop(full.run(&format!("python3 -c '{endless}'")));
+    let id = full.session.id().to_owned();
+    until("the session has ended", SOON, || end_reason(&server, &id).ok().filter(|why| !why.is_empty()))?;
+    assert_eq!(end_reason(&server, &id)?, "oom");
+    assert_eq!(other.get("read_file?path=/tmp/large")?.expect(200)?.body.len(), 50 << 20);
     other.end()?;
     Ok(())
 }
@@ -494,52 +504,127 @@ fn memory(server: &Server) -> anyhow::Result<(u64, u64)> {
     Ok((own >> 10, agent.max().context("no agent")? >> 10))
 }
 
+/// The most memory that server and agent have while `work` is done, in MiB.
+fn most_memory(server: &Server, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<(u64, u64)> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut most = (0, 0);
+            loop {
+                let last = done.load(Ordering::Relaxed);
+                let (own, agent) = memory(server)?;
+                most = (most.0.max(own), most.1.max(agent));
+                if last {
+                    return anyhow::Ok(most);
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let worked = work();
+        done.store(true, Ordering::Relaxed);
+        let most = watching.join().expect("nothing panics");
+        worked.and(most)
+    })
+}
+
+/// A request whose body is `before`, `zeros` zeros and `after`, sent as it is made.
+fn stream_in(files: &Files, request: Request, before: &str, zeros: u64, after: &str) -> anyhow::Result<Answer> {
+    let length = before.len() as u64 + zeros + after.len() as u64;
+    let mut stream = request.header("content-length", &length.to_string()).start(files.server.address())?;
+    stream.write_all(before.as_bytes())?;
+    let piece = vec![0; 1 << 20];
+    for _ in 0..zeros >> 20 {
+        stream.write_all(&piece)?;
+    }
+    stream.write_all(after.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Answer::read(&answer, false)
+}
+
 #[test]
-fn large_files_and_directories_pass_through_a_few_megabytes() -> anyhow::Result<()> {
-    let server = Server::start(Options { flags: vec!["--session-disk".into(), "6000".into()], ..Options::default() })?;
+fn large_files_and_directories_pass_through_a_few_megabytes_both_ways() -> anyhow::Result<()> {
+    let server = Server::start(Options { flags: vec!["--session-disk".into(), "8000".into()], ..Options::default() })?;
     let files = Files::new(&server, None)?;
     files.run("mkdir /tmp/many && cd /tmp/many && seq 100000 | xargs touch; truncate -s 2G /tmp/two")?;
     files.get("list_files?path=/tmp")?.expect(200)?;
-    let (server_before, agent_before) = memory(&server)?;
+    let before = memory(&server)?;
+    let mut seen = Vec::new();
+    let mut step = |what: &'static str, work: &mut dyn FnMut() -> anyhow::Result<()>| {
+        let began = Instant::now();
+        let (own, agent) = most_memory(&server, work).context(what)?;
+        println!("{what}: {:?}, server {} -> {own} MiB, agent {} -> {agent} MiB", began.elapsed(), before.0, before.1);
+        seen.push((what, own.saturating_sub(before.0), agent.saturating_sub(before.1)));
+        anyhow::Ok(())
+    };
 
-    let answer = files.get("list_files?path=/tmp/many")?.expect(200)?;
-    assert_eq!(answer.json()?.as_array().map(Vec::len), Some(100_000));
-    let mut received = 0;
-    let mut stream = files.request("GET", "read_file?path=/tmp/two").start(server.address())?;
-    let mut buffer = vec![0; 1 << 20];
-    let mut most = (0, 0);
-    loop {
-        let read = stream.read(&mut buffer)?;
-        if read == 0 || received + read as u64 > 2 << 30 {
-            received += read as u64;
-            break;
-        }
-        if received % (256 << 20) + read as u64 > 256 << 20 {
-            let (own, agent) = memory(&server)?;
-            most = (most.0.max(own), most.1.max(agent));
-        }
-        received += read as u64;
+    step("list 100,000 entries", &mut || {
+        let listed = files.get("list_files?path=/tmp/many")?.expect(200)?.json()?;
+        ensure!(listed.as_array().map(Vec::len) == Some(100_000), "not all");
+        Ok(())
+    })?;
+    step("read 2 GiB", &mut || {
+        let mut stream = files.request("GET", "read_file?path=/tmp/two").start(server.address())?;
+        let received = std::io::copy(&mut stream, &mut std::io::sink())?;
+        ensure!(received > 2 << 30, "{received} bytes with the head");
+        Ok(())
+    })?;
+    files.run("rm /tmp/two")?;
+    // As much as one request may bring.
+    step("write 1 GiB", &mut || {
+        let request = files.request("PUT", "write_file?path=/tmp/one");
+        stream_in(&files, request, "", 1 << 30, "")?.expect(204).map(drop)
+    })?;
+    let end = "\r\n--b--\r\n";
+    step("upload 256 MiB", &mut || {
+        let path = "--b\r\nContent-Disposition: form-data; name=\"files[][dest_path]\"\r\n\r\n/tmp/one\r\n\
+                    --b\r\nContent-Disposition: form-data; name=\"files[][file]\"\r\n\r\n";
+        let request = files.request("POST", "upload").header("content-type", "multipart/form-data; boundary=b");
+        stream_in(&files, request, path, 256 << 20, end)?.expect(204).map(drop)
+    })?;
+    let mut packed = Vec::new();
+    step("pack 100,000 entries", &mut || {
+        packed = files.get("download_dir_zip?path=/tmp/many")?.expect(200)?.body;
+        Ok(())
+    })?;
+    step("unpack 100,000 entries", &mut || files.unzip("/tmp/again", &packed)?.expect(204).map(drop))?;
+    files.run("test $(ls -U /tmp/again | wc -l) = 100000 && rm -r /tmp/again")?;
+
+    for (what, own, agent) in seen {
+        assert!(own < 24 && agent < 24, "{what}: the server grew by {own} MiB, the agent by {agent} MiB");
     }
-    assert!(received > 2 << 30, "{received}");
-    let (own, agent) = memory(&server)?;
-    most = (most.0.max(own), most.1.max(agent));
-    println!("server {server_before} -> {} MiB, agent {agent_before} -> {} MiB", most.0, most.1);
-    assert!(most.0 < server_before + 24, "the server grew from {server_before} to {} MiB", most.0);
-    assert!(most.1 < agent_before + 24, "the agent grew from {agent_before} to {} MiB", most.1);
     files.end()?;
     Ok(())
 }
+
+/// Puts links to what is inside and links that lead out in each other's place, at once and without a pause, and counts.
+const EXCHANGE: &str = "
+import ctypes, mmap, struct, time
+exchange = ctypes.CDLL(None).renameat2
+file = open(\"count\", \"r+b\")
+count = mmap.mmap(file.fileno(), 8)
+end, n = time.time() + 300, 0
+while time.time() < end:
+    for one, other in ((b\"a\", b\"b\"), (b\"c\", b\"d\")):
+        if exchange(-100, one, -100, other, 2) != 0:
+            raise SystemExit
+        n += 1
+        struct.pack_into(\"<Q\", count, 0, n)
+";
 
 #[test]
 fn links_that_are_exchanged_all_the_time_never_lead_out() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
     let files = Files::new(server, None)?;
-    files.run(
-        "mkdir -p /tmp/race/in; echo inside > /tmp/race/in/x; cd /tmp/race; ln -s in a; ln -s /proc/1 b; ln -s /dev/zero c; ln -s in/x d; \
-         (end=$(($(date +%s) + 40)); while [ $(date +%s) -lt $end ]; do \
-         for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
-         mv -T a t; mv -T b a; mv -T t b; mv -T c t; mv -T d c; mv -T t d; done; done) >/dev/null 2>&1 &",
-    )?;
+    files.run(&format!(
+        "mkdir -p /tmp/race/in; echo inside > /tmp/race/in/x; cd /tmp/race; ln -s in a; ln -s /proc/1 b; ln -s /dev/zero c; \
+         ln -s in/x d; head -c 8 /dev/zero > count; python3 -c '{EXCHANGE}' > /dev/null 2>&1 &"
+    ))?;
+    let swaps = || -> anyhow::Result<u64> {
+        let told = files.get("read_file?path=/tmp/race/count")?.expect(200)?.body;
+        Ok(u64::from_le_bytes(told.try_into().map_err(|told| anyhow::anyhow!("{told:?}"))?))
+    };
+    let first = until("links are exchanged", SOON, || swaps().ok().filter(|count| *count > 0))?;
     let began = Instant::now();
     let (mut inside, mut refused) = (0, 0);
     thread::scope(|scope| {
@@ -547,7 +632,7 @@ fn links_that_are_exchanged_all_the_time_never_lead_out() -> anyhow::Result<()> 
             .map(|_| {
                 scope.spawn(|| {
                     let mut counts = (0, 0);
-                    while began.elapsed() < Duration::from_secs(20) {
+                    while began.elapsed() < Duration::from_secs(15) {
                         for tail in [
                             "read_file?path=/tmp/race/a/x",
                             "read_file?path=/tmp/race/c",
@@ -579,7 +664,10 @@ fn links_that_are_exchanged_all_the_time_never_lead_out() -> anyhow::Result<()> 
         }
         anyhow::Ok(())
     })?;
-    println!("{inside} inside, {refused} refused");
+    let swaps = swaps()? - first;
+    println!("{inside} inside, {refused} refused, {swaps} swaps");
     assert!(inside > 100 && refused > 100);
+    // Both pairs, all the time between a check and what comes of it.
+    assert!(swaps > 10_000, "{swaps} swaps while {} calls were made", inside + refused);
     files.end()
 }
