@@ -20,6 +20,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::auth_connection::names;
 use crate::convert::{contains, count, label, ulid, uuid};
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
@@ -236,10 +237,9 @@ impl CredentialRepository for PgCredentials {
             let id = uuid(id.ulid());
             let row = credentials::table.find(id);
             // Held: two changes at once do not both fill the last place among the values.
-            let held = row.select(credentials::id).for_no_key_update();
-            if held.get_result::<Uuid>(connection).await.optional()?.is_none() {
-                return Ok(CredentialUpdated::NotFound);
-            }
+            let held = row.select((credentials::project_id, credentials::name)).for_no_key_update();
+            let held: Option<(Uuid, String)> = held.get_result(connection).await.optional()?;
+            let Some((project, before)) = held else { return Ok(CredentialUpdated::NotFound) };
             let values = credential_values::table.filter(credential_values::credential_id.eq(id));
             let kept = values.filter(credential_values::name.ne_all(&change.remove));
             let kept = kept.filter(credential_values::name.ne_all(change.values.keys())).count();
@@ -257,7 +257,10 @@ impl CredentialRepository for PgCredentials {
                 updated_at: at,
             };
             let changed = diesel::update(row).set(changed).returning(CredentialRow::as_select());
-            let rows = changed.load(connection).await?;
+            let rows: Vec<CredentialRow> = changed.load(connection).await?;
+            if let Some(name) = &change.name {
+                names::credential_renamed(connection, project, (&before, name.as_str())).await?;
+            }
             let now = complete(connection, rows).await?.pop();
             Ok(now.map_or(CredentialUpdated::NotFound, |credential| CredentialUpdated::Yes(Box::new(credential))))
         };

@@ -17,6 +17,7 @@ use time::OffsetDateTime;
 use url::Url;
 use uuid::Uuid;
 
+use crate::auth_connection::names;
 use crate::convert::{by_text, contains, count, int, label, number, ulid, uuid};
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
@@ -252,11 +253,20 @@ impl CredentialProviderRepository for PgCredentialProviders {
         at: OffsetDateTime,
     ) -> Result<ProviderUpdated, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
+            let organization = uuid(organization.ulid());
             let row = credential_providers::table.find(uuid(id.ulid()));
-            let row = row.filter(credential_providers::organization_id.eq(uuid(organization.ulid())));
+            let row = row.filter(credential_providers::organization_id.eq(organization));
+            // First the row, then the connections: one that is being stored with its name has the row, and is seen afterwards.
+            let held = row.select(credential_providers::name).for_no_key_update();
+            let Some(before) = held.get_result::<String>(connection).await.optional()? else {
+                return Ok(ProviderUpdated::NotFound);
+            };
             let changed = diesel::update(row).set(RowChange::of(change, at)).returning(ProviderRow::as_select());
-            let now = read(changed.get_result(connection).await.optional()?)?;
-            Ok(now.map_or(ProviderUpdated::NotFound, |provider| ProviderUpdated::Yes(Box::new(provider))))
+            let now: CredentialProvider = changed.get_result(connection).await?.try_into()?;
+            if now.name.as_str() != before {
+                names::provider_renamed(connection, organization, (&before, now.name.as_str())).await?;
+            }
+            Ok(ProviderUpdated::Yes(Box::new(now)))
         };
         let name_taken = |error: CallError| {
             if error.violated() == Some(NAME_KEY) { Ok(ProviderUpdated::NameTaken) } else { Err(error) }
@@ -270,12 +280,21 @@ impl CredentialProviderRepository for PgCredentialProviders {
         id: CredentialProviderId,
     ) -> Result<ProviderDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let row = credential_providers::table.find(uuid(id.ulid()));
-            let row = row.filter(credential_providers::organization_id.eq(uuid(organization.ulid())));
-            let gone = diesel::delete(row).execute(connection).await?;
-            Ok(if gone > 0 { ProviderDeleted::Yes } else { ProviderDeleted::NotFound })
+            let (id, organization) = (uuid(id.ulid()), uuid(organization.ulid()));
+            let row = credential_providers::table.find(id);
+            let row = row.filter(credential_providers::organization_id.eq(organization));
+            // First the row, then the connections: one that is being stored with it has the row, and is seen afterwards.
+            let held = row.select(credential_providers::name).for_update();
+            let Some(name) = held.get_result::<String>(connection).await.optional()? else {
+                return Ok(ProviderDeleted::NotFound);
+            };
+            if names::provider_is_named(connection, organization, (id, &name)).await? {
+                return Ok(ProviderDeleted::InUse);
+            }
+            diesel::delete(row).execute(connection).await?;
+            Ok(ProviderDeleted::Yes)
         };
-        self.database.call("credential_provider.delete", work).await
+        self.database.transaction("credential_provider.delete", work).await
     }
 
     async fn sealed_otherwise(

@@ -97,7 +97,7 @@ pub struct ConnectionFilter {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait AuthConnectionRepository: Send + Sync {
-    /// Stores a new connection, if the project has fewer than `most` and its profile and proxy are still there.
+    /// Stores a new connection, if the project has fewer than `most` and its profile, its proxy and what has its credential are still there.
     async fn create(&self, connection: &AuthConnection, most: u32) -> Result<ConnectionStored, StoreError>;
 
     /// The project's connection.
@@ -114,7 +114,7 @@ pub trait AuthConnectionRepository: Send + Sync {
         page: Page,
     ) -> Result<Listed<AuthConnection>, StoreError>;
 
-    /// Changes what is given, if the proxy is still there.
+    /// Changes what is given, if the proxy and what has the credential are still there.
     async fn update(
         &self,
         id: AuthConnectionId,

@@ -85,7 +85,7 @@ pub trait CredentialRepository: Send + Sync {
         page: Page,
     ) -> Result<Listed<Credential>, StoreError>;
 
-    /// Changes it, whole or not at all.
+    /// Changes it, whole or not at all. Auth connections that name it name it as it is called from now on.
     async fn update(
         &self,
         id: CredentialId,

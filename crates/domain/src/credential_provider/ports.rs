@@ -81,7 +81,7 @@ pub trait CredentialProviderRepository: Send + Sync {
     /// All of them that are to be asked, in that order.
     async fn enabled(&self, organization: OrganizationId) -> Result<Vec<CredentialProvider>, StoreError>;
 
-    /// Changes it, whole or not at all.
+    /// Changes it, whole or not at all. Auth connections that name it name it as it is called from now on.
     async fn update(
         &self,
         organization: OrganizationId,
@@ -90,7 +90,7 @@ pub trait CredentialProviderRepository: Send + Sync {
         at: OffsetDateTime,
     ) -> Result<ProviderUpdated, StoreError>;
 
-    /// Deletes it, unless an auth connection names it.
+    /// Deletes it, unless an auth connection names it, by its name or identifier.
     async fn delete(
         &self,
         organization: OrganizationId,

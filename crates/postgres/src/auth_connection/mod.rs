@@ -2,6 +2,7 @@
 
 mod details;
 mod flows;
+pub(crate) mod names;
 mod row;
 
 use std::collections::HashMap;
@@ -103,6 +104,11 @@ impl AuthConnectionRepository for PgAuthConnections {
             {
                 return Ok(ConnectionStored::ReferenceGone("proxy"));
             }
+            if let Some(named) = &new.settings.credential
+                && !names::hold(connection, project, named).await?
+            {
+                return Ok(ConnectionStored::ReferenceGone("credential"));
+            }
             let used = auth_connections::table.filter(auth_connections::project_id.eq(project)).count();
             let used = count(used.get_result(connection).await?);
             if used >= most {
@@ -166,12 +172,20 @@ impl AuthConnectionRepository for PgAuthConnections {
         at: OffsetDateTime,
     ) -> Result<ConnectionUpdated, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
+            let row = auth_connections::table.find(uuid(id.ulid()));
+            let project: Option<Uuid> =
+                row.select(auth_connections::project_id).get_result(connection).await.optional()?;
+            let Some(project) = project else { return Ok(ConnectionUpdated::NotFound) };
             if let Some(Some(proxy)) = change.proxy
                 && !hold!(connection, proxies, uuid(proxy.ulid()))
             {
                 return Ok(ConnectionUpdated::ReferenceGone("proxy"));
             }
-            let row = auth_connections::table.find(uuid(id.ulid()));
+            if let Some(Some(named)) = &change.credential
+                && !names::hold(connection, project, named).await?
+            {
+                return Ok(ConnectionUpdated::ReferenceGone("credential"));
+            }
             diesel::update(row).set(ConnectionChanges::new(change, at)).execute(connection).await?;
             let found = one(connection, uuid(id.ulid())).await?;
             Ok(found.map_or(ConnectionUpdated::NotFound, |found| ConnectionUpdated::Yes(Box::new(found))))

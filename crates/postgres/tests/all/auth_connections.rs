@@ -6,7 +6,13 @@ use casement_domain::auth_connection::{
     FlowEvent, FlowFailure, FlowKind, FlowStatus, Need, Settings,
 };
 use casement_domain::browser::{Browser, BrowserState};
-use casement_domain::credential::{Credential, CredentialRepository as _, CredentialStored, SealedSecrets};
+use casement_domain::credential::{
+    Credential, CredentialChange, CredentialRepository as _, CredentialStored, CredentialUpdated, SealedSecrets,
+};
+use casement_domain::credential_provider::{
+    CredentialProvider, CredentialProviderRepository as _, ProviderChange, ProviderDeleted, ProviderPlace,
+    ProviderStored, ProviderUpdated,
+};
 use casement_domain::login_page::{ChoiceKind, FieldKind, HostPattern, InputKind, MfaKind, Progress};
 use casement_domain::page::Page;
 use casement_domain::profile::{
@@ -18,8 +24,10 @@ use casement_domain::session::{Created, EndReason, Session, SessionRepository as
 use casement_domain::testing::{
     self, NOON, auth_connection, auth_connection_id, auth_flow, auth_flow_id, browser_id, node_id, session_id,
 };
-use casement_domain::{CredentialId, ProfileId, ProfileVersionId, ProjectId, ProxyId, Replaced, ReplayId};
-use casement_postgres::{PgAuthConnections, PgCredentials, PgProfiles, PgProxies};
+use casement_domain::{
+    CredentialId, CredentialProviderId, ProfileId, ProfileVersionId, ProjectId, ProxyId, Replaced, ReplayId,
+};
+use casement_postgres::{PgAuthConnections, PgCredentialProviders, PgCredentials, PgProfiles, PgProxies};
 use pretty_assertions::assert_eq;
 use ulid::Ulid;
 
@@ -36,11 +44,42 @@ fn proxy_id() -> ProxyId {
     ProxyId::from_ulid(Ulid::from_parts(12, 1))
 }
 
-/// A world with two profiles, a proxy, and the first connection of the first profile.
+fn credential(n: u32, named: &str) -> Result<Credential, Fault> {
+    Ok(Credential {
+        id: CredentialId::from_ulid(Ulid::from_parts(14, u128::from(n))),
+        project: testing::project_id(),
+        name: label(named)?,
+        domain: "d1.example".to_owned(),
+        sso_provider: Some("google".to_owned()),
+        value_keys: vec!["username".to_owned()],
+        has_totp_secret: false,
+        created_at: NOON,
+        updated_at: NOON,
+    })
+}
+
+fn provider(n: u32, named: &str) -> Result<CredentialProvider, Fault> {
+    Ok(CredentialProvider {
+        id: CredentialProviderId::from_ulid(Ulid::from_parts(15, u128::from(n))),
+        organization: testing::organization_id(),
+        name: label(named)?,
+        place: ProviderPlace::Keepass("team".to_owned()),
+        token: vec![1],
+        cache_ttl_seconds: 300,
+        enabled: true,
+        priority: 0,
+        created_at: NOON,
+        updated_at: NOON,
+    })
+}
+
+/// A world with two profiles, a proxy, a credential `Shop`, a provider `vault`, and the first connection of the first profile.
 struct Site {
     world: World,
     connections: PgAuthConnections,
     profiles: PgProfiles,
+    credentials: PgCredentials,
+    providers: PgCredentialProviders,
 }
 
 impl Site {
@@ -53,9 +92,19 @@ impl Site {
         }
         let proxy = testing::proxy(proxy_id(), "way");
         assert_eq!(PgProxies::new(database()).create(&proxy, 10).await?, ProxyStored::Yes);
-        let site = Self { world, connections, profiles };
+        let (credentials, providers) = (PgCredentials::new(database()), PgCredentialProviders::new(database()));
+        let secrets = SealedSecrets { values: [("username".to_owned(), vec![1])].into(), totp: None };
+        assert_eq!(credentials.create(&credential(1, "Shop")?, &secrets, 10).await?, CredentialStored::Yes);
+        assert_eq!(providers.create(&provider(1, "vault")?, 10).await?, ProviderStored::Yes(0));
+        let site = Self { world, connections, profiles, credentials, providers };
         assert_eq!(site.connections.create(&first(), 10).await?, ConnectionStored::Yes);
         Ok(site)
+    }
+
+    /// Has the first connection log in with this.
+    async fn uses(&self, credential: CredentialRef) -> Result<ConnectionUpdated, Fault> {
+        let change = ConnectionChange { credential: Some(Some(credential)), ..ConnectionChange::default() };
+        Ok(self.connections.update(auth_connection_id(1), &change, NOON).await?)
     }
 
     /// What is stored of the first connection.
@@ -226,7 +275,10 @@ async fn an_update_changes_what_is_given_and_nothing_else() -> TestResult {
         },
     ] {
         let before = site.stored().await?;
-        let expected = AuthConnection { settings: change.apply(&before.settings), updated_at: seconds(9), ..before };
+        let settings = change.apply(&before.settings);
+        let named = matches!(settings.credential, Some(CredentialRef::Named(_)));
+        let credential = named.then(|| credential(1, "Shop")).transpose()?;
+        let expected = AuthConnection { settings, credential, updated_at: seconds(9), ..before };
         let changed = site.connections.update(auth_connection_id(1), &change, seconds(9)).await?;
         assert_eq!(changed, ConnectionUpdated::Yes(Box::new(expected.clone())));
         assert_eq!(site.stored().await?, expected);
@@ -263,27 +315,103 @@ async fn what_a_connection_names_is_not_deleted_under_it() -> TestResult {
 #[tokio::test]
 async fn the_credential_that_a_connection_names_comes_with_it_as_long_as_it_is_there() -> TestResult {
     let site = Site::new().await?;
-    let credentials = PgCredentials::new(site.world.db.database().clone());
-    let credential = Credential {
-        id: CredentialId::from_ulid(Ulid::from_parts(14, 1)),
-        project: testing::project_id(),
-        name: label("Shop")?,
-        domain: "d1.example".to_owned(),
-        sso_provider: Some("google".to_owned()),
-        value_keys: vec!["username".to_owned()],
-        has_totp_secret: false,
-        created_at: NOON,
-        updated_at: NOON,
+    let (shop, other) = (credential(1, "Shop")?, credential(2, "other")?);
+    assert_eq!(site.credentials.create(&other, &SealedSecrets::default(), 10).await?, CredentialStored::Yes);
+    let other = Credential { value_keys: Vec::new(), ..other };
+    for (named, found) in [("shop", &shop), ("other", &other)] {
+        let _ = site.uses(CredentialRef::Named(named.to_owned())).await?;
+        assert_eq!(site.stored().await?.credential.as_ref(), Some(found), "{named}");
+    }
+    assert!(site.credentials.delete(other.id).await?);
+    let after = site.stored().await?;
+    assert_eq!(after.settings.credential, Some(CredentialRef::Named("other".to_owned())));
+    assert_eq!(after.credential, None);
+    let again = site.uses(CredentialRef::Named("other".to_owned())).await?;
+    assert_eq!(again, ConnectionUpdated::ReferenceGone("credential"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_connection_logs_in_with_may_be_called_otherwise() -> TestResult {
+    let site = Site::new().await?;
+    let ours = testing::organization_id();
+    let kept = async || Ok::<_, Fault>(site.stored().await?.settings.credential);
+    let renamed = CredentialChange { name: Some(label("Market")?), ..CredentialChange::default() };
+
+    let _ = site.uses(CredentialRef::Named("SHOP".to_owned())).await?;
+    assert!(matches!(
+        site.credentials.update(credential(1, "Shop")?.id, &renamed, NOON).await?,
+        CredentialUpdated::Yes(_)
+    ));
+    assert_eq!(kept().await?, Some(CredentialRef::Named("Market".to_owned())));
+    assert_eq!(site.stored().await?.credential.map(|it| it.name), Some(label("Market")?));
+
+    let id = provider(1, "vault")?.id;
+    let rename = async |name: &str| {
+        let change = ProviderChange { name: Some(label(name)?), ..ProviderChange::default() };
+        Ok::<_, Fault>(matches!(site.providers.update(ours, id, &change, NOON).await?, ProviderUpdated::Yes(_)))
     };
-    let secrets = SealedSecrets { values: [("username".to_owned(), vec![1])].into(), totp: None };
-    assert_eq!(credentials.create(&credential, &secrets, 10).await?, CredentialStored::Yes);
-    for (named, found) in [("shop", Some(credential.clone())), ("other", None)] {
-        let change = ConnectionChange {
-            credential: Some(Some(CredentialRef::Named(named.to_owned()))),
-            ..ConnectionChange::default()
+    let path = || "Web/Shop".to_owned();
+    let _ = site.uses(CredentialRef::Item { provider: "Vault".to_owned(), path: path() }).await?;
+    assert!(rename("safe").await?);
+    assert_eq!(kept().await?, Some(CredentialRef::Item { provider: "safe".to_owned(), path: path() }));
+    let by_id = CredentialRef::Auto { provider: id.to_string() };
+    let _ = site.uses(by_id.clone()).await?;
+    assert!(rename("vault").await?);
+    assert_eq!(kept().await?, Some(by_id), "an identifier is no name");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_provider_is_not_deleted_while_a_connection_names_it() -> TestResult {
+    let site = Site::new().await?;
+    let ours = testing::organization_id();
+    let id = provider(1, "vault")?.id;
+    for named in ["VAULT".to_owned(), id.to_string()] {
+        for credential in [
+            CredentialRef::Auto { provider: named.clone() },
+            CredentialRef::Item { provider: named.clone(), path: "Web/Shop".to_owned() },
+        ] {
+            let stored = site.uses(credential.clone()).await?;
+            assert!(matches!(stored, ConnectionUpdated::Yes(_)), "{stored:?}");
+            assert_eq!(site.providers.delete(ours, id).await?, ProviderDeleted::InUse, "{credential:?}");
+        }
+    }
+    let _ = site.uses(CredentialRef::Named("Shop".to_owned())).await?;
+    assert_eq!(site.providers.delete(ours, id).await?, ProviderDeleted::Yes);
+    let gone = site.uses(CredentialRef::Auto { provider: "vault".to_owned() }).await?;
+    assert_eq!(gone, ConnectionUpdated::ReferenceGone("credential"));
+    let mut new = auth_connection(2, profile_id(1));
+    new.settings.credential = Some(CredentialRef::Auto { provider: "vault".to_owned() });
+    assert_eq!(site.connections.create(&new, 10).await?, ConnectionStored::ReferenceGone("credential"));
+    Ok(())
+}
+
+/// Each round, a deletion or a new name meets a connection that is being told of the provider: whatever comes first, the connection names
+/// none that is not there.
+#[tokio::test]
+async fn a_connection_never_names_a_provider_that_went_while_it_was_stored() -> TestResult {
+    let site = Site::new().await?;
+    let ours = testing::organization_id();
+    for round in 0..20_u32 {
+        let name = format!("p{round}");
+        let new = provider(round + 10, &name)?;
+        assert!(matches!(site.providers.create(&new, 100).await?, ProviderStored::Yes(_)));
+        let change = ProviderChange { name: Some(label(&format!("q{round}"))?), ..ProviderChange::default() };
+        let leaves = async {
+            if round % 2 == 0 {
+                return Ok::<_, Fault>(site.providers.delete(ours, new.id).await? == ProviderDeleted::Yes);
+            }
+            Ok(matches!(site.providers.update(ours, new.id, &change, NOON).await?, ProviderUpdated::Yes(_)))
         };
-        let _ = site.connections.update(auth_connection_id(1), &change, NOON).await?;
-        assert_eq!(site.stored().await?.credential, found, "{named}");
+        let (told, left) = tokio::join!(site.uses(CredentialRef::Auto { provider: name.clone() }), leaves);
+        let (told, left) = (matches!(told?, ConnectionUpdated::Yes(_)), left?);
+        assert!(if round % 2 == 0 { told != left } else { left }, "{round}: told {told}, left {left}");
+        let Some(CredentialRef::Auto { provider: named }) = site.stored().await?.settings.credential else {
+            assert!(!told);
+            continue;
+        };
+        assert!(site.providers.named(ours, &named).await?.is_some(), "{round}: {named}");
     }
     Ok(())
 }
