@@ -440,5 +440,5 @@ fn direct(routes: &mut Routes) {
     path("/login/{connection_id}/submit").on(Method::POST, login_page::submit).done(routes);
     path("/login/{connection_id}/events").only_get(login_page::follow).done(routes);
     path("/login/{connection_id}/live").only_get(login_page::live).done(routes);
-    path("/login/{connection_id}").on(Method::GET, login_page::open).done(routes);
+    path("/login/{connection_id}").on(Method::GET, login_page::open).on(Method::POST, login_page::enter).done(routes);
 }

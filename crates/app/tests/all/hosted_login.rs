@@ -47,6 +47,8 @@ fn a_person_logs_in_at_the_hosted_page_with_a_keyboard_and_on_a_phone() -> anyho
     assert_eq!(
         run.json()?,
         json!({
+            "scanner": ["Sign in", true],
+            "door": "Continue",
             "labels": ["User name", "Password"],
             "focus": "User name",
             "address": "",

@@ -25,7 +25,13 @@ const titled = (at, text) => at.waitForFunction((wanted) => document.querySelect
 
 try {
   const desk = await person({ viewport: { width: 1280, height: 860 } });
+  // What looks at a link beforehand, and runs its scripts, uses nothing up.
+  const scanner = await person({});
+  await scanner.goto(deskUrl, { waitUntil: 'networkidle' });
+  saw.scanner = [await scanner.textContent('h1'), new URL(scanner.url()).search === new URL(deskUrl).search];
   await desk.goto(deskUrl);
+  saw.door = await desk.evaluate(() => document.activeElement.textContent);
+  await desk.keyboard.press('Enter');
   await desk.waitForSelector('#fields input', patience);
   saw.labels = await desk.locator('#fields label').allTextContents();
   saw.focus = await desk.evaluate(() => document.activeElement.labels?.[0]?.textContent);
@@ -76,6 +82,7 @@ try {
   // On a phone.
   const phone = await person({ viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true, deviceScaleFactor: 2 });
   await phone.goto(phoneUrl);
+  await phone.tap('#send');
   await phone.waitForSelector('#fields input', patience);
   saw.wider = [await wide(phone)];
   await phone.locator('#fields input').nth(0).fill('ann');

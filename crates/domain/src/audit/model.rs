@@ -9,7 +9,7 @@ use crate::ids::{ApiKeyId, AuditRecordId, OrganizationId, ProjectId, UserId};
 pub enum AuthStrategy {
     /// With an API key.
     ApiKey,
-    /// With the token of a session.
+    /// With the token of a session, or with the cookie that the page of a login has for its session.
     SessionToken,
     /// With a key that was refused.
     None,

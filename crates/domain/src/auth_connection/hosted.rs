@@ -54,6 +54,14 @@ pub(super) fn hash(text: &SecretString) -> [u8; 32] {
 }
 
 impl AuthConnections {
+    /// Whether a code would open the hosted page now. Uses nothing up: links are also fetched by programs that only look at them.
+    ///
+    /// # Errors
+    /// See [`HandoffError`].
+    pub async fn would_open(&self, id: AuthConnectionId, code: &SecretString) -> Result<(), HandoffError> {
+        self.handed_off(id, code).await.map(drop)
+    }
+
     /// Uses the code of a hosted page, which works once: the key that opens the page from now on, as long as its flow goes on.
     ///
     /// # Errors
@@ -61,26 +69,29 @@ impl AuthConnections {
     pub async fn open_hosted(&self, id: AuthConnectionId, code: &SecretString) -> Result<PageKey, HandoffError> {
         // A lost race means that the flow moved; it is looked at again. Its moves are bounded.
         loop {
-            let flow = self.hosted_flow(id).await?.flow;
-            let Some(sealed) = &flow.handoff else { return Err(HandoffError::NotFound) };
-            let wanted = self.deps().sealer.open(&Flow::handoff_place(flow.id), sealed)?;
-            let wanted: [u8; 32] = Sha256::digest(wanted.expose_secret()).into();
-            if !bool::from(wanted.ct_eq(&hash(code))) {
-                return Err(HandoffError::NotFound);
-            }
-            let now = self.deps().clock.now();
-            if flow.handoff_used_at.is_some() {
-                return Err(HandoffError::Used);
-            }
-            if !flow.is_running(now) {
-                return Err(HandoffError::Over);
-            }
+            let flow = self.handed_off(id, code).await?;
             let key = mint(&*self.deps().entropy);
+            let now = self.deps().clock.now();
             let opened = Flow { handoff_used_at: Some(now), page_key: Some(hash(&key)), ..flow };
             if self.deps().connections.put(&opened).await? {
                 return Ok(PageKey(key));
             }
         }
+    }
+
+    /// The flow that goes on and whose unused code this is.
+    async fn handed_off(&self, id: AuthConnectionId, code: &SecretString) -> Result<Flow, HandoffError> {
+        let flow = self.hosted_flow(id).await?.flow;
+        let Some(sealed) = &flow.handoff else { return Err(HandoffError::NotFound) };
+        let wanted = self.deps().sealer.open(&Flow::handoff_place(flow.id), sealed)?;
+        let wanted: [u8; 32] = Sha256::digest(wanted.expose_secret()).into();
+        if !bool::from(wanted.ct_eq(&hash(code))) {
+            return Err(HandoffError::NotFound);
+        }
+        if flow.handoff_used_at.is_some() {
+            return Err(HandoffError::Used);
+        }
+        if flow.is_running(self.deps().clock.now()) { Ok(flow) } else { Err(HandoffError::Over) }
     }
 
     /// What the holder of a hosted page's key sees: also an ended flow, until a later one takes its place.

@@ -14,7 +14,7 @@ pub(crate) struct AuditRecordBody {
     /// When the request arrived.
     #[schema(value_type = String, format = DateTime)]
     timestamp: Moment,
-    /// `api_key`, `session_token`, or `none` for a key that was refused.
+    /// `api_key`, `session_token` (also the cookie of a login's page), or `none` for a key that was refused.
     auth_strategy: &'static str,
     /// Who made the key; empty if nobody.
     user_id: String,

@@ -61,7 +61,7 @@ impl Identity {
         Self { strategy: AuthStrategy::ApiKey, api_key: Some(key), project }.leave(request);
     }
 
-    /// A good token of a session of this project.
+    /// A good token of a session of this project, or a good cookie of the page of a login of this project.
     pub(crate) fn token(request: &HttpRequest, project: ProjectId) {
         Self { strategy: AuthStrategy::SessionToken, api_key: None, project: Some(project) }.leave(request);
     }

@@ -10,7 +10,7 @@ use actix_web::{
 };
 use casement_domain::{
     AuthConnectionId,
-    auth_connection::{AuthConnectionError, HandoffError},
+    auth_connection::{AuthConnectionError, HandoffError, HostedFlow},
 };
 use futures_util::{Stream, StreamExt as _, stream};
 use secrecy::SecretString;
@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     answer::{self, Answer},
+    audit::Identity,
     auth_connection::{SubmitBody, Submitted, live_view_url},
     body,
     error::{ApiError, Code},
@@ -43,9 +44,12 @@ fn connection(request: &HttpRequest) -> Option<AuthConnectionId> {
     request.match_info().get("connection_id")?.parse().ok()
 }
 
-/// Connection and key of whoever has the page's cookie.
-fn holder(api: &Api, request: &HttpRequest) -> Result<(AuthConnectionId, SecretString), ApiError> {
-    connection(request).zip(cookie::of(api, request)).ok_or_else(nothing)
+/// Connection and key of whoever has the page's cookie, and what its login is at. The call is recorded as made with it.
+async fn holder(api: &Api, request: &HttpRequest) -> Result<(AuthConnectionId, SecretString, HostedFlow), ApiError> {
+    let (id, key) = connection(request).zip(cookie::of(api, request)).ok_or_else(nothing)?;
+    let hosted = api.services.auth_connections.hosted(id, &key).await?;
+    Identity::token(request, hosted.connection.project);
+    Ok((id, key, hosted))
 }
 
 impl From<HandoffError> for ApiError {
@@ -58,19 +62,11 @@ impl From<HandoffError> for ApiError {
     }
 }
 
-/// `GET /login/{connection_id}`: with a code, which is used up and leaves the address; with the cookie, the page.
+/// `GET /login/{connection_id}`: with the cookie, the page; with a code, a button that uses it. Changes nothing: what stands in mails and
+/// chats is fetched by programs before a person does.
 pub(crate) async fn open(api: Data<Api>, request: HttpRequest) -> Answer {
     let Some(id) = connection(&request) else { return Ok(page::ended(Ended::Nothing)) };
-    let connections = &api.services.auth_connections;
-    let key = cookie::of(&api, &request);
-    let known = match &key {
-        Some(key) => match connections.hosted(id, key).await {
-            Ok(_) => true,
-            Err(HandoffError::NotFound | HandoffError::Used | HandoffError::Over) => false,
-            Err(error) => return Err(error.into()),
-        },
-        None => false,
-    };
+    let known = is_known(&api, &request, id).await?;
     let Some(code) = code(&request) else {
         return Ok(if known { page::page() } else { page::ended(Ended::Nothing) });
     };
@@ -78,17 +74,52 @@ pub(crate) async fn open(api: Data<Api>, request: HttpRequest) -> Answer {
     if known {
         return Ok(to_page(id, None));
     }
-    // Not meant to be opened yet: what looks at a link, or fetches it before a person does, uses up nothing.
+    // Not meant to be seen yet.
     if *request.method() == Method::HEAD || ahead(&request) {
         return Ok(HttpResponse::NoContent().insert_header((header::CACHE_CONTROL, "no-store")).finish());
     }
-    match connections.open_hosted(id, &code).await {
-        Ok(key) => Ok(to_page(id, Some(cookie::set(&api, id, &key.0)))),
-        Err(HandoffError::Used) => Ok(page::ended(Ended::Used)),
-        Err(HandoffError::Over) => Ok(page::ended(Ended::Over)),
-        Err(HandoffError::NotFound) => Ok(page::ended(Ended::Nothing)),
+    match api.services.auth_connections.would_open(id, &code).await {
+        Ok(()) => Ok(page::door()),
+        Err(error) => not_opened(error),
+    }
+}
+
+/// `POST /login/{connection_id}`: uses up the code in the address, for a cookie.
+pub(crate) async fn enter(api: Data<Api>, request: HttpRequest) -> Answer {
+    own_page(&request)?;
+    let Some(id) = connection(&request) else { return Ok(page::ended(Ended::Nothing)) };
+    if is_known(&api, &request, id).await? {
+        return Ok(to_page(id, None));
+    }
+    let Some(code) = code(&request) else { return Ok(page::ended(Ended::Nothing)) };
+    let connections = &api.services.auth_connections;
+    let key = match connections.open_hosted(id, &code).await {
+        Ok(key) => key.0,
+        Err(error) => return not_opened(error),
+    };
+    let hosted = connections.hosted(id, &key).await?;
+    Identity::token(&request, hosted.connection.project);
+    Ok(to_page(id, Some(cookie::set(&api, id, &key))))
+}
+
+/// Whether the request has the cookie of the connection's page.
+async fn is_known(api: &Api, request: &HttpRequest, id: AuthConnectionId) -> Result<bool, ApiError> {
+    let Some(key) = cookie::of(api, request) else { return Ok(false) };
+    match api.services.auth_connections.hosted(id, &key).await {
+        Ok(_) => Ok(true),
+        Err(HandoffError::NotFound | HandoffError::Used | HandoffError::Over) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// What a person is told whose link opens nothing.
+fn not_opened(error: HandoffError) -> Answer {
+    Ok(page::ended(match error {
+        HandoffError::Used => Ended::Used,
+        HandoffError::Over => Ended::Over,
+        HandoffError::NotFound => Ended::Nothing,
+        HandoffError::Store(_) | HandoffError::Seal(_) => return Err(error.into()),
+    }))
 }
 
 /// The code in the address.
@@ -126,8 +157,7 @@ pub(crate) async fn asset(request: HttpRequest) -> Answer {
 /// `GET /login/{connection_id}/live`: to the live view of the login's browser, for whoever asks to see it.
 pub(crate) async fn live(api: Data<Api>, request: HttpRequest) -> Answer {
     own_page(&request)?;
-    let (id, key) = holder(&api, &request)?;
-    let hosted = api.services.auth_connections.hosted(id, &key).await?;
+    let (_, _, hosted) = holder(&api, &request).await?;
     let running = hosted.flow.is_running(api.services.clock.now());
     let url = if running { live_view_url(&api, &hosted.flow).await } else { None };
     let url = url.and_then(|url| url::Url::parse(&url).ok());
@@ -142,7 +172,7 @@ pub(crate) async fn live(api: Data<Api>, request: HttpRequest) -> Answer {
 /// `POST /login/{connection_id}/submit`: as the operation of that name, for whoever has the cookie.
 pub(crate) async fn submit(api: Data<Api>, request: HttpRequest, mut payload: Payload) -> Answer {
     own_page(&request)?;
-    let (id, key) = holder(&api, &request)?;
+    let (id, key, _) = holder(&api, &request).await?;
     if request.headers().get(header::CONTENT_TYPE).is_none() {
         return Err(ApiError::new(Code::UnsupportedMediaType, "the body must be JSON in UTF-8"));
     }
@@ -162,10 +192,9 @@ pub(crate) async fn submit(api: Data<Api>, request: HttpRequest, mut payload: Pa
 /// `GET /login/{connection_id}/events`: what the login is at, now and after every change, until it is over.
 pub(crate) async fn follow(api: Data<Api>, request: HttpRequest) -> Answer {
     own_page(&request)?;
-    let (id, key) = holder(&api, &request)?;
-    // Before it is looked at, so that nothing falls in between.
+    let (id, key, _) = holder(&api, &request).await?;
+    // Before it is looked at again, so that nothing falls in between.
     let news = api.services.auth_connections.follow(id);
-    api.services.auth_connections.hosted(id, &key).await?;
     let told = Told { api, id, key, news, look: true, said: None, expires_at: None, last: None, over: false };
     let frames = stream::unfold(told, |mut told| async move { told.next().await.map(|frame| (frame, told)) });
     Ok(sse::head().streaming(frames.map(Ok::<_, actix_web::Error>)))

@@ -8,4 +8,4 @@ mod handlers;
 mod page;
 mod state;
 
-pub(crate) use handlers::{asset, follow, live, open, submit};
+pub(crate) use handlers::{asset, enter, follow, live, open, submit};

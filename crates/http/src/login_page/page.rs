@@ -4,11 +4,13 @@ use actix_web::{
     HttpResponse,
     http::{
         StatusCode,
-        header::{self, HeaderName},
+        header::{self, HeaderName, HeaderValue},
     },
 };
 
 const PAGE: &str = include_str!("assets/page.html");
+const DOOR: &str = include_str!("assets/door.html");
+const DOOR_SCRIPT: &str = include_str!("assets/door.js");
 const SCRIPT: &str = include_str!("assets/login.js");
 const STYLE: &str = include_str!("assets/login.css");
 /// What stands for a reason in [`ENDED`].
@@ -36,6 +38,19 @@ pub(super) fn page() -> HttpResponse {
     embedded(StatusCode::OK, "text/html; charset=utf-8", "no-store", PAGE.to_owned())
 }
 
+/// What a link shows before it is used: a button. It posts to its own address, where the code stands.
+pub(super) fn door() -> HttpResponse {
+    let mut response = embedded(StatusCode::OK, "text/html; charset=utf-8", "no-store", DOOR.to_owned());
+    let headers = response.headers_mut();
+    let policy = POLICY.replace("form-action 'none'", "form-action 'self'");
+    if let Ok(policy) = HeaderValue::from_str(&policy) {
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
+    // The code is told to nobody, but where the form comes from is: browsers do not say it of a page without referrer.
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("strict-origin"));
+    response
+}
+
 /// Says plainly that there is nothing to do here.
 pub(super) fn ended(why: Ended) -> HttpResponse {
     let (status, reason) = match why {
@@ -58,6 +73,7 @@ pub(super) fn ended(why: Ended) -> HttpResponse {
 pub(super) fn asset(name: &str) -> Option<HttpResponse> {
     let (kind, body) = match name {
         "login.js" => ("text/javascript; charset=utf-8", SCRIPT),
+        "door.js" => ("text/javascript; charset=utf-8", DOOR_SCRIPT),
         "login.css" => ("text/css; charset=utf-8", STYLE),
         _ => return None,
     };

@@ -3,15 +3,16 @@
 use std::sync::{Arc, Mutex};
 
 use casement_domain::{
+    audit::AuthStrategy,
     auth_connection::{AuthConnection, Flow, FlowStatus, FlowStep},
-    testing::NOON,
+    testing::{NOON, project_id},
 };
 use futures_util::{StreamExt as _, stream};
 use pretty_assertions::assert_eq;
 use serde_json::json;
 
 use super::auth_connections::{connection, flow, id};
-use super::support::{Ports, Reply, TestApi};
+use super::support::{Ports, Reply, TestApi, Trail};
 
 const OWN: &str = "Sec-Fetch-Site: same-origin";
 const ORIGIN: &str = "Origin: https://casement.test";
@@ -47,9 +48,13 @@ async fn get(api: &TestApi, tail: &str, headers: &[&str]) -> Reply {
     api.request("GET", &page(tail), headers, "").await
 }
 
+async fn enter(api: &TestApi, tail: &str, headers: &[&str]) -> Reply {
+    api.request("POST", &page(tail), headers, "").await
+}
+
 /// Opens the page by its code; the cookie line.
 async fn opened(api: &TestApi) -> String {
-    let reply = get(api, "?code=the-code", &[]).await;
+    let reply = enter(api, "?code=the-code", &[OWN, ORIGIN]).await;
     assert_eq!((reply.status, reply.header("location")), (303, Some(page("").as_str())), "{reply}");
     let set = reply.header("set-cookie").expect("a cookie").to_owned();
     let (pair, rest) = set.split_once("; ").expect("attributes");
@@ -61,18 +66,38 @@ async fn opened(api: &TestApi) -> String {
 async fn a_code_opens_the_page_once_and_then_the_cookie_does() {
     let (ports, kept) = keeping(flow());
     let api = TestApi::start(ports);
-    // Neither whoever looks at the link nor a browser that prepares uses it up.
+    // Neither whoever looks at the link nor a browser that prepares uses it up, nor a program that fetches it as a person would.
     assert_eq!(api.request("HEAD", &page("?code=the-code"), &[], "").await.status, 204);
     assert_eq!(get(&api, "?code=the-code", &["Sec-Purpose: prefetch;prerender"]).await.status, 204);
+    for _ in 0..2 {
+        let door = get(&api, "?code=the-code", &[]).await;
+        assert_eq!((door.status, door.header("set-cookie")), (200, None), "{door}");
+        assert!(door.text().contains("<form method=\"post\">") && !door.text().contains("the-code"), "{door}");
+        let policy = door.header("content-security-policy").expect("a policy");
+        assert!(policy.contains("form-action 'self';") && policy.contains("script-src 'self';"), "{policy}");
+        assert!(policy.contains("frame-ancestors 'none';") && !policy.contains("unsafe"), "{policy}");
+        // Neither is the code told elsewhere, nor does the browser keep from us where the form comes from.
+        assert_eq!(door.header("referrer-policy"), Some("strict-origin"));
+    }
+    assert_eq!(kept.lock().unwrap().as_ref(), Some(&flow()), "nothing was changed");
+    for headers in [&[][..], &["Origin: null"], &["Sec-Fetch-Site: cross-site", "Origin: https://evil.example"]] {
+        assert_eq!(enter(&api, "?code=the-code", headers).await.status, 403, "{headers:?}");
+    }
+    assert_eq!(kept.lock().unwrap().as_ref(), Some(&flow()), "nothing was changed by another site");
 
     let cookie = opened(&api).await;
     let shown = get(&api, "", &[&cookie]).await;
     assert_eq!(shown.status, 200);
-    let again = get(&api, "?code=the-code", &[]).await;
-    assert!(again.status == 410 && again.text().contains("This link was used"), "{again}");
+    for again in [get(&api, "?code=the-code", &[]).await, enter(&api, "?code=the-code", &[OWN, ORIGIN]).await] {
+        assert!(again.status == 410 && again.text().contains("This link was used"), "{again}");
+        assert_eq!(again.header("set-cookie"), None);
+    }
     // The same browser may come by the same link.
-    let back = get(&api, "?code=the-code", &[&cookie]).await;
-    assert_eq!((back.status, back.header("set-cookie")), (303, None), "{back}");
+    for back in
+        [get(&api, "?code=the-code", &[&cookie]).await, enter(&api, "?code=the-code", &[&cookie, OWN, ORIGIN]).await]
+    {
+        assert_eq!((back.status, back.header("set-cookie")), (303, None), "{back}");
+    }
     let kept = kept.lock().unwrap().clone().expect("a flow");
     let value = cookie.rsplit('=').next().expect("a value");
     assert!(!format!("{:?}", kept.page_key).contains(value), "kept as a hash alone");
@@ -98,8 +123,10 @@ async fn nothing_else_opens_it_and_nobody_learns_what_there_is() {
     ] {
         let reply = api.request("GET", &path, &headers, "").await;
         answers.push((reply.status, reply.text() == nothing.text()));
+        let reply = api.request("POST", &path, &[&headers[..], &[OWN, ORIGIN]].concat(), "").await;
+        answers.push((reply.status, reply.text() == nothing.text()));
     }
-    assert_eq!(answers, vec![(404, true); 8]);
+    assert_eq!(answers, vec![(404, true); 16]);
 
     // The cookie of one connection's page opens no other's.
     let cookie = opened(&api).await;
@@ -120,9 +147,10 @@ async fn a_link_whose_login_is_over_says_so() {
     ] {
         let (ports, _) = keeping(over);
         let api = TestApi::start(ports);
-        let reply = get(&api, "?code=the-code", &[]).await;
-        assert!(reply.status == 410 && reply.text().contains("This link has expired"), "{reply}");
-        assert_eq!(reply.header("set-cookie"), None);
+        for reply in [get(&api, "?code=the-code", &[]).await, enter(&api, "?code=the-code", &[OWN, ORIGIN]).await] {
+            assert!(reply.status == 410 && reply.text().contains("This link has expired"), "{reply}");
+            assert_eq!(reply.header("set-cookie"), None);
+        }
     }
 }
 
@@ -214,4 +242,33 @@ async fn the_browser_is_shown_to_whoever_has_the_cookie_as_long_as_the_login_goe
     assert_eq!(get(&api, "/live", &[&cookie, "Sec-Fetch-Site: cross-site"]).await.status, 403);
     // It has no browser yet.
     assert_eq!(get(&api, "/live", &[&cookie, OWN]).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_done_with_the_code_or_the_cookie_is_recorded_without_what_was_given() {
+    let trail = Trail::default();
+    let (ports, _) = keeping(flow());
+    let api = TestApi::start(Ports { trail: trail.clone(), ..ports });
+    // Whoever shows nothing, or nothing that is ours, leaves nothing.
+    get(&api, "?code=the-code", &[]).await;
+    api.request("POST", &page("/submit"), &["Cookie: __Secure-casement_login=AAAA", OWN, ORIGIN], GIVEN).await;
+    let cookie = opened(&api).await;
+    for (headers, body, status) in [
+        ([cookie.as_str(), OWN, ORIGIN], r#"{"field_values":{"other":"secret-word"}}"#, 400),
+        ([cookie.as_str(), OWN, ORIGIN], r#"{"field_values":{"identifier":"secret-word"}}"#, 202),
+    ] {
+        assert_eq!(api.request("POST", &page("/submit"), &headers, body).await.status, status);
+    }
+    let recorded = trail.entries().await;
+    let said: Vec<_> = recorded
+        .iter()
+        .map(|(waited, it)| {
+            (*waited, it.auth_strategy, it.api_key, it.project, it.method.as_str(), it.route.as_str(), it.status)
+        })
+        .collect();
+    let by_cookie = |route, status| (true, AuthStrategy::SessionToken, None, Some(project_id()), "POST", route, status);
+    let submit = "/login/{connection_id}/submit";
+    assert_eq!(said, [by_cookie("/login/{connection_id}", 303), by_cookie(submit, 400), by_cookie(submit, 202)]);
+    let text = format!("{recorded:?}");
+    assert!(!text.contains("secret-word") && !text.contains("the-code"), "{text}");
 }
