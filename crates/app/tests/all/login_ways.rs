@@ -35,7 +35,7 @@ const SMS: &str = r#"<!doctype html><html lang=en><title>Enter code</title><h1>C
 <form id=f><div id=said role=alert></div><label>Code <input name=code inputmode=numeric autocomplete=one-time-code maxlength=6 required></label><button>Verify</button></form>
 <script>f.onsubmit = event => {
     event.preventDefault();
-    if (f.code.value === '135790') location = 'stay';
+    if (f.code.value === '135790') location = 'boxes';
     else { said.textContent = 'That code is incorrect.'; f.code.value = ''; }
 };</script>"#;
 
@@ -85,6 +85,34 @@ const PUSH: &str = r#"<!doctype html><html lang=en><title>Approve the request</t
     if ((await fetch('approved')).ok) { document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home'; }
 }, 300);</script>"#;
 
+/// Who of those who were here before.
+const ACCOUNTS: &str = r#"<!doctype html><html lang=en><title>Choose an account</title><h1>Choose an account</h1><p>to continue to Shop</p>
+<ul><li><button class=account onclick="location='nobody'"><div>Bob Smith</div><div>bob@shop.example</div></button>
+<li><button class=account onclick="location='form'"><div>Ann Smith</div><div>ann@shop.example</div></button>
+<li><button onclick="location='nobody'">Use another account</button></ul>"#;
+
+/// Then another one, a digit to a box.
+const BOXES: &str = r#"<!doctype html><html lang=en><title>Verification</title><h1>Enter the code</h1>
+<p>For your safety we sent one more code by text message to ••• 42.</p>
+<form id=f><div id=said role=alert></div><input name=d1 maxlength=1 inputmode=numeric><input name=d2 maxlength=1 inputmode=numeric><input name=d3
+maxlength=1 inputmode=numeric><input name=d4 maxlength=1 inputmode=numeric><input name=d5 maxlength=1 inputmode=numeric><input name=d6 maxlength=1
+inputmode=numeric><button>Verify</button></form>
+<script>
+const boxes = [...f.querySelectorAll('input')];
+boxes.forEach((box, at) => { box.oninput = () => { if (box.value) boxes[at + 1]?.focus(); }; });
+f.onsubmit = event => {
+    event.preventDefault();
+    if (boxes.map(box => box.value).join('') === '246801') location = 'sent';
+    else { said.textContent = 'That code is incorrect.'; for (const box of boxes) box.value = ''; }
+};</script>"#;
+
+/// Waits until the link in a mail was followed.
+const SENT: &str = r#"<!doctype html><html lang=en><title>Check your inbox</title><h1>Check your email</h1>
+<p>We sent you a link to a•••@shop.example. Click the link to sign in.</p><button>Resend</button>
+<script>setInterval(async () => {
+    if ((await fetch('followed')).ok) location = 'stay';
+}, 300);</script>"#;
+
 const LOCKED: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</title><h1>Sign in</h1>
 <form id=f><label>User name <input name=username required></label><label>Password <input name=password type=password required></label><button>Sign in</button></form>
 <script>f.onsubmit = event => {
@@ -121,9 +149,16 @@ fn kinds(record: &Value, of: &str) -> Vec<String> {
 fn it_goes_step_by_step_with_a_factor_that_is_chosen_and_a_code_that_only_a_person_has() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-steps");
-    for (page, html) in
-        [("login", FIRST), ("password", SECOND), ("factors", FACTORS), ("sms", SMS), ("totp", TOTP), ("stay", STAY)]
-    {
+    for (page, html) in [
+        ("login", FIRST),
+        ("password", SECOND),
+        ("factors", FACTORS),
+        ("sms", SMS),
+        ("boxes", BOXES),
+        ("sent", SENT),
+        ("totp", TOTP),
+        ("stay", STAY),
+    ] {
         site.put(page, html);
     }
     let connection = Connection::new(server, &site, &json!({}))?;
@@ -149,6 +184,23 @@ fn it_goes_step_by_step_with_a_factor_that_is_chosen_and_a_code_that_only_a_pers
     connection.until_awaiting()?;
     connection.submit(&json!({ name.as_str(): "135790" }))?;
 
+    // Six boxes are one field. The second code of the same sort is asked for anew, and so is what was wrong.
+    let boxes = connection.until("asked for a code in boxes", |now| {
+        now["flow_step"] == "AWAITING_INPUT" && now["website_error"].is_null()
+    })?;
+    assert_eq!(kinds(&boxes, "fields"), ["code"], "{boxes}");
+    let id = boxes["fields"][0]["id"].as_str().context("no id")?.to_owned();
+    connection.submit_as(&json!({ "field_values": { id.as_str(): "111111" } }))?;
+    connection.until("refused again", |now| now["website_error"].is_string())?;
+    connection.until_awaiting()?;
+    connection.submit_as(&json!({ "field_values": { id.as_str(): "246801" } }))?;
+
+    let sent = connection.until("waiting for the link in the mail", |now| {
+        let says_mail = now["external_action_message"].as_str().is_some_and(|said| said.contains("mail"));
+        now["flow_step"] == "AWAITING_EXTERNAL_ACTION" && says_mail
+    })?;
+    assert!(sent["fields"].is_null(), "{sent}");
+    site.put("followed", "yes");
     let done = connection.until_over("SUCCESS")?;
     assert_eq!([&done["can_reauth"], &done["can_reauth_reason"]], [&json!(false), &json!("requires_sms_code")]);
     connection.until_closed()?;
@@ -193,15 +245,23 @@ fn what_is_stored_and_a_code_of_an_app_need_nobody() -> anyhow::Result<()> {
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
+/// Before it the account is chosen.
 #[test]
 fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-elsewhere-steps");
-    site.put("login", CAPTCHA);
-    site.put("push", PUSH);
+    for (page, html) in [("login", ACCOUNTS), ("form", CAPTCHA), ("push", PUSH)] {
+        site.put(page, html);
+    }
     let connection = Connection::new(server, &site, &json!({}))?;
     connection.login()?;
-    connection.until_awaiting()?;
+    let who = connection.until("asked for the account", |now| !kinds(now, "choices").is_empty())?;
+    let choices: Vec<_> = who["choices"].as_array().into_iter().flatten().collect();
+    assert_eq!(kinds(&who, "choices"), ["account"; 3], "{who}");
+    let ann_smith = choices.iter().find(|one| one["label"].as_str().is_some_and(|label| label.contains("Ann")));
+    let ann_smith = &ann_smith.context("no such account")?["id"];
+    connection.submit_as(&json!({ "selected_choice_id": ann_smith }))?;
+    connection.until("asked for name and password", |now| kinds(now, "fields") == ["identifier", "password"])?;
     connection.submit(&ann(PASSWORD))?;
     let elsewhere = |now: &Value| now["flow_step"] == "AWAITING_EXTERNAL_ACTION";
     let stuck = connection.until("at the captcha", elsewhere)?;
@@ -224,6 +284,7 @@ fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() 
     let done = connection.until_over("SUCCESS")?;
     assert_eq!(done["can_reauth_reason"], "requires_external_action");
     connection.until_closed()?;
+    assert_eq!(connection.seen(&site)?, "Your orders - Shop");
     server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 

@@ -153,12 +153,18 @@ fn j5_a_deletion_ends_a_login_wherever_it_is_and_nothing_is_saved() -> anyhow::R
     Ok(())
 }
 
+/// A profile's versions cannot be stored while this trigger is on.
+const UNSAVED: &str = "CREATE FUNCTION unsaved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$; \
+     CREATE TRIGGER unsaved BEFORE INSERT ON profile_versions FOR EACH ROW EXECUTE FUNCTION unsaved(); \
+     ALTER TABLE profile_versions DISABLE TRIGGER unsaved";
+
 #[test]
 fn a_killed_server_goes_on_with_a_login_where_it_was() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let variables = vec![("CASEMENT_LOG".to_owned(), "trace,tokio_postgres=info".to_owned())];
     let mut server = Server::start(Options { variables, ..Options::reaching(&pages) })?;
-    for at in ["begun", "waiting", "submitted"] {
+    sql(&server, UNSAVED)?;
+    for at in ["begun", "waiting", "submitted", "saving"] {
         let site = Site::new(&pages, &format!("shop-killed-{at}"));
         let connection = Connection::new(&server, &site, &json!({}))?;
         let (id, profile) = (connection.id.clone(), connection.profile.clone());
@@ -166,13 +172,24 @@ fn a_killed_server_goes_on_with_a_login_where_it_was() -> anyhow::Result<()> {
         if at != "begun" {
             connection.until_awaiting()?;
         }
-        if at == "submitted" {
+        if matches!(at, "submitted" | "saving") {
             connection.submit(&ann(PASSWORD))?;
+        }
+        if at == "saving" {
+            sql(&server, "ALTER TABLE profile_versions ENABLE TRIGGER unsaved")?;
+            let state = format!(
+                "SELECT count(*) FROM auth_flows WHERE connection_id = {} AND status = 'IN_PROGRESS' AND (details->>'saving')::boolean",
+                uuid(&connection.id)?
+            );
+            until("its profile being saved", SOON, || (sql(&server, &state).ok()? == "1").then_some(()))?;
         }
         server.kill()?;
         server.restart()?;
+        if at == "saving" {
+            sql(&server, "ALTER TABLE profile_versions DISABLE TRIGGER unsaved")?;
+        }
         let connection = Connection { server: &server, id, profile };
-        if at != "submitted" {
+        if matches!(at, "begun" | "waiting") {
             connection.until_awaiting()?;
             connection.submit(&ann(PASSWORD))?;
         }
