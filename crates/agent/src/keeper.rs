@@ -20,7 +20,7 @@ use crate::protocol::{
 use crate::reply::Refusal;
 use crate::restart::{Ask, Wish};
 use crate::telemetry::Phase;
-use crate::{downloads, forward, memory};
+use crate::{downloads, forward};
 
 /// How often the memory is looked at.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(2);
@@ -410,7 +410,7 @@ async fn memory_exceeded(limit: Option<u64>) {
     let Some(limit) = limit else { return std::future::pending().await };
     loop {
         tokio::time::sleep(MEMORY_INTERVAL).await;
-        let over = tokio::task::spawn_blocking(move || memory::over_limit(limit)).await;
+        let over = tokio::task::spawn_blocking(move || casement_sandbox::over_limit(limit)).await;
         if matches!(over, Ok(true)) {
             return;
         }

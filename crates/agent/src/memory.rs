@@ -1,34 +1,6 @@
-//! The memory of everything in the sandbox, for hosts where no cgroup limits it.
+//! Who holds the memory of the sandbox.
 
 use std::fs;
-
-use rustix::fs::statfs;
-
-/// Where a sandbox keeps its files: in memory.
-const IN_MEMORY: [&str; 3] = ["/tmp", "/dev/shm", "/home/casement"];
-/// `TMPFS_MAGIC`.
-const TMPFS: u64 = 0x0102_1994;
-
-/// Whether all processes of the sandbox and its files together hold more than `limit` bytes, shared pages counted once.
-///
-/// What a process has mapped of such a file counts twice. That is little: a browser at rest keeps nothing in `/tmp` and
-/// `/dev/shm` and two MiB in its home, and whoever maps more comes to its limit earlier. To count it once, one would have to take
-/// the larger of what is mapped and what is in files, and memory without a name in any file system could hide behind files.
-///
-/// Resident sizes are cheap to read and never smaller than the proportional ones; the exact figure, which costs the kernel a walk
-/// through every mapping, is asked for only when the cheap one is over the limit.
-pub(crate) fn over_limit(limit: u64) -> bool {
-    let (processes, files) = (processes(), IN_MEMORY.map(files_of).into_iter().sum::<u64>());
-    let resident: u64 = processes.iter().filter_map(|pid| status_bytes(*pid, &["VmRSS:"])).sum();
-    resident + files > limit && files + processes.iter().map(|pid| proportional(*pid)).sum::<u64>() > limit
-}
-
-/// What the files of a file system in memory take, in bytes; nothing if it is another's or on a disk.
-fn files_of(path: &str) -> u64 {
-    let Ok(about) = statfs(path) else { return 0 };
-    let field = |value| u64::try_from(value).unwrap_or(0);
-    if field(about.f_type) == TMPFS { (about.f_blocks - about.f_bfree) * field(about.f_bsize) } else { 0 }
-}
 
 /// A program that runs.
 #[derive(Debug)]
@@ -57,19 +29,6 @@ fn processes() -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Proportional size of a process in bytes. Renderers forbid reading theirs; their own pages stand for it.
-fn proportional(pid: u32) -> u64 {
-    fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
-        .ok()
-        .and_then(|text| sum_kib(&text, &["Pss:"]))
-        .or_else(|| status_bytes(pid, &["RssAnon:"]))
-        .unwrap_or(0)
-}
-
-fn status_bytes(pid: u32, keys: &[&str]) -> Option<u64> {
-    sum_kib(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, keys)
-}
-
 fn sum_kib(text: &str, keys: &[&str]) -> Option<u64> {
     let mut found = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -87,11 +46,5 @@ mod tests {
     fn sizes_are_read_in_bytes() {
         assert_eq!(sum_kib("VmPeak:  9 kB\nVmRSS:\t   12 kB\n", &["VmRSS:"]), Some(12 * 1024));
         assert_eq!(sum_kib("", &["VmRSS:"]), None);
-    }
-
-    #[test]
-    fn a_limit_below_our_own_size_is_exceeded() {
-        assert!(over_limit(4096));
-        assert!(!over_limit(u64::MAX));
     }
 }

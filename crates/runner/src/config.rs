@@ -44,6 +44,9 @@ pub struct RunnerConfig {
     pub build_seconds: u64,
     /// How long an entrypoint may take to be loaded, in seconds.
     pub load_seconds: u64,
+    /// Memory, in bytes, above which what runs in a sandbox is ended by its first program, wherever it runs. `None`: its own limit, and only
+    /// where the kernel holds nothing down.
+    pub watch_memory_bytes: Option<u64>,
 }
 
 /// The public registries.
@@ -73,6 +76,7 @@ impl RunnerConfig {
             build_disk_bytes: 4 << 30,
             build_seconds: 600,
             load_seconds: 60,
+            watch_memory_bytes: None,
         }
     }
 }

@@ -49,6 +49,7 @@ pub(crate) fn ended(exit: &Exit) -> String {
         Exit::Code(code) => format!("ended with exit code {code}"),
         Exit::Signal(signal) => format!("was ended by signal {signal}"),
         Exit::Late => "was not done in time".to_owned(),
+        Exit::OutOfMemory => "was out of memory".to_owned(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casement_domain::clock::IdSource;
-use casement_sandbox::{File, Host, HostConfig, Sandbox, Spec, StartError};
+use casement_sandbox::{File, Host, HostConfig, MemoryLimit, Sandbox, Spec, StartError};
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use url::Url;
@@ -99,7 +99,10 @@ impl Rooms {
 
     fn spec(&self, id: &str, wanted: Wanted<'_>) -> io::Result<Spec> {
         let config = &self.config;
-        let inner = Config { base: wanted.base_url.and_then(base) };
+        // Watched from inside where the kernel does not hold it down.
+        let unheld = self.host.memory_limit() == MemoryLimit::None;
+        let memory_bytes = config.watch_memory_bytes.or(unheld.then_some(wanted.memory_bytes));
+        let inner = Config { base: wanted.base_url.and_then(base), memory_bytes };
         let loaders =
             [(LOADER_PYTHON, include_str!("loaders/loader.py")), (LOADER_NODE, include_str!("loaders/loader.mjs"))];
         let mut files = vec![File { inside: CONFIG_PATH.into(), content: serde_json::to_vec(&inner)? }];

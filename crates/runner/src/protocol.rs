@@ -37,6 +37,8 @@ pub(crate) const PART: usize = 256 << 10;
 pub(crate) struct Config {
     /// Where the API is reached from inside, by which port of the loopback, and what to ask the way out for.
     pub(crate) base: Option<Base>,
+    /// What all processes and files may hold of the memory together, in bytes, where nothing else holds them down.
+    pub(crate) memory_bytes: Option<u64>,
 }
 
 /// The way to Casement itself, for programs that know of no proxy.
@@ -134,6 +136,8 @@ pub(crate) enum Exit {
     Signal(i32),
     /// It took longer than it may.
     Late,
+    /// With all that it started it used more memory than it may.
+    OutOfMemory,
 }
 
 /// What an entrypoint registers.

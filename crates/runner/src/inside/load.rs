@@ -11,6 +11,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::child::{self, Running};
 use super::lines::Output;
+use super::memory;
 use crate::protocol::{App, CallWords, Command, Exit, Outcome};
 
 /// The longest line of a loader: a result and the backslashes that JSON may put into it.
@@ -46,15 +47,15 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts one.
-    pub(super) fn start(command: &Command) -> std::io::Result<Self> {
+    /// Starts one, which may hold so much memory with all that it starts, where nothing else holds it down.
+    pub(super) fn start(command: &Command, memory_bytes: Option<u64>) -> std::io::Result<Self> {
         let output = Arc::new(Output::default());
         let running = Running::start(command, Arc::clone(&output))?;
         let (phases, phase) = watch::channel(Phase::Loading);
         let (call, called) = oneshot::channel();
         let patience = Duration::from_secs(command.seconds);
         tokio::spawn(async move {
-            let outcome = live(running, patience, called, &phases).await;
+            let outcome = live(running, patience, memory_bytes, called, &phases).await;
             phases.send_replace(Phase::Ended(outcome));
         });
         Ok(Self { output, phase, call: Some(call) })
@@ -75,6 +76,7 @@ impl Process {
 async fn live(
     mut running: Running,
     patience: Duration,
+    memory_bytes: Option<u64>,
     called: oneshot::Receiver<CallWords>,
     phases: &watch::Sender<Phase>,
 ) -> Outcome {
@@ -84,6 +86,7 @@ async fn live(
     let outcome = tokio::select! {
         outcome = through(&mut running, &mut ear, write, called, phases) => outcome,
         () = overlong(phases.subscribe(), patience) => Outcome::Died { exit: Exit::Late },
+        () = memory::exceeded(memory_bytes) => Outcome::Died { exit: Exit::OutOfMemory },
     };
     running.end().await;
     outcome

@@ -4,6 +4,7 @@ mod child;
 mod forward;
 mod lines;
 mod load;
+mod memory;
 mod pack;
 mod serve;
 
@@ -41,7 +42,7 @@ fn begin() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
     runtime.block_on(async {
         forward::start(&config).await?;
-        serve::serve(UnixListener::from_std(socket)?).await;
+        serve::serve(UnixListener::from_std(socket)?, config.memory_bytes).await;
         Ok::<_, io::Error>(())
     })?;
     runtime.shutdown_background();

@@ -17,6 +17,7 @@ use tokio::task::{LocalSet, spawn_blocking, spawn_local};
 use super::child::{Running, exit};
 use super::lines::Output;
 use super::load::{Phase, Process};
+use super::memory;
 use super::pack;
 use crate::protocol::{
     APP, Answer, CallWords, Command, Exit, Outcome, PART, PLACE, Request, next, next_bytes, send, send_bytes,
@@ -32,15 +33,16 @@ const ARCHIVE: &str = "/tmp/.archive";
 
 #[derive(Default)]
 struct State {
+    memory_bytes: Option<u64>,
     process: RefCell<Option<Process>>,
     held: Cell<bool>,
     /// Ends the sandbox.
     over: Notify,
 }
 
-/// Serves until the sandbox is to end.
-pub(super) async fn serve(listener: UnixListener) {
-    let state = Rc::new(State::default());
+/// Serves until the sandbox is to end. What runs in it may hold so much memory, where nothing else holds it down.
+pub(super) async fn serve(listener: UnixListener, memory_bytes: Option<u64>) {
+    let state = Rc::new(State { memory_bytes, ..State::default() });
     let local = LocalSet::new();
     let serving = Rc::clone(&state);
     local.spawn_local(async move {
@@ -85,9 +87,9 @@ async fn answer(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
         }
         Request::Pack => give(stream, |to| pack::pack(Path::new(PLACE), to)).await,
         Request::Read { path, most } => give(stream, move |to| read(&path, most, to)).await,
-        Request::Command(command) => run(stream, &command).await,
+        Request::Command(command) => run(stream, &command, state.memory_bytes).await,
         Request::Load(command) => {
-            let started = Process::start(&command);
+            let started = Process::start(&command, state.memory_bytes);
             match started {
                 Err(error) => send(stream, &refused(&error)).await,
                 Ok(process) => {
@@ -168,7 +170,7 @@ async fn lines(output: &Output, stream: &mut UnixStream, from: &mut u64) -> io::
 }
 
 /// Runs a program to its end, with its lines.
-async fn run(stream: &mut UnixStream, command: &Command) -> io::Result<()> {
+async fn run(stream: &mut UnixStream, command: &Command, memory_bytes: Option<u64>) -> io::Result<()> {
     let output = Arc::new(Output::default());
     let mut running = match Running::start(command, Arc::clone(&output)) {
         Ok(running) => running,
@@ -176,9 +178,13 @@ async fn run(stream: &mut UnixStream, command: &Command) -> io::Result<()> {
     };
     let mut from = 0;
     let ended = async {
-        let ended = tokio::time::timeout(Duration::from_secs(command.seconds), running.child.wait()).await;
+        let ended = tokio::time::timeout(Duration::from_secs(command.seconds), running.child.wait());
+        let ended = tokio::select! {
+            ended = ended => ended.map_or(Exit::Late, exit),
+            () = memory::exceeded(memory_bytes) => Exit::OutOfMemory,
+        };
         running.end().await;
-        ended.map_or(Exit::Late, exit)
+        ended
     };
     let (ended, sent) = tokio::join!(ended, lines(&output, stream, &mut from));
     sent?;

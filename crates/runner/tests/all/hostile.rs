@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
+use crate::builds::PYTHON;
 use crate::calls::{python, run};
-use crate::support::{Heard, LONG, call};
+use crate::support::{Heard, LONG, Place, call};
 
 const NOWHERE: &str = "http://127.0.0.1:1";
 
@@ -49,6 +50,20 @@ async fn memory_processes_and_disk_have_bounds() {
     asked.limits = limits;
     let filled = run(&place, asked, &lines).await.unwrap();
     assert!(filled[0] == "OSError" && filled[1].as_u64().is_some_and(|bytes| bytes <= 32 << 20), "{filled}");
+    place.until_empty().await;
+}
+
+/// As on a host that makes no control groups: there it would hold all it wants.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_watched_from_inside_where_the_kernel_holds_nothing_down() {
+    let place = Place::with(|config| config.watch_memory_bytes = Some(200 << 20));
+    let lines = Arc::new(Heard::default());
+    let built = place.build(PYTHON, "main.py", &lines).await.unwrap_or_else(|failed| panic!("{failed}"));
+    let runnable = Place::runnable(&built, "main.py", NOWHERE);
+    let failed = run(&place, call(&runnable, "trials", "hold", None), &lines).await.unwrap_err();
+    let why = "the process was out of memory before the action returned";
+    assert_eq!((failed.fault, failed.reason.as_str()), (RunFault::Died, why));
+    assert_eq!(run(&place, call(&runnable, "trials", "nothing", None), &lines).await.unwrap(), Value::Null);
     place.until_empty().await;
 }
 

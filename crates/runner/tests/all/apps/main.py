@@ -98,6 +98,13 @@ def wait_for(context: KernelContext, payload):
     return "waited"
 
 
+@app.action("hold")
+def hold(context: KernelContext):
+    held = bytearray(os.urandom(1 << 20)) * 300
+    while True:
+        time.sleep(1)
+
+
 @app.action("fork")
 def fork(context: KernelContext):
     children = 0
