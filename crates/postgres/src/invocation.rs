@@ -11,6 +11,7 @@ use casement_domain::organization::{Ask, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::{DeploymentId, InvocationId, NodeId, OrganizationId, ProjectId, Replaced, StoreError};
 use diesel::prelude::*;
+use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
@@ -25,6 +26,10 @@ use crate::{organization, project, usage};
 
 /// How many invocations this node has under way to be accepted, at most: of one organization it is one at a time anyhow.
 const ACCEPTED_AT_ONCE: usize = 4;
+/// How many bytes of payloads and outputs a page of a list has, unless its first invocation alone has more.
+const PAGE_BYTES: i64 = 8 << 20;
+/// How many bytes an invocation's payload and output have. They are not read for it.
+const WEIGHT: &str = "(coalesce(octet_length(payload), 0) + coalesce(octet_length(output), 0))::bigint";
 /// These have not ended.
 const UNFINISHED: [&str; 2] = [InvocationStatus::Queued.as_str(), InvocationStatus::Running.as_str()];
 
@@ -124,6 +129,25 @@ pub(crate) async fn is_unfinished(
     Ok(row.get_result::<Uuid>(connection).await.optional()?.is_some())
 }
 
+#[derive(QueryableByName)]
+struct IdRow {
+    #[diesel(sql_type = sql_types::Uuid)]
+    id: Uuid,
+}
+
+/// As much of a page as is not too heavy.
+fn light(page: Page, found: Vec<(Uuid, i64)>) -> Listed<Uuid> {
+    let mut bytes = 0_i64;
+    let fits = |weight: i64| {
+        let first = bytes == 0;
+        bytes = bytes.saturating_add(weight.max(1));
+        first || bytes <= PAGE_BYTES
+    };
+    let weights = found.iter().take(page.limit as usize).map(|(_, weight)| *weight);
+    let fitting = u32::try_from(weights.map(fits).take_while(|fits| *fits).count()).unwrap_or(page.limit);
+    Page { limit: fitting.max(1), ..page }.cut(found.into_iter().map(|(id, _)| id).collect())
+}
+
 #[async_trait]
 impl InvocationRepository for PgInvocations {
     async fn create(
@@ -172,6 +196,16 @@ impl InvocationRepository for PgInvocations {
         self.database.call("invocation.get", work).await
     }
 
+    async fn status(&self, id: InvocationId) -> Result<Option<InvocationStatus>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = invocations::table.find(uuid(id.ulid())).select(invocations::status);
+            let status: Option<String> = row.get_result(connection).await.optional()?;
+            let known = |text| by_text("invocations.status", &InvocationStatus::ALL, InvocationStatus::as_str, text);
+            Ok(status.map(known).transpose()?)
+        };
+        self.database.call("invocation.status", work).await
+    }
+
     async fn list(
         &self,
         project: ProjectId,
@@ -206,10 +240,15 @@ impl InvocationRepository for PgInvocations {
                     Err(_) => rows.filter(named),
                 };
             }
-            let rows = rows.order((invocations::started_at.desc(), invocations::id.desc())).limit(limit).offset(offset);
-            Ok(page.cut(all(rows.select(InvocationRow::as_select()).load(connection).await?)?))
+            let newest_first = (invocations::started_at.desc(), invocations::id.desc());
+            let rows = rows.order(newest_first).limit(limit).offset(offset);
+            let rows = rows.select((invocations::id, diesel::dsl::sql::<sql_types::BigInt>(WEIGHT)));
+            let found = light(page, rows.load(connection).await?);
+            let rows = invocations::table.filter(invocations::id.eq_any(&found.items)).order(newest_first);
+            let items = all(rows.select(InvocationRow::as_select()).load(connection).await?)?;
+            Ok(Listed { items, next_offset: found.next_offset })
         };
-        self.database.call("invocation.list", work).await
+        self.database.snapshot("invocation.list", work).await
     }
 
     async fn replace(&self, current: &Invocation, next: &Invocation) -> Result<Replaced, StoreError> {
@@ -275,5 +314,37 @@ impl InvocationRepository for PgInvocations {
             all(rows.select(InvocationRow::as_select()).limit(most.into()).load(connection).await?)
         };
         self.database.call("invocation.stranded", work).await
+    }
+
+    async fn canceled_with_sessions(&self, most: u32) -> Result<Vec<InvocationId>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            // From the sessions that live: of those there are few.
+            let statement = diesel::sql_query(
+                "SELECT DISTINCT i.id FROM sessions s JOIN invocations i ON i.id = s.invocation_id
+                 WHERE s.state <> 'ended' AND i.status = 'failed' AND i.status_reason = 'canceled' LIMIT $1",
+            );
+            let rows: Vec<IdRow> = statement.bind::<sql_types::BigInt, _>(i64::from(most)).load(connection).await?;
+            Ok(rows.into_iter().map(|row| InvocationId::from_ulid(ulid(row.id))).collect())
+        };
+        self.database.call("invocation.canceled_with_sessions", work).await
+    }
+
+    async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let statement = diesel::sql_query(
+                "WITH old AS (
+                     SELECT id FROM invocations
+                     WHERE finished_at < $1 AND NOT EXISTS (
+                         SELECT 1 FROM sessions WHERE invocation_id = invocations.id AND state <> 'ended')
+                     ORDER BY finished_at LIMIT $2
+                 ), parted AS (
+                     UPDATE sessions SET invocation_id = NULL WHERE invocation_id IN (SELECT id FROM old)
+                 )
+                 DELETE FROM invocations WHERE id IN (SELECT id FROM old)",
+            );
+            let statement = statement.bind::<sql_types::Timestamptz, _>(before);
+            Ok(statement.bind::<sql_types::BigInt, _>(i64::from(most)).execute(connection).await?)
+        };
+        self.database.call("invocation.forget", work).await
     }
 }

@@ -1,8 +1,11 @@
 //! What builds leave: packed in the store of bytes, where every node finds it, and unpacked on this one, where sandboxes see it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +15,7 @@ use casement_domain::blob::{BlobError, BlobStore};
 use casement_domain::inside::InsideError;
 use futures_util::TryStreamExt as _;
 use tar::{Archive, EntryType};
+use time::OffsetDateTime;
 use tokio::io::AsyncWriteExt as _;
 use tokio_util::io::ReaderStream;
 
@@ -24,6 +28,9 @@ pub(crate) struct Limits {
     /// Bytes packed.
     pub(crate) packed: u64,
 }
+
+/// Bytes of a path, or of where a link leads: what a system takes.
+const LONGEST_PATH: u64 = 4096;
 
 pub(crate) const LIMITS: Limits = Limits { entries: 250_000, bytes: 3 << 30, packed: 2 << 30 };
 
@@ -102,6 +109,18 @@ impl Artifacts {
         Ok(self.directory.join(name).is_dir() || self.blobs.get(&key(name)).await?.is_some())
     }
 
+    /// What is kept, here or in the store, and since when: the earlier of both.
+    pub(crate) async fn kept(&self) -> Result<Vec<(String, OffsetDateTime)>, ArtifactError> {
+        let directory = self.directory.clone();
+        let mut kept = tokio::task::spawn_blocking(move || unpacked(&directory)).await.map_err(io::Error::other)??;
+        for (key, since) in self.blobs.list(KEYS).await? {
+            let Some(name) = key.strip_prefix(KEYS) else { continue };
+            let known = kept.entry(name.to_owned()).or_insert(since);
+            *known = since.min(*known);
+        }
+        Ok(kept.into_iter().collect())
+    }
+
     /// Forgets one, here and in the store.
     pub(crate) async fn discard(&self, name: &str) -> Result<(), ArtifactError> {
         let place = self.directory.join(name);
@@ -128,8 +147,25 @@ impl Artifacts {
 /// What the name of a directory begins with that is not whole yet.
 const HALF: &str = "half-";
 
+/// Below what they lie in the store.
+const KEYS: &str = "artifacts/";
+
 fn key(name: &str) -> String {
-    format!("artifacts/{name}")
+    format!("{KEYS}{name}")
+}
+
+/// What lies unpacked in a directory, and since when.
+fn unpacked(directory: &Path) -> io::Result<HashMap<String, OffsetDateTime>> {
+    let mut found = HashMap::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let about = entry.metadata()?;
+        if about.is_dir() && !name.starts_with(HALF) {
+            found.insert(name, about.modified()?.into());
+        }
+    }
+    Ok(found)
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -146,14 +182,20 @@ fn unpack(packed: impl Read, root: &Path) -> io::Result<()> {
     plain.window_log_max(27)?;
     let mut archive = Archive::new(plain.take(LIMITS.bytes + (LIMITS.entries << 11)));
     let (mut entries, mut links) = (0, Vec::new());
+    let mut long = Long::default();
     directory(root)?;
-    for entry in archive.entries()? {
+    // As they are: names that stand in entries of their own may be as long as an archive, and the library would read them whole.
+    for entry in archive.entries()?.raw(true) {
         let mut entry = entry?;
         entries += 1;
         if entries > LIMITS.entries {
             return Err(io::Error::other("too many entries"));
         }
-        let path = root.join(plain_path(&entry.path()?)?);
+        if long.take(&mut entry)? {
+            continue;
+        }
+        let Long { path, link } = std::mem::take(&mut long);
+        let path = root.join(plain_path(&path.map_or_else(|| entry.path().map(Cow::into_owned), Ok)?)?);
         if let Some(parent) = path.parent() {
             directory(parent)?;
         }
@@ -167,13 +209,42 @@ fn unpack(packed: impl Read, root: &Path) -> io::Result<()> {
                 file.set_modified(UNIX_EPOCH + Duration::from_secs(entry.header().mtime()?.min(u64::from(u32::MAX))))?;
             }
             EntryType::Symlink => {
-                let target = entry.link_name()?.ok_or_else(|| io::Error::other("a link without a target"))?;
-                links.push((target.into_owned(), path));
+                let target =
+                    link.map_or_else(|| entry.link_name().map(|target| target.map(Cow::into_owned)), |it| Ok(Some(it)));
+                links.push((target?.ok_or_else(|| io::Error::other("a link without a target"))?, path));
             }
             _ => return Err(io::Error::other("something that is no file, directory or link")),
         }
     }
     links.iter().try_for_each(|(target, path)| symlink(target, path))
+}
+
+/// What stands in entries of their own about the next one, because it is long.
+#[derive(Default)]
+struct Long {
+    path: Option<PathBuf>,
+    link: Option<PathBuf>,
+}
+
+impl Long {
+    /// Whether the entry is such a one.
+    fn take(&mut self, entry: &mut tar::Entry<'_, impl Read>) -> io::Result<bool> {
+        let place = match entry.header().entry_type() {
+            EntryType::GNULongName => &mut self.path,
+            EntryType::GNULongLink => &mut self.link,
+            _ => return Ok(false),
+        };
+        let mut name = Vec::new();
+        entry.take(LONGEST_PATH + 2).read_to_end(&mut name)?;
+        if name.last() == Some(&0) {
+            name.pop();
+        }
+        if name.len() as u64 > LONGEST_PATH {
+            return Err(io::Error::other("a path that is too long"));
+        }
+        *place = Some(PathBuf::from(OsString::from_vec(name)));
+        Ok(true)
+    }
 }
 
 fn directory(path: &Path) -> io::Result<()> {
@@ -239,6 +310,19 @@ mod tests {
             let root = place.path().join("bad");
             assert!(unpack(&*packed(entries), &root).is_err(), "{entries:?}");
             remove(&root).unwrap();
+        }
+        // Names that are entries of their own are taken if a system takes them; whatever else says something about others is refused.
+        let deep = "d/".repeat(120) + "file";
+        let long = [("././@LongLink", EntryType::GNULongName, deep.as_str()), ("short", Regular, "content")];
+        unpack(&*packed(&long), &place.path().join("deep")).unwrap();
+        assert_eq!(fs::read_to_string(place.path().join("deep").join(&deep)).unwrap(), "content");
+        let (longer, out) = ("n".repeat(5000), "../out");
+        for (kind, name) in
+            [(EntryType::GNULongName, &*longer), (EntryType::GNULongName, out), (EntryType::XHeader, "8 path=x\n")]
+        {
+            let bad = [("././@LongLink", kind, name), ("short", Regular, "x")];
+            assert!(unpack(&*packed(&bad), &place.path().join("bad")).is_err(), "{kind:?}");
+            remove(&place.path().join("bad")).unwrap();
         }
         // A file behind a link is written beside it, and the link is then refused.
         let through = [("link", Symlink, ".."), ("link/out", Regular, "x")];

@@ -32,6 +32,8 @@ use crate::way_out::{Reach, WayOut};
 
 /// Builds that run at a time.
 const AT_ONCE: usize = 2;
+/// For how long an artifact is not discarded after a build has used it: longer than a build takes to its end.
+const SPARED: time::Duration = time::Duration::hours(1);
 /// How long an archive may take to be unpacked or packed.
 const PACKING: Duration = Duration::from_secs(300);
 /// Processes and threads of one build.
@@ -50,9 +52,12 @@ pub struct Workshop {
     blobs: Arc<dyn BlobStore>,
     clock: Arc<dyn Clock>,
     turns: Semaphore,
-    /// One at a time builds an artifact.
-    building: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// One at a time builds an artifact, or discards it; and when a build last used it.
+    building: Mutex<HashMap<String, Turn>>,
 }
+
+/// Whose turn it is with an artifact. Holds when a build of this life last used it.
+type Turn = Arc<tokio::sync::Mutex<Option<OffsetDateTime>>>;
 
 /// A source that was fetched.
 struct Package {
@@ -99,8 +104,9 @@ impl Workshop {
         let (checksum, entrypoint) = (package.checksum.clone(), package.entrypoint.clone());
         let artifact = name(build.project, &package);
         {
-            let turn = Arc::clone(self.building().entry(artifact.clone()).or_default());
-            let _turn = turn.lock().await;
+            let turn = self.turn(&artifact);
+            let mut used = turn.lock().await;
+            *used = Some(self.clock.now());
             if self.artifacts.is_there(&artifact).await.map_err(ours)? {
                 journal.say("this source was built before: what it left is used again").await;
             } else {
@@ -269,8 +275,9 @@ impl Workshop {
         taken.map_err(|reason| failure::build(step, reason))
     }
 
-    fn building(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<tokio::sync::Mutex<()>>>> {
-        self.building.lock().unwrap_or_else(PoisonError::into_inner)
+    fn turn(&self, artifact: &str) -> Turn {
+        let mut building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(building.entry(artifact.to_owned()).or_default())
     }
 }
 
@@ -282,7 +289,20 @@ impl Builder for Workshop {
         self.built(build, &journal).await
     }
 
+    async fn kept(&self) -> Vec<(String, OffsetDateTime)> {
+        self.artifacts.kept().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "what builds have left cannot be listed");
+            Vec::new()
+        })
+    }
+
     async fn discard(&self, artifact: &str) {
+        let turn = self.turn(artifact);
+        let used = turn.lock().await;
+        // Its deployment may not have named it yet.
+        if used.is_some_and(|used| self.clock.now() < used + SPARED) {
+            return;
+        }
         if let Err(error) = self.artifacts.discard(artifact).await {
             tracing::warn!(artifact, %error, "what a build left could not be discarded");
         }

@@ -101,6 +101,7 @@ impl Apps {
         let work = AppWork {
             builds,
             runs: runs.clone(),
+            invocations: invocations.clone(),
             builder: machines.builder,
             runner: machines.runner,
             lines: rows.lines,

@@ -5,13 +5,15 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use casement_domain::deployment::{BuildEnd, Builder, Builds, LineStore, News, Subject, TakenBuild, Waiting, Woken};
-use casement_domain::invocation::{RunFailure, Runner, Runs, TakenRun};
+use casement_domain::deployment::{
+    BuildEnd, BuildFailure, BuildStep, Builder, Builds, LineStore, News, Subject, TakenBuild, Waiting, Woken,
+};
+use casement_domain::invocation::{Invocations, RunFailure, RunFault, Runner, Runs, TakenRun};
 use casement_domain::{Clock as _, InvocationId, StoreError};
 use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::apps::{Bells, StoredLines};
 use crate::system::System;
@@ -24,6 +26,8 @@ const NET: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often a build says that it goes on.
 const RENEW: time::Duration = time::Duration::seconds(15);
+/// How long a call that an earlier life ran may take to be heard of, if its time was over meanwhile: it may have ended in time.
+const CATCH_UP: time::Duration = time::Duration::seconds(10);
 /// How often late invocations are looked for.
 const TIDY: Duration = Duration::from_secs(5);
 /// How often what nobody needs any more is looked for.
@@ -37,6 +41,7 @@ const FORGET_AT_ONCE: u32 = 100;
 pub(crate) struct AppWork {
     pub(crate) builds: Builds,
     pub(crate) runs: Runs,
+    pub(crate) invocations: Invocations,
     pub(crate) builder: Arc<dyn Builder>,
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) lines: Arc<dyn LineStore>,
@@ -49,6 +54,14 @@ pub(crate) struct AppWork {
     /// The calls that somebody here waits for.
     pub(crate) attended: Attended,
     pub(crate) stop: CancellationToken,
+}
+
+/// The store was not asked to the end.
+enum GivenUp {
+    /// The server stops.
+    Stopping,
+    /// It would always answer the same.
+    Refused,
 }
 
 /// The calls that somebody on this node waits for.
@@ -66,9 +79,6 @@ impl AppWork {
     pub(crate) fn spawn(self) {
         tokio::spawn(self.clone().build());
         tokio::spawn(self.clone().run());
-        tokio::spawn(self.clone().keep_ready());
-        tokio::spawn(self.clone().hear_of_the_fallen());
-        tokio::spawn(self.clone().tidy());
         tokio::spawn(self.sweep());
     }
 
@@ -87,17 +97,22 @@ impl AppWork {
         }
     }
 
-    /// Asks until the store answers; nothing once the server stops.
-    async fn insist<T, F>(&self, what: &'static str, ask: impl Fn() -> F) -> Option<T>
+    /// Asks until the store answers, as long as it may do so.
+    async fn insist<T, F>(&self, what: &'static str, ask: impl Fn() -> F) -> Result<T, GivenUp>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
         loop {
             match ask().await {
-                Ok(answer) => return Some(answer),
-                Err(error) => {
+                Ok(answer) => return Ok(answer),
+                Err(error @ StoreError::Unavailable { .. }) => {
                     warn!(what, %error, "the store does not answer; trying again");
-                    self.stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await?;
+                    let slept = self.stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await;
+                    slept.ok_or(GivenUp::Stopping)?;
+                }
+                Err(error) => {
+                    error!(what, %error, "the store cannot do it");
+                    return Err(GivenUp::Refused);
                 }
             }
         }
@@ -109,9 +124,9 @@ impl AppWork {
             let free = self.stop.run_until_cancelled(slots.clone().acquire_owned()).await;
             let Some(Ok(slot)) = free else { return };
             match self.insist("a build is looked for", || self.builds.take()).await {
-                None => return,
-                Some(Some(taken)) => drop(tokio::spawn(self.clone().attend_build(taken, slot))),
-                Some(None) => tokio::select! {
+                Err(GivenUp::Stopping) => return,
+                Ok(Some(taken)) => drop(tokio::spawn(self.clone().attend_build(taken, slot))),
+                Ok(None) | Err(GivenUp::Refused) => tokio::select! {
                     () = self.stop.cancelled() => return,
                     () = self.bells.builds.notified() => {}
                     () = tokio::time::sleep(NET) => {}
@@ -150,24 +165,36 @@ impl AppWork {
             }
         };
         drop(building);
-        let finished = self.insist("a build is over", || self.builds.finish(&deployment, &end)).await;
-        if finished.is_some() {
+        let mut finished = self.insist("a build is over", || self.builds.finish(&deployment, &end)).await;
+        if let Err(GivenUp::Refused) = finished {
+            let reason = "what came of it cannot be stored".to_owned();
+            let failed = BuildEnd::Done(Err(BuildFailure { step: BuildStep::Host, reason }));
+            finished = self.insist("a build has failed", || self.builds.finish(&deployment, &failed)).await;
+        }
+        if finished.is_ok() {
             info!(deployment = %deployment.id, built = matches!(end, BuildEnd::Done(Ok(_))), "a build is over");
         }
         self.bells.ready.notify_one();
     }
 
     async fn run(self) {
-        if self.adopt().await.is_none() {
+        // Before anything else runs a process here, or says of a call of before that its time was up.
+        if self.adopt().await.is_err() {
             return;
         }
+        tokio::spawn(self.clone().keep_ready());
+        tokio::spawn(self.clone().hear_of_the_fallen());
+        tokio::spawn(self.clone().tidy());
         let slots = Arc::new(Semaphore::new(self.at_once));
         let mut looked = Instant::now();
         loop {
             let free = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
             if free > 0 {
-                let taken = self.insist("calls are looked for", || self.runs.take(free)).await;
-                let Some(taken) = taken else { return };
+                let taken = match self.insist("calls are looked for", || self.runs.take(free)).await {
+                    Ok(taken) => taken,
+                    Err(GivenUp::Stopping) => return,
+                    Err(GivenUp::Refused) => Vec::new(),
+                };
                 for one in taken {
                     // There are as many as were taken: nobody else takes any.
                     let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
@@ -199,9 +226,18 @@ impl AppWork {
     }
 
     /// Goes on with what an earlier life of this node ran.
-    async fn adopt(&self) -> Option<()> {
+    async fn adopt(&self) -> Result<(), GivenUp> {
         let known: HashSet<InvocationId> = self.runner.adopt().await.into_iter().collect();
-        let mine = self.insist("earlier calls are looked for", || self.runs.forgotten()).await?;
+        let mine = loop {
+            match self.insist("earlier calls are looked for", || self.runs.forgotten()).await {
+                // Nothing can be begun before it is known what runs.
+                Err(GivenUp::Refused) => {
+                    let slept = self.stop.run_until_cancelled(tokio::time::sleep(NET)).await;
+                    slept.ok_or(GivenUp::Stopping)?;
+                }
+                other => break other?,
+            }
+        };
         let running: HashSet<InvocationId> = mine.iter().map(|one| one.id).collect();
         for ended in known.difference(&running) {
             self.runner.end(*ended).await;
@@ -210,13 +246,16 @@ impl AppWork {
             if known.contains(&invocation.id) {
                 info!(invocation = %invocation.id, "a call of an earlier life goes on");
                 self.attended.ids().insert(invocation.id);
-                tokio::spawn(self.clone().resume(invocation.id, invocation.deadline()));
+                let deadline = invocation.deadline().max(System.now() + CATCH_UP);
+                tokio::spawn(self.clone().resume(invocation.id, deadline));
             } else {
-                let lost = invocation.clone();
-                self.insist("a call was lost", || self.runs.give_up(lost.clone())).await?;
+                let given_up = self.insist("a call was lost", || self.runs.give_up(invocation.clone())).await;
+                if let Err(GivenUp::Stopping) = given_up {
+                    return Err(GivenUp::Stopping);
+                }
             }
         }
-        Some(())
+        Ok(())
     }
 
     fn lines_of(&self, id: InvocationId) -> Arc<StoredLines> {
@@ -254,10 +293,10 @@ impl AppWork {
         let mut heard = false;
         loop {
             let over = tokio::select! {
+                biased;
                 end = &mut run => {
                     // What is not stored now, the next life of this node asks for again.
-                    let stored = self.insist("a call has ended", || self.runs.finish(id, &end)).await;
-                    if stored.is_none() {
+                    if let Err(GivenUp::Stopping) = self.finish(id, &end).await {
                         return;
                     }
                     Ok(true)
@@ -270,7 +309,7 @@ impl AppWork {
                     Woken::Closed => return,
                     Woken::TimeUp => {
                         let stored = self.insist("a call's time is up", || self.runs.time_up(id)).await;
-                        if stored.is_none() {
+                        if let Err(GivenUp::Stopping) = stored {
                             return;
                         }
                         Ok(true)
@@ -288,11 +327,25 @@ impl AppWork {
         self.attended.ids().remove(&id);
     }
 
+    /// Stores how a call ended; if that cannot be, that it did not succeed.
+    async fn finish(&self, id: InvocationId, end: &Result<Option<String>, RunFailure>) -> Result<(), GivenUp> {
+        match self.insist("a call has ended", || self.runs.finish(id, end)).await {
+            Err(GivenUp::Refused) => {
+                let failed =
+                    Err(RunFailure { fault: RunFault::Result, reason: "its result cannot be stored".to_owned() });
+                self.insist("a call has failed", || self.runs.finish(id, &failed)).await
+            }
+            other => other,
+        }
+    }
+
     async fn keep_ready(self) {
         loop {
-            let wanted = self.insist("what is to be ready", || self.runs.wanted(self.ready)).await;
-            let Some(wanted) = wanted else { return };
-            self.runner.keep(wanted);
+            match self.insist("what is to be ready", || self.runs.wanted(self.ready)).await {
+                Ok(wanted) => self.runner.keep(wanted),
+                Err(GivenUp::Stopping) => return,
+                Err(GivenUp::Refused) => {}
+            }
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 () = self.bells.ready.notified() => {}
@@ -304,7 +357,9 @@ impl AppWork {
     async fn hear_of_the_fallen(self) {
         while let Some(fallen) = self.stop.run_until_cancelled(self.runner.fallen()).await {
             warn!(deployment = %fallen.deployment, reason = fallen.reason, "a deployment cannot be kept up");
-            self.insist("a deployment fell", || self.runs.fell(&fallen)).await;
+            if let Err(GivenUp::Stopping) = self.insist("a deployment fell", || self.runs.fell(&fallen)).await {
+                return;
+            }
         }
     }
 
@@ -312,8 +367,12 @@ impl AppWork {
         let mut tick = tokio::time::interval(TIDY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while self.stop.run_until_cancelled(tick.tick()).await.is_some() {
-            if let Err(error) = self.runs.tidy().await {
+            let attended = self.attended.ids().clone();
+            if let Err(error) = self.runs.tidy(&attended).await {
                 debug!(%error, "cannot look for late invocations");
+            }
+            if let Err(error) = self.invocations.clear_canceled().await {
+                debug!(%error, "cannot end the browsers of cancelled invocations");
             }
         }
     }
@@ -324,7 +383,7 @@ impl AppWork {
             if let Err(error) = self.builds.clear().await {
                 warn!(%error, "stored archives that nobody needs cannot be looked for");
             }
-            match self.builds.spent_artifacts().await {
+            match self.builds.spent_artifacts(self.builder.kept().await).await {
                 Ok(spent) => {
                     for artifact in spent {
                         self.builder.discard(&artifact).await;
@@ -333,6 +392,7 @@ impl AppWork {
                 Err(error) => warn!(%error, "artifacts that nobody needs cannot be looked for"),
             }
             while let Ok(1..) = self.lines.forget(System.now() - KEEP_LINES, FORGET_AT_ONCE).await {}
+            while let Ok(1..) = self.runs.forget().await {}
         }
     }
 }

@@ -19,6 +19,8 @@ const MOST_APPS: usize = 50;
 const MOST_ACTIONS: usize = 200;
 /// How many builds are looked at at once, and how many artifacts released.
 const BATCH: u32 = 20;
+/// How many artifacts are looked up at once.
+const LOOKED_UP_AT_ONCE: usize = 1000;
 /// For how long an artifact is kept that no deployment needs: the next upload of the same source is built in no time.
 const KEEP_ARTIFACTS: Duration = Duration::days(1);
 
@@ -248,13 +250,22 @@ impl Builds {
         Ok(())
     }
 
-    /// Artifacts that no deployment needs, and none names from now on: the builder may discard them.
+    /// Artifacts that no deployment needs, and none names from now on: the builder may discard them. Of those that are `kept`, with since
+    /// when, also what builds left that have failed: no deployment ever named them.
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn spent_artifacts(&self) -> Result<Vec<String>, StoreError> {
+    pub async fn spent_artifacts(&self, kept: Vec<(String, OffsetDateTime)>) -> Result<Vec<String>, StoreError> {
         let deps = &self.deployments.deps;
-        deps.deployments.release_artifacts(deps.clock.now() - KEEP_ARTIFACTS, BATCH).await
+        let old = deps.clock.now() - KEEP_ARTIFACTS;
+        let mut spent = deps.deployments.release_artifacts(old, BATCH).await?;
+        let kept: Vec<String> = kept.into_iter().filter(|(_, since)| *since < old).map(|(name, _)| name).collect();
+        for some in kept.chunks(LOOKED_UP_AT_ONCE) {
+            spent.extend(deps.deployments.unnamed_artifacts(some).await?);
+        }
+        spent.sort_unstable();
+        spent.dedup();
+        Ok(spent)
     }
 }
 

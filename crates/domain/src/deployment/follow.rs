@@ -139,6 +139,12 @@ impl Follower {
                 Some((records, told, status.is_final()))
             }
             Subject::Invocation(id) => {
+                // What it holds may be large, and most of what is heard of it is about lines.
+                if let Some(told @ Told::Invocation(before)) = &self.told
+                    && self.deps.invocations.status(id).await? == Some(*before)
+                {
+                    return Ok(Some((Vec::new(), told.clone(), before.is_final())));
+                }
                 let Some(invocation) = self.deps.invocations.get(id).await? else { return Ok(None) };
                 let (told, ended) = (Told::Invocation(invocation.status), invocation.status.is_final());
                 Some((vec![Followed::Invocation(Box::new(invocation))], told, ended))

@@ -12,14 +12,15 @@ pub fn keep(mut kept: Kept, lines: &[Line]) -> (Vec<Line>, Kept) {
             continue;
         }
         let text = clean(&line.text);
+        let bytes = Line::LEAST_BYTES.max(text.len() as u64);
         kept.next = line.number + 1;
-        if kept.bytes + text.len() as u64 > Line::MOST_BYTES_IN_ALL {
+        if kept.bytes + bytes > Line::MOST_BYTES_IN_ALL {
             kept.full = true;
             let text = format!("(more than {} MiB; the rest is not kept)", Line::MOST_BYTES_IN_ALL >> 20);
             taken.push(Line { text, ..line.clone() });
             break;
         }
-        kept.bytes += text.len() as u64;
+        kept.bytes += bytes;
         taken.push(Line { text, ..line.clone() });
     }
     (taken, kept)
@@ -67,5 +68,14 @@ mod tests {
         assert_eq!(taken.len() as u64, Line::MOST_BYTES_IN_ALL / Line::MOST_BYTES as u64 + 1);
         assert_eq!(taken.last().map(|line| line.text.as_str()), Some("(more than 10 MiB; the rest is not kept)"));
         assert!(keep(kept, &[line(5000, "x")]).0.is_empty());
+    }
+
+    #[test]
+    fn empty_lines_come_to_the_bound_too() {
+        let most = Line::MOST_BYTES_IN_ALL / Line::LEAST_BYTES;
+        let lines: Vec<Line> = (0..2 * most).map(|number| line(number, "")).collect();
+        let (taken, kept) = keep(Kept::default(), &lines);
+        assert!(kept.full);
+        assert_eq!(taken.len() as u64, most + 1);
     }
 }

@@ -159,7 +159,11 @@ pub trait Builder: Send + Sync {
     /// is left of its builds is ended when the next one starts.
     async fn build(&self, build: Build, lines: Arc<dyn Lines>) -> Result<Built, BuildFailure>;
 
-    /// Forgets what a build left, on this node and in the store of bytes. No deployment that may run names it any more.
+    /// What builds have left on this node and in the store of bytes, and since when each is there.
+    async fn kept(&self) -> Vec<(String, OffsetDateTime)>;
+
+    /// Forgets what a build left, on this node and in the store of bytes. No deployment that may run names it any more; if a build of this
+    /// node has used it a while ago, and may be about to name it, it stays.
     async fn discard(&self, artifact: &str);
 }
 
@@ -179,6 +183,8 @@ impl Line {
     pub const MOST_BYTES: usize = 16 << 10;
     /// How much of all lines of one build or one call is kept: the first so many bytes.
     pub const MOST_BYTES_IN_ALL: u64 = 10 << 20;
+    /// What the shortest line counts as: it takes that much room wherever it is kept, also if it is empty.
+    pub const LEAST_BYTES: u64 = 48;
 }
 
 /// Takes the lines of one build or one call.

@@ -167,6 +167,9 @@ pub trait DeploymentRepository: Send + Sync {
     /// deployment names them.
     async fn release_artifacts(&self, before: OffsetDateTime, most: u32) -> Result<Vec<String>, StoreError>;
 
+    /// Those of the artifacts that no deployment names.
+    async fn unnamed_artifacts(&self, artifacts: &[String]) -> Result<Vec<String>, StoreError>;
+
     /// Up to `most` secrets that are not sealed under `key`.
     async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError>;
 
@@ -221,7 +224,8 @@ pub trait LineStore: Send + Sync {
     /// The lines, in their order.
     async fn page(&self, subject: Subject, span: LineSpan) -> Result<Vec<Line>, StoreError>;
 
-    /// Forgets up to `most` lines that were written before `before`; how many there were.
+    /// Forgets some lines of builds and calls of which the last was written before `before`: of up to `most` of these, and not more than can
+    /// be forgotten in a moment. How much was forgotten; nothing is left to forget if it was nothing.
     async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError>;
 }
 

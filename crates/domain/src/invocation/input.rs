@@ -44,13 +44,14 @@ impl Invoke {
         let action = fields.take_required("action_name", self.action_name, name);
         let version = fields.take_required("version", self.version, name);
         let payload = fields.take_optional("payload", self.payload, json);
-        let timeout =
-            fields.take_optional("async_timeout_seconds", self.async_timeout_seconds, |n| within(n, 10, 3600));
+        // Of no meaning to a caller that waits, and so not looked at either.
+        let timeout = self.async_timeout_seconds.filter(|_| self.no_wait == Some(true));
+        let timeout = fields.take_optional("async_timeout_seconds", timeout, |n| within(n, 10, 3600));
         fields.finish()?;
         let (Some(app), Some(action), Some(version)) = (app, action, version) else {
             unreachable!("a refused field is an error")
         };
-        let timeout_seconds = timeout.filter(|_| self.no_wait == Some(true)).unwrap_or(DEFAULT_TIMEOUT_SECONDS);
+        let timeout_seconds = timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
         Ok(NewInvocation { app, action, version, payload, timeout_seconds })
     }
 }

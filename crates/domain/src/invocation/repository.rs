@@ -60,7 +60,10 @@ pub trait InvocationRepository: Send + Sync {
     /// The invocation, whosever it is.
     async fn get(&self, id: InvocationId) -> Result<Option<Invocation>, StoreError>;
 
-    /// The project's invocations, newest first.
+    /// Where the invocation stands, without all that it holds.
+    async fn status(&self, id: InvocationId) -> Result<Option<InvocationStatus>, StoreError>;
+
+    /// The project's invocations, newest first. A page whose payloads and outputs are large has fewer than it may.
     async fn list(
         &self,
         project: ProjectId,
@@ -85,4 +88,10 @@ pub trait InvocationRepository: Send + Sync {
 
     /// Up to `most` that have not ended although their deployment has.
     async fn stranded(&self, most: u32) -> Result<Vec<Invocation>, StoreError>;
+
+    /// Up to `most` that were cancelled although they have sessions that have not ended.
+    async fn canceled_with_sessions(&self, most: u32) -> Result<Vec<InvocationId>, StoreError>;
+
+    /// Forgets up to `most` that ended before `before` and have no session that has not ended; how many there were.
+    async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError>;
 }

@@ -1,7 +1,9 @@
 //! How queued invocations come to run: who runs them, and what becomes of what came out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use time::Duration;
 
 use super::input::json;
 use super::{
@@ -10,10 +12,14 @@ use super::{
 use crate::clock::Clock;
 use crate::deployment::{Builds, Deployment, DeploymentError, DeploymentEvent, DeploymentRepository, DeploymentStatus};
 use crate::ids::{DeploymentId, InvocationId, NodeId};
+use crate::node::Node;
 use crate::store_error::{Replaced, StoreError};
 
 /// How many late or stranded invocations are looked at at once.
 const BATCH: u32 = 100;
+/// How many that ended long ago are forgotten at once, and how long ago that is.
+const FORGOTTEN_AT_ONCE: u32 = 200;
+const KEPT: Duration = Duration::days(30);
 
 /// The work of a node on invocations.
 #[derive(Clone)]
@@ -216,6 +222,14 @@ impl Runs {
         end_all(&*self.invocations, &*self.clock, lost, |_| InvocationEvent::Lost).await
     }
 
+    /// Forgets some of the invocations that ended long ago; how many there were.
+    ///
+    /// # Errors
+    /// The store's failure; it may be called again.
+    pub async fn forget(&self) -> Result<usize, StoreError> {
+        self.invocations.forget(self.clock.now() - KEPT, FORGOTTEN_AT_ONCE).await
+    }
+
     /// A deployment cannot be kept up: it fails, with its invocations.
     ///
     /// # Errors
@@ -225,12 +239,19 @@ impl Runs {
         self.builds.deployments().end(fallen.deployment, &event).await.map(|_| ())
     }
 
-    /// Ends invocations whose time is up, and those whose deployment has ended, if nobody else did.
+    /// Ends invocations whose time is up, and those whose deployment has ended, if nobody else did. Of those that run, not the ones that
+    /// somebody here has `attended`, who knows their end and may be about to store it; nor another node's, before that would be lost.
     ///
     /// # Errors
     /// The store's failure; it may be called again.
-    pub async fn tidy(&self) -> Result<(), StoreError> {
-        let late = self.invocations.overdue(self.clock.now(), BATCH).await?;
+    pub async fn tidy(&self, attended: &HashSet<InvocationId>) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        let mut late = self.invocations.overdue(now, BATCH).await?;
+        late.retain(|one| match one.node {
+            Some(node) if node == self.builds.node() => !attended.contains(&one.id),
+            Some(_) => one.deadline() + Node::LOST_AFTER < now,
+            None => true,
+        });
         end_all(&*self.invocations, &*self.clock, late, |_| InvocationEvent::TimedOut).await?;
         for stranded in self.invocations.stranded(BATCH).await? {
             let deployment = self.deployments.get(stranded.deployment).await?;

@@ -59,6 +59,9 @@ pub enum InvocationError {
     Store(#[from] StoreError),
 }
 
+/// How many cancelled invocations are looked at at once.
+const BATCH: u32 = 100;
+
 /// What the use cases of invocations stand on.
 #[derive(Clone)]
 pub struct InvocationDeps {
@@ -245,6 +248,17 @@ impl Invocations {
     pub async fn browsers(&self, scope: &Scope, which: &str) -> Result<Vec<Session>, InvocationError> {
         let Invocation { id, .. } = self.get(scope, which).await?;
         Ok(self.deps.sessions.of_invocation(id).await?)
+    }
+
+    /// Ends the browser sessions of invocations that were cancelled, where whoever cancelled them did not come so far.
+    ///
+    /// # Errors
+    /// A session that could not be ended; the store's failure; it may be called again.
+    pub async fn clear_canceled(&self) -> Result<(), InvocationError> {
+        for id in self.deps.invocations.canceled_with_sessions(BATCH).await? {
+            self.deps.sessions.end_of_invocation(id).await?;
+        }
+        Ok(())
     }
 
     /// Ends the browser sessions of an invocation.

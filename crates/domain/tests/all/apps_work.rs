@@ -7,8 +7,9 @@ use casement_domain::api_key::{ApiKeys, MockApiKeyRepository};
 use casement_domain::blob::MockBlobStore;
 use casement_domain::deployment::{
     BuildEnd, BuildFailure, BuildLease, BuildStep, Builds, Built, BuiltApp, Deployment, DeploymentDeps,
-    DeploymentRules, DeploymentSecret, DeploymentStatus, Deployments, MockDeploymentRepository, MockLineStore,
-    MockNews, MockPackageArchives, Registered, SealedDeployment,
+    DeploymentRules, DeploymentSecret, DeploymentStatus, Deployments, FollowDeps, Followed, Follower, Line,
+    MockDeploymentRepository, MockLineStore, MockNews, MockPackageArchives, MockWaiting, Registered, SealedDeployment,
+    Subject, Woken,
 };
 use casement_domain::invocation::{
     CallLimits, Invocation, InvocationStatus, MockInvocationRepository, RunFailure, RunFault, Runs,
@@ -269,6 +270,88 @@ async fn a_version_that_exists_fails_the_build_and_one_that_gives_way_ends_with_
     let (builds, _) = world.work();
     builds.finish(&building(), &built(&[("shop", &["buy"])])).await.expect("stored");
     assert_eq!(rows.lock().expect("whole")[0].status_reason.as_deref(), Some("deployment stopped"));
+}
+
+#[tokio::test]
+async fn what_a_failed_build_left_is_spent_after_a_day_and_what_is_named_is_not() {
+    let mut world = World::default();
+    let released = NOON - Duration::days(1);
+    world.deployments.expect_release_artifacts().returning(move |before, _| {
+        assert_eq!(before, released);
+        Ok(vec!["ended".to_owned(), "old".to_owned()])
+    });
+    world.deployments.expect_unnamed_artifacts().times(1).returning(|asked| {
+        assert_eq!(asked, ["old", "named"]);
+        Ok(vec!["old".to_owned()])
+    });
+    let (builds, _) = world.work();
+    let kept = [("old", 25), ("named", 25), ("young", 23)];
+    let kept = kept.map(|(name, hours)| (name.to_owned(), NOON - Duration::hours(hours)));
+    assert_eq!(builds.spent_artifacts(kept.to_vec()).await.expect("looked"), ["ended", "old"]);
+}
+
+#[tokio::test]
+async fn what_is_late_times_out_unless_somebody_else_knows_its_end() {
+    let other = casement_domain::NodeId::from_ulid(ulid::Ulid::from_parts(9, 9));
+    let late =
+        |n, seconds| Invocation { timeout_seconds: 1, started_at: NOON - Duration::seconds(seconds), ..taken(n) };
+    let queued = Invocation { status: InvocationStatus::Queued, node: None, ..late(1, 2) };
+    let attended = late(2, 1000);
+    let mine = late(3, 2);
+    let others = Invocation { node: Some(other), ..late(4, 20) };
+    let lost = Invocation { node: Some(other), ..late(5, 60) };
+    let all = vec![queued.clone(), attended.clone(), mine.clone(), others, lost.clone()];
+
+    let mut world = World::default();
+    let found = all.clone();
+    world.invocations.expect_overdue().returning(move |_, _| Ok(found.clone()));
+    world.invocations.expect_stranded().returning(|_| Ok(Vec::new()));
+    let rows = keep(&mut world.invocations, all);
+    let (_, runs) = world.work();
+    runs.tidy(&[attended.id].into()).await.expect("tidied");
+    let over: Vec<InvocationId> =
+        rows.lock().expect("whole").iter().filter(|row| row.status.is_final()).map(|row| row.id).collect();
+    assert_eq!(over, [queued.id, mine.id, lost.id]);
+}
+
+#[tokio::test]
+async fn who_follows_a_call_reads_it_when_it_moves_and_not_with_every_line() {
+    let mut invocations = MockInvocationRepository::new();
+    let mut states = vec![InvocationStatus::Succeeded, InvocationStatus::Running];
+    invocations
+        .expect_get()
+        .times(2)
+        .returning(move |_| Ok(Some(Invocation { status: states.pop().expect("read too often"), ..taken(1) })));
+    let mut looks = 0;
+    invocations.expect_status().returning(move |_| {
+        looks += 1;
+        Ok(Some(if looks < 10 { InvocationStatus::Running } else { InvocationStatus::Succeeded }))
+    });
+    let mut lines = MockLineStore::new();
+    let line = |number| Line { number, at: NOON, text: "x".to_owned() };
+    lines.expect_page().returning(move |_, span| Ok(if span.from < 9 { vec![line(span.from)] } else { Vec::new() }));
+    let mut news = MockNews::new();
+    news.expect_expect().returning(|_| {
+        let mut waiting = MockWaiting::new();
+        waiting.expect_next().returning(|_| Woken::News);
+        Box::new(waiting)
+    });
+    let deps = FollowDeps {
+        deployments: Arc::new(MockDeploymentRepository::new()),
+        invocations: Arc::new(invocations),
+        lines: Arc::new(lines),
+        news: Arc::new(news),
+    };
+    let mut follower = Follower::new(deps, Subject::Invocation(invocation(1).id), None);
+    let mut told = Vec::new();
+    while let Some(one) = follower.next().await.expect("followed") {
+        told.push(match one {
+            Followed::Invocation(invocation) => invocation.status.as_str().to_owned(),
+            Followed::Line(line) => line.number.to_string(),
+            other => format!("{other:?}"),
+        });
+    }
+    assert_eq!(told.join(" "), "running 0 1 2 3 4 5 6 7 8 succeeded");
 }
 
 #[tokio::test]

@@ -16,6 +16,9 @@ use crate::database::Database;
 use crate::error::{BadRow, CallError};
 use crate::schema::{app_line_counts, app_lines};
 
+/// How many lines are forgotten by one statement: that takes a moment, however many there are.
+const FORGOTTEN_AT_ONCE: i64 = 20_000;
+
 /// Lines in PostgreSQL.
 #[derive(Clone, Debug)]
 pub struct PgLines {
@@ -123,19 +126,23 @@ impl LineStore for PgLines {
 
     async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // One that is no longer written to is forgotten whole: its lines are found by their key.
-            let statement = diesel::sql_query(
-                "WITH old AS (
-                     DELETE FROM app_line_counts WHERE subject_id IN (
-                         SELECT subject_id FROM app_line_counts WHERE last_at < $1 ORDER BY last_at LIMIT $2)
-                     RETURNING subject_id
-                 )
-                 DELETE FROM app_lines WHERE subject_id IN (SELECT subject_id FROM old)",
+            // Those that are no longer written to are forgotten whole: their lines are found by their key.
+            let old = app_line_counts::table.filter(app_line_counts::last_at.lt(before));
+            let old = old.order(app_line_counts::last_at).limit(most.into()).select(app_line_counts::subject_id);
+            let old: Vec<Uuid> = old.load(connection).await?;
+            let lines = diesel::sql_query(
+                "DELETE FROM app_lines WHERE ctid = ANY(ARRAY(
+                     SELECT ctid FROM app_lines WHERE subject_id = ANY($1) LIMIT $2))",
             );
-            let statement = statement.bind::<sql_types::Timestamptz, _>(before);
-            Ok(statement.bind::<sql_types::BigInt, _>(i64::from(most)).execute(connection).await?)
+            let lines = lines.bind::<sql_types::Array<sql_types::Uuid>, _>(&old);
+            let lines = lines.bind::<sql_types::BigInt, _>(FORGOTTEN_AT_ONCE).execute(connection).await?;
+            if lines > 0 {
+                return Ok(lines);
+            }
+            let counts = app_line_counts::table.filter(app_line_counts::subject_id.eq_any(old));
+            Ok(diesel::delete(counts).execute(connection).await?)
         };
-        self.database.call("app_line.forget", work).await
+        self.database.transaction("app_line.forget", work).await
     }
 }
 

@@ -331,6 +331,19 @@ impl DeploymentRepository for PgDeployments {
         self.database.call("deployment.release_artifacts", work).await
     }
 
+    async fn unnamed_artifacts(&self, artifacts: &[String]) -> Result<Vec<String>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let statement = diesel::sql_query(
+                "SELECT asked.artifact FROM unnest($1) AS asked (artifact)
+                 WHERE NOT EXISTS (SELECT 1 FROM deployments d WHERE d.artifact = asked.artifact)",
+            );
+            let rows: Vec<Spent> =
+                statement.bind::<sql_types::Array<sql_types::Text>, _>(artifacts).load(connection).await?;
+            Ok(rows.into_iter().map(|row| row.artifact).collect())
+        };
+        self.database.call("deployment.unnamed_artifacts", work).await
+    }
+
     async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| secrets::sealed_otherwise(connection, key, most).await;
         self.database.call("deployment.sealed_otherwise", work).await

@@ -230,10 +230,13 @@ async fn of_a_deployment_that_has_ended_no_app_no_key_and_no_secret_is_left() ->
     let found = apps.deployments.find_app(testing::project_id(), "shop", "v1").await?.ok_or("no app")?;
     assert_eq!(found.1, DeploymentStatus::Stopped, "whoever invokes it learns why not");
 
+    let artifacts = [format!("of {}", running.id), "of a build that failed".to_owned()];
+    assert_eq!(apps.deployments.unnamed_artifacts(&artifacts).await?, ["of a build that failed"]);
     assert_eq!(apps.deployments.release_artifacts(seconds(40), 10).await?, Vec::<String>::new(), "too early");
     let spent = apps.deployments.release_artifacts(seconds(41), 10).await?;
     assert_eq!(spent, [format!("of {}", running.id)]);
     assert_eq!(apps.deployments.release_artifacts(seconds(41), 10).await?, Vec::<String>::new());
+    assert_eq!(apps.deployments.unnamed_artifacts(&artifacts).await?, artifacts);
     Ok(())
 }
 
@@ -341,6 +344,61 @@ async fn invocations_are_listed_by_what_they_are() -> TestResult {
     Ok(())
 }
 
+#[tokio::test]
+async fn a_page_of_heavy_invocations_is_short_and_the_next_one_goes_on_behind_it() -> TestResult {
+    let apps = Apps::new().await?;
+    apps.running(1).await?;
+    // A mebibyte each: of 20, eight fit.
+    let heavy = |n| Invocation { payload: Some(format!("\"{}\"", "x".repeat((1 << 20) - 2))), ..invocation(n) };
+    for n in 1..=20 {
+        assert_eq!(apps.invoke(&heavy(n)).await?, InvocationStored::Yes);
+    }
+    let (mut offset, mut pages, mut seen) = (0, Vec::new(), Vec::new());
+    loop {
+        let page = Page { limit: 15, offset };
+        let listed = apps.invocations.list(testing::project_id(), &InvocationFilter::default(), page).await?;
+        pages.push(listed.items.len());
+        seen.extend(listed.items.into_iter().map(|one| one.id));
+        match listed.next_offset {
+            Some(next) => offset = next,
+            None => break,
+        }
+    }
+    assert_eq!(pages, [8, 8, 4]);
+    assert_eq!(seen, (1..=20).rev().map(|n| invocation(n).id).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_what_was_cancelled_the_sessions_are_found_and_what_ended_long_ago_is_forgotten() -> TestResult {
+    let apps = Apps::new().await?;
+    apps.running(1).await?;
+    for n in 1..=3 {
+        assert_eq!(apps.invoke(&invocation(n)).await?, InvocationStored::Yes);
+        let mut session = testing::session(n);
+        session.invocation = Some(invocation(n).id);
+        session.name = None;
+        assert_eq!(apps.world.sessions.create(testing::organization_id(), &session, None).await?, Created::Yes);
+    }
+    assert_eq!(apps.invocations.canceled_with_sessions(10).await?, []);
+    for (n, event) in [(1, InvocationEvent::Cancel(None)), (2, InvocationEvent::Finish(None))] {
+        let ended = invocation(n).on(&event, seconds(50))?;
+        assert_eq!(apps.invocations.replace(&invocation(n), &ended).await?, Replaced::Yes);
+        assert_eq!(apps.invocations.status(ended.id).await?, Some(ended.status));
+    }
+    assert_eq!(apps.invocations.canceled_with_sessions(10).await?, [invocation(1).id]);
+
+    assert_eq!(apps.invocations.forget(seconds(51), 10).await?, 0, "their sessions live");
+    apps.world.db.rows("UPDATE sessions SET state = 'ended', end_reason = 'deleted', ended_at = now()").await?;
+    assert_eq!(apps.invocations.canceled_with_sessions(10).await?, []);
+    assert_eq!(apps.invocations.forget(seconds(50), 10).await?, 0, "too early");
+    assert_eq!(apps.invocations.forget(seconds(51), 10).await?, 2);
+    assert_eq!(apps.invocations.status(invocation(1).id).await?, None);
+    assert_eq!(apps.invocations.status(invocation(3).id).await?, Some(InvocationStatus::Queued));
+    assert_eq!(apps.count("sessions").await?, "3", "of the sessions nothing is forgotten");
+    Ok(())
+}
+
 fn line(number: u64, text: &str) -> Line {
     Line { number, at: seconds(i64::try_from(number).unwrap_or(0)), text: text.to_owned() }
 }
@@ -373,7 +431,21 @@ async fn lines_are_kept_once_in_their_order_within_their_bound() -> TestResult {
     let other = Subject::Deployment(deployment(1).id);
     apps.lines.append(other, &[line(9000, "later")]).await?;
 
-    assert!(apps.lines.forget(seconds(8000), 10).await? > 0);
+    // More than is forgotten at once, as empty lines that were once free have left them.
+    apps.world
+        .db
+        .rows(&format!(
+            "INSERT INTO app_lines SELECT subject_id, n, now(), '' FROM app_line_counts, generate_series(10000, 50000) n
+             WHERE subject_id = '{}' RETURNING 'x'",
+            uuid::Uuid::from_u128(invocation(1).id.ulid().0)
+        ))
+        .await?;
+    let mut rounds = 0;
+    while apps.lines.forget(seconds(8000), 10).await? > 0 {
+        rounds += 1;
+    }
+    assert!(rounds > 2, "forgotten in {rounds} rounds");
+    assert_eq!(apps.count("app_line_counts").await?, "1");
     assert_eq!(apps.lines.page(subject, LineSpan { most: 10, ..LineSpan::default() }).await?, []);
     assert_eq!(apps.lines.page(other, LineSpan { most: 10, ..LineSpan::default() }).await?.len(), 1);
     assert_eq!(apps.lines.forget(seconds(8000), 10).await?, 0);

@@ -12,6 +12,8 @@ use crate::protocol::Said;
 /// As much of a line, and of all of them, as is kept.
 const MOST_OF_LINE: usize = 16 << 10;
 const MOST: usize = 10 << 20;
+/// What the shortest line counts as: it takes that much memory, also if it is empty.
+const LEAST: usize = 48;
 /// How many lines are sent at once, and how many bytes of them.
 const LINES_AT_ONCE: usize = 1000;
 const BYTES_AT_ONCE: usize = 512 << 10;
@@ -99,7 +101,7 @@ impl Output {
             return;
         }
         let text = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned();
-        kept.bytes += text.len() + 1;
+        kept.bytes += (text.len() + 1).max(LEAST);
         let number = kept.lines.len() as u64;
         kept.lines.push(Said { number, at, text });
     }
@@ -131,4 +133,16 @@ fn now() -> i64 {
     )]
     let now = SystemTime::now();
     now.duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_millis() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_lines_come_to_the_bound_too() {
+        let output = Output::default();
+        (0..MOST).for_each(|_| output.push(b"", 0));
+        assert_eq!(output.kept().lines.len(), MOST.div_ceil(LEAST));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casement_domain::deployment::BuildStep;
+use casement_domain::deployment::{BuildStep, Builder as _};
 
 use crate::support::{Heard, Place};
 
@@ -44,7 +44,7 @@ async fn a_typescript_program_is_built_with_its_dependencies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_cannot_be_loaded_says_why() {
-    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
+    let (mut place, lines) = (Place::new(), Arc::new(Heard::default()));
     let failed = place
         .build(&[("main.py", "print('so far')\nraise ValueError('not today')\n")], "main.py", &lines)
         .await
@@ -53,4 +53,17 @@ async fn a_program_that_cannot_be_loaded_says_why() {
     assert!(lines.text().contains("so far") && lines.text().contains("line 2"), "{}", lines.text());
     let failed = place.build(&[("main.py", "x = 1\n")], "main.py", &lines).await.unwrap_err();
     assert!(failed.reason.contains("does not import kernel"), "{failed}");
+
+    // What they left is known, although nobody will ever name it. It is not taken from a build that has just used it.
+    let here = place.unpacked();
+    assert_eq!(here.len(), 2);
+    let kept: Vec<String> = place.workshop.kept().await.into_iter().map(|(name, _)| name).collect();
+    assert!(here.iter().all(|name| kept.contains(name)), "{here:?} {kept:?}");
+    place.workshop.discard(&here[0]).await;
+    assert_eq!(place.unpacked(), here);
+    place.again();
+    place.workshop.discard(&here[0]).await;
+    assert_eq!(place.unpacked(), here[1..]);
+    let kept = place.workshop.kept().await;
+    assert!(kept.iter().all(|(name, _)| *name != here[0]) && kept.iter().any(|(name, _)| *name == here[1]), "{kept:?}");
 }

@@ -60,8 +60,10 @@ impl BlobStore for Memory {
         Ok(())
     }
 
-    async fn list(&self, _: &str) -> Result<Vec<(String, OffsetDateTime)>, BlobError> {
-        Ok(Vec::new())
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, OffsetDateTime)>, BlobError> {
+        let all = self.0.lock().unwrap();
+        let keys = all.keys().filter(|key| key.starts_with(prefix));
+        Ok(keys.map(|key| (key.clone(), OffsetDateTime::UNIX_EPOCH)).collect())
     }
 }
 
@@ -230,6 +232,14 @@ impl Place {
         let entries = std::fs::read_dir(self.config.data_dir.join("processes")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.starts_with('r')).collect()
+    }
+
+    /// The artifacts that lie here.
+    pub(crate) fn unpacked(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.config.data_dir.join("artifacts")).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
     }
 
     pub(crate) async fn until_empty(&self) {

@@ -1,0 +1,2 @@
+DROP INDEX invocations_finished_at_idx;
+DROP INDEX sessions_living_invocation_idx;
