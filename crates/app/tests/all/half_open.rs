@@ -15,7 +15,7 @@ fn i7_a_client_whose_cable_is_pulled_is_let_go_and_its_session_goes_on() -> anyh
         let session = server.headless()?;
         let url = session.text("cdp_ws_url");
         let open = || metric(&server, "casement_relays_open{channel=\"cdp\"}");
-        let mut client = internet.from_afar(|| Cdp::connect(url))?;
+        let mut client = internet.afar(|| Cdp::connect(url))?;
         client.call("Browser.getVersion", &json!({}))?;
         assert_eq!(open()?, Some(1.0));
 

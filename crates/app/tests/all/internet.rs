@@ -102,13 +102,13 @@ impl Internet {
     }
 
     /// Does something on the machine at the other end.
-    pub(super) fn from_afar<T: Send>(&self, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+    pub(super) fn afar<T: Send>(&self, work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
         inside(&self.world, work)
     }
 
     /// Pulls the cable at the other end: what is under way is lost without a word to either side.
     pub(super) fn pull_the_cable(&self) -> anyhow::Result<()> {
-        self.from_afar(|| {
+        self.afar(|| {
             ensure!(Command::new("ip").args(["link", "set", "way", "down"]).status()?.success(), "ip failed");
             Ok(())
         })

@@ -140,7 +140,9 @@ async fn a_record_that_arrives_late_pushes_none_out_of_its_chunk() {
 
 /// A store with records from 1,000,000 down to 1, of which one in three hundred thousand matches.
 fn few_among_many() -> MockAuditRepository {
-    let number = |place: Option<Position>| place.map(|place| u32::try_from((place.at - NOON).whole_seconds()).unwrap());
+    let number = |place: Option<Position>| {
+        place.map(|place| u32::try_from((place.at - NOON).whole_seconds()).expect("below a million and one"))
+    };
     let found = move |stretch: Stretch, limit: u32| -> Vec<AuditRecord> {
         let (from, to) = (number(stretch.after).unwrap_or(1_000_001), number(stretch.through).unwrap_or(1));
         let matching = [900_000, 600_000, 300_000].into_iter().filter(|n| *n < from && *n >= to);
@@ -156,7 +158,7 @@ fn few_among_many() -> MockAuditRepository {
         let all = found(stretch, u32::MAX);
         let held = all.len().min(limit as usize);
         let last = held.checked_sub(1).map(|last| all[last].position());
-        Ok((u32::try_from(held).unwrap(), last, all.len() > held))
+        Ok((u32::try_from(held).expect("few"), last, all.len() > held))
     });
     store
 }
