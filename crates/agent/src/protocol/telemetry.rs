@@ -8,8 +8,8 @@
 //! **No loss without a word.** The agent keeps what is not [confirmed](CONFIRM), [`KEPT_EVENTS`] and [`KEPT_BYTES`] at most, and drops
 //! the oldest beyond that. What was dropped is a gap in its numbers: the stream's next number is higher than the one expected. An event
 //! that could not even be taken in (the browser tells more than can be read) has its number too, so that it shows as a gap as well.
-//! There is never a gap at the end: the last number told belongs to an event, because whatever is dropped is followed by one, if need
-//! be by one of the category [`Category::Other`] that says nothing but that.
+//! There is never a gap at the end: whatever is dropped is followed by an event, or, if need be, the last of what was lost is told
+//! itself, as a [`GAP`].
 //!
 //! A browser belongs to one session at most, so the numbers of an agent are those of one session.
 //!
@@ -17,6 +17,9 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+/// The type, in the category [`Category::Other`], of a line that says of its number that it was lost.
+pub const GAP: &str = "gap";
 
 /// `POST`, [`Configure`] → `{}`. From now on these categories are captured, and no others. Answers when the browser tells of them
 /// wherever a page is open, so that what is opened afterwards is captured from its beginning on. None: nothing is captured, and what

@@ -7,7 +7,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::watch;
 
 use super::event::Event;
-use crate::protocol::telemetry::{Category, KEPT_BYTES, KEPT_EVENTS, SourceKind};
+use crate::protocol::telemetry::{Category, GAP, KEPT_BYTES, KEPT_EVENTS, SourceKind};
 
 /// How much is handed to a reader at once, in bytes; one event at least.
 const CHUNK: usize = 64 << 10;
@@ -59,11 +59,17 @@ impl Kept {
         events.owing = true;
     }
 
-    /// If something was lost last, ends the gap with an event, so that it is seen.
+    /// If something was lost last, says so, so that it is seen. It has no number of its own: whether it is read or goes with the
+    /// oldest, as many count as lost.
     pub(super) fn settle(&self) {
-        if self.lock().owing {
-            self.add(&Event::new("gap", Category::Other, SourceKind::LocalProcess));
+        let mut events = self.lock();
+        if !events.owing {
+            return;
         }
+        events.keep(&Event::new(GAP, Category::Other, SourceKind::LocalProcess).to_json());
+        let last = events.last;
+        drop(events);
+        self.last.send_replace(last);
     }
 
     /// Lets the events up to this number go.
@@ -104,6 +110,11 @@ impl Kept {
 impl Events {
     fn add(&mut self, rest: &[u8]) {
         self.last += 1;
+        self.keep(rest);
+    }
+
+    /// Under the last number.
+    fn keep(&mut self, rest: &[u8]) {
         self.owing = false;
         let mut line = BytesMut::with_capacity(rest.len() + 32);
         line.put_slice(b"{\"seq\":");
@@ -167,5 +178,29 @@ impl Reader {
                 changed = self.turn.changed() => changed.ok()?,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(kept: &Kept) -> Vec<u64> {
+        kept.lock().lines.iter().map(|(number, _)| *number).collect()
+    }
+
+    #[test]
+    fn what_was_lost_has_as_many_numbers_whether_the_word_of_it_is_read_or_lost_too() {
+        let kept = Kept::default();
+        let event = Event::new("page_load", Category::Page, SourceKind::Cdp);
+        kept.add(&event);
+        for _ in 0..3 {
+            kept.lose();
+        }
+        kept.settle();
+        kept.settle();
+        assert_eq!(numbers(&kept), [1, 4], "the last of the lost is told");
+        kept.add(&event);
+        assert_eq!(numbers(&kept), [1, 4, 5]);
     }
 }

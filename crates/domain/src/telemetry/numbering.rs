@@ -147,6 +147,16 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_is_told_as_lost_counts_with_the_gap_before_it() {
+        let mut counted = Counted::NOTHING;
+        let items = vec![agents(1), Item { agent_seq: Some(5), what: What::Lost(1) }, agents(6)];
+        let numbered = number(&mut counted, items, NOON);
+        // The first, the word of four that were lost, and the last.
+        assert_eq!(numbered.iter().map(|one| one.seq).collect::<Vec<_>>(), [1, 6, 7]);
+        assert_eq!(counted.agent_seq, 6);
+    }
+
+    #[test]
     fn what_the_agent_told_before_is_left_out_and_what_it_lost_is_said() {
         let mut counted = Counted { last_seq: 10, agent_seq: 5, ..Counted::NOTHING };
         let items = vec![agents(4), agents(5), agents(6), own(0), agents(9)];

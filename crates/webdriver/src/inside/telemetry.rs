@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_agent::protocol::telemetry::{
-    CONFIGURE, CONFIRM, Category as Word, Configure, Confirm, FOLLOW, Follow, MAX_EVENT_LINE,
+    CONFIGURE, CONFIRM, Category as Word, Configure, Confirm, FOLLOW, Follow, GAP, MAX_EVENT_LINE,
 };
 use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
@@ -95,7 +95,10 @@ struct Line {
 /// The agent's word is not believed: whatever it says, an event is one line of the form that callers expect.
 fn item(line: Line) -> Result<Item, InsideError> {
     let agent_seq = Some(line.seq);
-    let Some(category) = category(line.category) else { return Ok(Item { agent_seq, what: What::Nothing }) };
+    let Some(category) = category(line.category) else {
+        let what = if line.category == Word::Other && line.kind == GAP { What::Lost(1) } else { What::Nothing };
+        return Ok(Item { agent_seq, what });
+    };
     let nonsense = |what: &str| failed(EngineFault::AgentError, format!("the agent told of {what} that is none"));
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     if line.kind.is_empty() || line.kind.len() > LONGEST_NAME || !line.kind.bytes().all(plain) {
@@ -175,6 +178,9 @@ mod tests {
             let item = read(&with("category", json!(category))).expect("counted");
             assert_eq!(item, Item { agent_seq: Some(7), what: What::Nothing });
         }
+        let mut gap = serde_json::to_value(told()).expect("JSON");
+        (gap["type"], gap["category"]) = (json!(GAP), json!("other"));
+        assert_eq!(read(&gap.to_string()).expect("counted"), Item { agent_seq: Some(7), what: What::Lost(1) });
         for (name, value) in [
             ("type", json!("a b")),
             ("type", json!("")),
