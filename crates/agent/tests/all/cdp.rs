@@ -41,7 +41,7 @@ impl Cdp {
                 }
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(20), answered)
+        tokio::time::timeout(std::time::Duration::from_secs(60), answered)
             .await
             .unwrap_or_else(|_| panic!("no answer to {message}"))
     }

@@ -203,7 +203,8 @@ const SIZE: TerminalSize = TerminalSize { cols: 100, rows: 30 };
 async fn a_program_with_a_terminal_sees_it_and_its_new_size() {
     let sandbox = Sandbox::start(&without_browser());
     let client = sandbox.client().await;
-    let line = "stty size; tty; trap 'stty size' WINCH; echo waiting; while :; do sleep 0.05; done";
+    // It starts nothing while it waits: a shell that is about to may miss a signal.
+    let line = "stty size; tty; trap 'stty size' WINCH; echo waiting; while :; do read line; done";
     spawn(&client, "t1", shell(line), Some(TerminalSize { cols: 80, rows: 24 })).await;
     let mut output = follow(&client, "t1").await;
     let begin = output.text("waiting\r\n").await;

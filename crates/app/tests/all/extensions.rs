@@ -181,7 +181,7 @@ fn hostile_archives_are_refused_before_anything_of_them_is_kept() -> anyhow::Res
     }
     assert_eq!(server.get("/extensions?name=hostile")?.json()?, json!([]));
     let kept = std::fs::read_dir(server.data_dir().join("blobs")).into_iter().flatten().flatten();
-    let folders = ["artifacts", "deployments", "extensions", "profiles"];
+    let folders = ["artifacts", "deployments", "extensions", "profiles", "replays"];
     let kept: Vec<_> =
         kept.map(|entry| entry.file_name()).filter(|name| !folders.iter().any(|folder| name == folder)).collect();
     ensure!(kept.is_empty(), "only the folders of what is kept are there: {kept:?}");

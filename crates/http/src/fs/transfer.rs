@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The most bytes of one upload.
-const LONGEST_UPLOAD: u64 = 1 << 30;
+const LONGEST_UPLOAD: u64 = 4 << 30;
 /// Pieces of an upload that wait for the session.
 const UNDER_WAY: usize = 4;
 const DEST_PATHS: &str = "files[][dest_path]";
@@ -186,7 +186,7 @@ fn attachment(name: &str) -> HeaderValue {
         (status = 400, description = "A field breaks a rule, or the path is a directory", body = ErrorBody),
         (status = 403, description = "The session's user may not write there", body = ErrorBody),
         (status = 404, description = "There is no such session or directory", body = ErrorBody),
-        (status = 413, description = "More than 1 GiB", body = ErrorBody),
+        (status = 413, description = "More than 4 GiB", body = ErrorBody),
         (status = 429, description = "The session's disk is full", body = ErrorBody),
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
@@ -235,7 +235,7 @@ struct FileForm {
         (status = 400, description = "A field breaks a rule, or the form cannot be read", body = ErrorBody),
         (status = 403, description = "The session's user may not write there", body = ErrorBody),
         (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = 413, description = "More than 1 GiB", body = ErrorBody),
+        (status = 413, description = "More than 4 GiB", body = ErrorBody),
         (status = 429, description = "The session's disk is full", body = ErrorBody),
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
@@ -303,7 +303,7 @@ pub(crate) struct ZipForm {
         (status = 400, description = "A field breaks a rule, or the archive holds what is not safe", body = ErrorBody),
         (status = 403, description = "The session's user may not write there", body = ErrorBody),
         (status = 404, description = "There is no such session", body = ErrorBody),
-        (status = 413, description = "More than 1 GiB", body = ErrorBody),
+        (status = 413, description = "More than 4 GiB", body = ErrorBody),
         (status = 429, description = "The session's disk has no room for it", body = ErrorBody),
         (status = "5XX", description = "The session does not answer", body = ErrorBody),
     )
