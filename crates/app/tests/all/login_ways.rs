@@ -250,7 +250,10 @@ fn what_is_stored_and_a_code_of_an_app_need_nobody() -> anyhow::Result<()> {
 fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-elsewhere-steps");
-    for (page, html) in [("login", ACCOUNTS), ("form", CAPTCHA), ("push", PUSH)] {
+    let done = "document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home';";
+    let (push, sent) =
+        (PUSH.replace(done, "location = 'sent';"), SENT.replace("location = 'stay';", &format!("{{ {done} }}")));
+    for (page, html) in [("login", ACCOUNTS), ("form", CAPTCHA), ("push", &push), ("sent", &sent)] {
         site.put(page, html);
     }
     let connection = Connection::new(server, &site, &json!({}))?;
@@ -281,6 +284,11 @@ fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() 
     })?;
     assert!(push["fields"].is_null(), "{push}");
     site.put("approved", "yes");
+    // From one step elsewhere straight to another.
+    connection.until("waiting for the link in the mail", |now| {
+        elsewhere(now) && now["external_action_message"].as_str().is_some_and(|said| said.contains("mail"))
+    })?;
+    site.put("followed", "yes");
     let done = connection.until_over("SUCCESS")?;
     assert_eq!(done["can_reauth_reason"], "requires_external_action");
     connection.until_closed()?;

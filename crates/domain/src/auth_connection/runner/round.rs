@@ -15,6 +15,9 @@ use crate::login_page::{
 };
 use crate::store_error::StoreError;
 
+/// What a person is told of a captcha.
+const CAPTCHA: &str =
+    "The site shows a captcha. Solve it in the live view of the browser; the login goes on by itself.";
 /// How often a login acts on pages.
 const MOST_ACTS: u32 = 40;
 /// How often in a row a reading may come to nothing.
@@ -76,6 +79,18 @@ impl FlowRunner {
     /// The page of a flow that waits: somebody may have gone on in the live view, or elsewhere.
     fn glance(&self, flow: &Flow, memory: &mut Memory, reading: &Reading, understood: Understanding) -> Outcome {
         let wait = Outcome::Goes(Next::Wait((self.now() + Self::GLANCE).min(flow.expires_at)));
+        if flow.step == FlowStep::AwaitingExternalAction {
+            // Another step elsewhere, or another number to compare: the person must know. Such a page asks its server all the time, and
+            // never comes to rest.
+            let told = flow.external_action.as_deref();
+            match &understood {
+                Understanding::External(external) if told != Some(&*external.message) => {
+                    return self.elsewhere(flow, external);
+                }
+                Understanding::Captcha { kind } if told != Some(CAPTCHA) => return self.captcha(flow, kind),
+                _ => {}
+            }
+        }
         let ids = |asked: &Asked| -> Vec<String> {
             asked
                 .fields
@@ -291,9 +306,7 @@ impl FlowRunner {
         if flow.unattended {
             return FlowFailure::new(FlowError::Captcha, format!("a captcha stands in the way ({kind})")).into();
         }
-        let message =
-            "The site shows a captcha. Solve it in the live view of the browser; the login goes on by itself.";
-        self.outside(flow, message.to_owned(), Vec::new())
+        self.outside(flow, CAPTCHA.to_owned(), Vec::new())
     }
 
     fn elsewhere(&self, flow: &Flow, external: &External) -> Outcome {
