@@ -89,10 +89,10 @@ pub(crate) async fn within<T>(limit: Duration, what: impl Future<Output = T>) ->
 
 /// Waits until something is so.
 pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !so() {
         if Instant::now() > deadline {
-            bail!("not within 10 s: {what}");
+            bail!("not within a minute: {what}");
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
