@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
 use super::{KeptReplays, Replay, ReplayMachine, ReplayState};
 use crate::blob::BlobError;
 use crate::ids::{BrowserId, ReplayId, SessionId};
 use crate::inside::InsideError;
-use crate::session::{RemainsWake, Session};
+use crate::session::{RemainsWake, Session, TRIED_FOR};
 use crate::store_error::StoreError;
 
 /// How often a machine is asked to make a film whole; each time it may take the better part of a minute.
 const STOPS: usize = 8;
-/// For how long after a session's end it is tried to keep its films, if the place where they are kept fails.
-const TRIED_FOR: Duration = Duration::minutes(10);
 
 /// What this stands on.
 #[derive(Clone)]

@@ -19,3 +19,6 @@ pub use ports::{MockConnections, MockPoolWake, MockRemainsWake, MockSessionRepos
 pub(crate) use service::hand_out;
 pub use service::{CreateSessionError, EndSessionError, SessionDeps, Sessions, UpdateSessionError, UseSessionError};
 pub use transitions::{SessionEvent, SessionRefused};
+
+/// For how long after a session's end it is tried to keep what it left, if the place where that is kept fails.
+pub(crate) const TRIED_FOR: time::Duration = time::Duration::minutes(10);

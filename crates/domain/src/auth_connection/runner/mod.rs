@@ -84,6 +84,8 @@ pub struct Memory {
     fruitless: u32,
     /// Whether something was sent, and the page not read since.
     answered: bool,
+    /// How often another step elsewhere took the place of one.
+    retold: u32,
 }
 
 /// What happens to a flow in a step.

@@ -18,6 +18,8 @@ use crate::store_error::StoreError;
 /// What a person is told of a captcha.
 const CAPTCHA: &str =
     "The site shows a captcha. Solve it in the live view of the browser; the login goes on by itself.";
+/// How often a person is told that a step elsewhere has become another one: a page may change its words without end.
+const MOST_RETOLD: u32 = 50;
 /// How often a login acts on pages.
 const MOST_ACTS: u32 = 40;
 /// How often in a row a reading may come to nothing.
@@ -84,7 +86,10 @@ impl FlowRunner {
             // never comes to rest.
             let told = flow.external_action.as_deref();
             match &understood {
-                Understanding::External(external) if told != Some(&*external.message) => {
+                Understanding::External(external)
+                    if told != Some(&*external.message) && memory.retold < MOST_RETOLD =>
+                {
+                    memory.retold += 1;
                     return self.elsewhere(flow, external);
                 }
                 Understanding::Captcha { kind } if told != Some(CAPTCHA) => return self.captcha(flow, kind),

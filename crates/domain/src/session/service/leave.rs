@@ -2,15 +2,12 @@
 
 use time::Duration;
 
-use super::super::{EndReason, Session, SessionState};
+use super::super::{EndReason, Session, SessionState, TRIED_FOR};
 use super::Sessions;
 use crate::browser::{Browser, BrowserState};
 use crate::ids::BrowserId;
 use crate::profile::NotSaved;
 use crate::store_error::StoreError;
-
-/// For how long after a session's end it is tried to save what it left, if the place where it is kept fails.
-const TRIED_FOR: Duration = Duration::minutes(10);
 
 /// Who waits for the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
