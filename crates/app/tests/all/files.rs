@@ -338,7 +338,7 @@ fn uploads_that_break_off_leave_nothing_behind_and_too_long_ones_are_refused() -
     drop(stream);
     until("nothing is left", SOON, || files.names("/tmp/up").ok().filter(Vec::is_empty))?;
     let request =
-        files.request("PUT", "write_file?path=/tmp/up/x").header("content-length", &((1_u64 << 30) + 1).to_string());
+        files.request("PUT", "write_file?path=/tmp/up/x").header("content-length", &((4_u64 << 30) + 1).to_string());
     let mut answer = Vec::new();
     request.start(server.address())?.take(10_000).read_to_end(&mut answer)?;
     assert_eq!(Answer::read(&answer, false)?.status, 413);
