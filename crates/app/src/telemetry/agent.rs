@@ -8,12 +8,12 @@ use casement_domain::inside::InsideError;
 use casement_domain::telemetry::{Item, TelemetryStore, TelemetryTap, ToldEvents, What};
 use futures_util::stream::Fuse;
 use futures_util::{FutureExt as _, StreamExt as _};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::collector::Captured;
-use super::writer::Inbound;
+use super::writer::{Inbound, Queue};
 
 /// How much is handed over at once.
 const CHUNK_EVENTS: usize = 500;
@@ -46,7 +46,7 @@ pub(super) async fn follow(
     captured: Arc<Captured>,
     store: Arc<dyn TelemetryStore>,
     tap: Arc<dyn TelemetryTap>,
-    queue: mpsc::Sender<Inbound>,
+    queue: Queue,
 ) {
     let told = captured.told.clone();
     let agent = Agent { captured: &captured, store, tap, queue };
@@ -58,7 +58,7 @@ struct Agent<'a> {
     captured: &'a Captured,
     store: Arc<dyn TelemetryStore>,
     tap: Arc<dyn TelemetryTap>,
-    queue: mpsc::Sender<Inbound>,
+    queue: Queue,
 }
 
 impl Agent<'_> {
@@ -113,7 +113,9 @@ impl Agent<'_> {
             let count = items.len();
             let (stored, done) = oneshot::channel();
             let told = Inbound::Told { session, items, bytes, stored };
-            self.queue.send(told).await.map_err(|_| End::Over)?;
+            if !self.queue.send(told).await {
+                return Err(End::Over);
+            }
             let through = done.await.map_err(|_| End::Over)?;
             let (before, since) = unconfirmed.map_or((0, Instant::now() + CONFIRM_AFTER), |(_, n, at)| (n, at));
             unconfirmed = Some((through, before + count, since));

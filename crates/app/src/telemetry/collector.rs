@@ -13,11 +13,10 @@ use casement_domain::telemetry::{Capture, Category, Event, EventCategory, Record
 use casement_domain::{BrowserId, SessionId};
 use casement_http::ConnectionRegistry;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::agent;
-use super::writer::Inbound;
+use super::writer::{Inbound, Queue};
 
 /// How long the last words of a session may take: its agent's, and those of its connections.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -32,7 +31,7 @@ struct Inner {
     store: Arc<dyn TelemetryStore>,
     tap: Arc<dyn TelemetryTap>,
     connections: ConnectionRegistry,
-    queue: mpsc::Sender<Inbound>,
+    queue: Queue,
     sessions: Mutex<HashMap<SessionId, Arc<Captured>>>,
     /// A web worker's own runtime may go away.
     runtime: Handle,
@@ -81,7 +80,7 @@ impl Collector {
         store: Arc<dyn TelemetryStore>,
         tap: Arc<dyn TelemetryTap>,
         connections: ConnectionRegistry,
-        queue: mpsc::Sender<Inbound>,
+        queue: Queue,
         stop: CancellationToken,
     ) -> Self {
         let runtime = Handle::current();
@@ -132,7 +131,7 @@ impl Collector {
         captured.over.cancel();
         self.sessions().remove(&session);
         let lost = captured.lost.swap(0, Ordering::Relaxed);
-        let _ = self.0.queue.send(Inbound::Ended { session, lost }).await;
+        self.0.queue.send(Inbound::Ended { session, lost }).await;
     }
 }
 
@@ -162,7 +161,7 @@ impl Recorder for Collector {
     fn note(&self, session: SessionId, event: Event) {
         let Some(captured) = self.find(session).filter(|captured| captured.wants(event.category)) else { return };
         let lost = captured.lost.swap(0, Ordering::Relaxed);
-        if self.0.queue.try_send(Inbound::Own { session, lost, event }).is_err() {
+        if !self.0.queue.offer(Inbound::Own { session, lost, event }) {
             captured.lost.fetch_add(lost + 1, Ordering::Relaxed);
             metrics::counter!("casement_telemetry_events_lost_total").increment(1);
         }
@@ -174,7 +173,7 @@ impl Recorder for Collector {
         }
         let EventCategory::Captured(category) = event.category else { return };
         if session.telemetry.as_ref().is_some_and(|capture| capture.includes(category))
-            && self.0.queue.try_send(Inbound::Own { session: session.id, lost: 0, event }).is_err()
+            && !self.0.queue.offer(Inbound::Own { session: session.id, lost: 0, event })
         {
             metrics::counter!("casement_telemetry_events_lost_total").increment(1);
         }
@@ -184,7 +183,7 @@ impl Recorder for Collector {
         match self.find(session) {
             Some(captured) => drop(self.0.runtime.spawn(self.clone().last_words(captured))),
             // There may be followers of it all the same.
-            None => drop(self.0.queue.try_send(Inbound::Ended { session, lost: 0 })),
+            None => drop(self.0.queue.offer(Inbound::Ended { session, lost: 0 })),
         }
     }
 }

@@ -14,15 +14,11 @@ use std::sync::Arc;
 
 use casement_domain::telemetry::{Outlet, TelemetryStore, TelemetryTap};
 use casement_http::ConnectionRegistry;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use collector::Collector;
 pub(crate) use hub::Hubs;
 pub(crate) use writer::EventWriter;
-
-/// How many messages wait for the writer at most. What comes beyond that counts as lost, and is said.
-const WAITING: usize = 20_000;
 
 /// Starts to collect. Agents are followed until `stop`; what comes otherwise is taken until the writer is told to finish. What is
 /// stored goes on to the `outlet`.
@@ -34,8 +30,7 @@ pub(crate) fn start(
     stop: CancellationToken,
 ) -> (Collector, Hubs, EventWriter) {
     let hubs = Hubs::new(store.clone());
-    let (queue, inbound) = mpsc::channel(WAITING);
-    let writer = EventWriter::start(store.clone(), hubs.clone(), outlet, inbound);
+    let (queue, writer) = EventWriter::start(store.clone(), hubs.clone(), outlet);
     let collector = Collector::new(store, tap, connections, queue, stop);
     (collector, hubs, writer)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use casement_domain::telemetry::{Batch, Event, Item, Outlet, Stored, TelemetryStore, What};
 use casement_domain::{Clock as _, IdSource as _, SessionId, StoreError};
 use metrics::counter;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -20,8 +20,10 @@ const GROUP_EVENTS: usize = 2_000;
 const GROUP_BYTES: usize = 4 << 20;
 /// How long a few messages wait for others: a commit for each would take the processor from the calls that they tell of.
 const LINGER: Duration = Duration::from_millis(25);
-/// So many events wait for no others.
+/// So many events, or messages, wait for no others.
 const ENOUGH: usize = 200;
+/// How many messages wait at most. What comes beyond that counts as lost, and is said.
+const WAITING: usize = 20_000;
 /// How long a group that could not be written waits before it is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -42,12 +44,51 @@ impl Inbound {
         }
     }
 
+    /// Whether it, and what came before it, waits for no others: there is much of it, or somebody waits for the last of a session.
+    fn presses(&self) -> bool {
+        matches!(self, Self::Ended { .. }) || self.size().0 >= ENOUGH
+    }
+
     /// Events and bytes.
     fn size(&self) -> (usize, usize) {
         match self {
             Self::Own { event, .. } => (1, event.body.len()),
             Self::Told { items, bytes, .. } => (items.len(), *bytes),
             Self::Ended { .. } => (1, 0),
+        }
+    }
+}
+
+/// Where messages wait for the writer; clones are the same one.
+///
+/// The writer is not woken by each: that would cost a call more than to make its event.
+#[derive(Clone)]
+pub(super) struct Queue {
+    sender: mpsc::Sender<Inbound>,
+    /// Those that wait are to be written at once.
+    hurry: Arc<Notify>,
+}
+
+impl Queue {
+    /// `false` if there is no room.
+    pub(super) fn offer(&self, message: Inbound) -> bool {
+        let presses = message.presses();
+        let taken = self.sender.try_send(message).is_ok();
+        self.press(presses);
+        taken
+    }
+
+    /// Waits for room. `false` if nothing is written any more.
+    pub(super) async fn send(&self, message: Inbound) -> bool {
+        let presses = message.presses();
+        let taken = self.sender.send(message).await.is_ok();
+        self.press(presses);
+        taken
+    }
+
+    fn press(&self, presses: bool) {
+        if presses || self.sender.max_capacity() - self.sender.capacity() >= ENOUGH {
+            self.hurry.notify_one();
         }
     }
 }
@@ -59,15 +100,21 @@ pub(crate) struct EventWriter {
 }
 
 impl EventWriter {
-    pub(super) fn start(
+    pub(super) fn start(store: Arc<dyn TelemetryStore>, hubs: Hubs, outlet: Option<Arc<dyn Outlet>>) -> (Queue, Self) {
+        Self::lingering(store, hubs, outlet, LINGER)
+    }
+
+    fn lingering(
         store: Arc<dyn TelemetryStore>,
         hubs: Hubs,
         outlet: Option<Arc<dyn Outlet>>,
-        inbound: mpsc::Receiver<Inbound>,
-    ) -> Self {
-        let stop = CancellationToken::new();
-        let writer = Writer { store, hubs, outlet, inbound, waiting: VecDeque::new() };
-        Self { task: tokio::spawn(writer.run(stop.clone())), stop }
+        linger: Duration,
+    ) -> (Queue, Self) {
+        let (sender, inbound) = mpsc::channel(WAITING);
+        let (hurry, stop) = (Arc::<Notify>::default(), CancellationToken::new());
+        let queue = Queue { sender, hurry: Arc::clone(&hurry) };
+        let writer = Writer { store, hubs, outlet, inbound, hurry, linger, waiting: VecDeque::new() };
+        (queue, Self { task: tokio::spawn(writer.run(stop.clone())), stop })
     }
 
     /// Waits until everything is stored that has come until now; no longer than that takes with a database that answers.
@@ -84,6 +131,8 @@ struct Writer {
     hubs: Hubs,
     outlet: Option<Arc<dyn Outlet>>,
     inbound: mpsc::Receiver<Inbound>,
+    hurry: Arc<Notify>,
+    linger: Duration,
     waiting: VecDeque<Inbound>,
 }
 
@@ -114,33 +163,29 @@ impl Writer {
             let Some(first) = first else { return false };
             self.waiting.push_back(first);
         }
-        let linger = tokio::time::sleep(LINGER);
-        tokio::pin!(linger);
-        loop {
-            while self.waiting.len() < GROUP_EVENTS
-                && let Ok(more) = self.inbound.try_recv()
-            {
-                self.waiting.push_back(more);
-            }
-            if self.are_enough() {
-                return true;
-            }
+        self.take_what_came();
+        if !self.are_enough() {
             tokio::select! {
-                biased;
-                () = stop.cancelled() => return true,
-                () = &mut linger => return true,
-                more = self.inbound.recv() => match more {
-                    Some(more) => self.waiting.push_back(more),
-                    None => return true,
-                },
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(self.linger) => {}
+                () = self.hurry.notified() => {}
             }
+            self.take_what_came();
+        }
+        true
+    }
+
+    fn take_what_came(&mut self) {
+        while self.waiting.len() < GROUP_EVENTS
+            && let Ok(more) = self.inbound.try_recv()
+        {
+            self.waiting.push_back(more);
         }
     }
 
-    /// Whether those that wait are written at once: there are many, or somebody waits for the last of a session.
+    /// Whether those that wait need wait for no others.
     fn are_enough(&self) -> bool {
-        let ends = self.waiting.iter().any(|one| matches!(one, Inbound::Ended { .. }));
-        ends || self.waiting.iter().map(|one| one.size().0).sum::<usize>() >= ENOUGH
+        self.waiting.len() >= ENOUGH || self.waiting.iter().any(Inbound::presses)
     }
 
     /// As many of those that wait as go into one commit.
@@ -285,12 +330,11 @@ mod tests {
     }
 
     async fn written(store: MockTelemetryStore, messages: Vec<Inbound>) {
-        let (queue, inbound) = mpsc::channel(1_000);
-        for message in messages {
-            queue.try_send(message).unwrap_or_else(|_| panic!("room"));
-        }
         let store: Arc<dyn TelemetryStore> = Arc::new(store);
-        let writer = EventWriter::start(store.clone(), Hubs::new(store), None, inbound);
+        let (queue, writer) = EventWriter::start(store.clone(), Hubs::new(store), None);
+        for message in messages {
+            assert!(queue.offer(message), "room");
+        }
         writer.finish(Duration::from_secs(60)).await;
     }
 
@@ -322,6 +366,41 @@ mod tests {
         // One was lost before the sixth: its number, and the word of it.
         assert_eq!(memory[&session_id(0)].0.last_seq, 12);
         assert_eq!(memory[&session_id(0)].1.len(), 11);
+    }
+
+    #[tokio::test]
+    async fn few_events_wait_for_others_until_there_are_many_or_a_session_ends() {
+        let groups = Arc::new(Mutex::new(Vec::new()));
+        let (memory, seen) = (Memory::default(), groups.clone());
+        let mut store = MockTelemetryStore::new();
+        store.expect_append().returning(move |batches, _| {
+            seen.lock().expect("groups").push(batches.iter().map(|batch| batch.items.len()).sum::<usize>());
+            Ok(keep(&memory, batches))
+        });
+        let written = async |so_many: usize| {
+            while groups.lock().expect("groups").len() < so_many {
+                tokio::task::yield_now().await;
+            }
+        };
+        let store: Arc<dyn TelemetryStore> = Arc::new(store);
+        let an_hour = Duration::from_secs(3600);
+        let (queue, writer) = EventWriter::lingering(store.clone(), Hubs::new(store), None, an_hour);
+        for n in 0..5 {
+            assert!(queue.offer(own(n, 0)));
+            tokio::task::yield_now().await;
+        }
+        assert!(groups.lock().expect("groups").is_empty());
+        assert!(queue.send(Inbound::Ended { session: session_id(1), lost: 0 }).await);
+        tokio::time::timeout(Duration::from_secs(60), written(1)).await.expect("a session ended");
+        for n in 0..=ENOUGH as u32 {
+            assert!(queue.offer(own(n, 0)));
+            tokio::task::yield_now().await;
+        }
+        tokio::time::timeout(Duration::from_secs(60), written(2)).await.expect("there are many");
+        assert!(queue.offer(own(1, 0)));
+        tokio::task::yield_now().await;
+        writer.finish(Duration::from_secs(60)).await;
+        assert_eq!(*groups.lock().expect("groups"), [5, ENOUGH + 1, 1]);
     }
 
     #[tokio::test]
