@@ -79,7 +79,9 @@ async fn acquire(
     input: AcquireInput,
     gone: CancellationToken,
 ) -> Result<Option<Fresh>, ApiError> {
-    let acquired = match Box::pin(services.leases.acquire(&scope, &which, input)).await? {
+    // Not in the match itself, which would keep this future for as long as the wait lasts.
+    let begun = Box::pin(services.leases.acquire(&scope, &which, input)).await?;
+    let acquired = match begun {
         Acquired::Waiting(waiting) => wait(&services, waiting, gone).await?,
         leased @ Acquired::Leased(_) => {
             let leases = services.leases.clone();
