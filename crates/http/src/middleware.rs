@@ -32,6 +32,8 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// The longest request line, in bytes, and the longest head, names and values together.
 const LONGEST_LINE: usize = 16 * 1024;
 const LONGEST_HEAD: usize = 64 * 1024;
+/// How the path of the call ends in which thousands of callers may wait at a time.
+const WAITING: &str = "/acquire";
 /// Shorter answers are not worth packing.
 const WORTH_PACKING: usize = 1024;
 
@@ -58,6 +60,9 @@ pub(crate) async fn outermost(
     answering.set(true);
     async move {
         without_slash(&mut request);
+        if request.path().ends_with(WAITING) {
+            fit(request.headers_mut());
+        }
         let audited = Audited::begin(&api, &request, &asked.id);
         let call = Call::begin(&api.services, &request);
         let page = api
@@ -101,6 +106,15 @@ fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
         return Err(ApiError::new(Code::Unavailable, "the server is stopping"));
     }
     Ok(())
+}
+
+/// Moves headers into a map of their own size. The one that they were read into has room for dozens, which takes kilobytes, and lives as
+/// long as the request.
+fn fit(headers: &mut HeaderMap) {
+    let fitting = HeaderMap::with_capacity(headers.len_keys());
+    for (name, value) in std::mem::replace(headers, fitting) {
+        headers.append(name, value);
+    }
 }
 
 /// One slash at the end means nothing.
@@ -278,4 +292,22 @@ fn gzip(plain: &[u8]) -> std::io::Result<Bytes> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(plain.len() / 2), flate2::Compression::fast());
     encoder.write_all(plain)?;
     Ok(encoder.finish()?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_that_are_moved_stay_what_they_were_repeated_ones_in_their_order() {
+        let mut headers = HeaderMap::with_capacity(32);
+        for (name, value) in [("host", "a"), ("x-one", "1"), ("x-two", "2"), ("x-one", "3")] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        fit(&mut headers);
+        assert_eq!(headers.len(), 4);
+        assert_eq!(headers.get_all("x-one").collect::<Vec<_>>(), ["1", "3"]);
+        assert_eq!(headers.get("host").map(HeaderValue::as_bytes), Some(&b"a"[..]));
+        assert!(headers.capacity() < 32, "{}", headers.capacity());
+    }
 }

@@ -79,9 +79,7 @@ async fn acquire(
     input: AcquireInput,
     gone: CancellationToken,
 ) -> Result<Option<Fresh>, ApiError> {
-    // Not in the match itself, which would keep this future for as long as the wait lasts.
-    let begun = Box::pin(services.leases.acquire(&scope, &which, input)).await?;
-    let acquired = match begun {
+    let acquired = match Box::pin(services.leases.acquire(&scope, &which, input)).await? {
         Acquired::Waiting(waiting) => wait(&services, waiting, gone).await?,
         leased @ Acquired::Leased(_) => {
             let leases = services.leases.clone();
