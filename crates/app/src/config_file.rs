@@ -137,6 +137,7 @@ fn with_defaults(command: Command, entries: &[Entry]) -> Command {
 mod tests {
     use std::fs::{self, Permissions};
 
+    use casement_domain::organization::Organization;
     use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 
     use super::*;
@@ -195,6 +196,27 @@ mod tests {
 
         let flags = serve(text, &["--listen", "127.0.0.1:10", "--egress-allow", "other"]);
         assert_eq!((flags.listen.port(), flags.audit_days, flags.egress_allow.len()), (10, 7, 1));
+    }
+
+    #[test]
+    fn limits_that_are_not_said_stay_as_they_are() {
+        let text = "max_concurrent_sessions = 200\nmax_pooled_sessions = 0\nmax_profiles = 3\n";
+        let limits = serve(text, &["--max-proxies", "4"]).limits;
+        let caps = limits.caps(Organization::DEFAULT_CAPS);
+        assert_eq!((caps.concurrent_sessions, caps.pooled_sessions), (Some(200), None));
+        assert_eq!(caps.concurrent_invocations, Organization::DEFAULT_CAPS.concurrent_invocations);
+        assert_eq!((limits.max_profiles, limits.max_proxies, limits.max_pools), (3, 4, 100));
+    }
+
+    #[test]
+    fn an_allowed_host_is_a_host_and_no_more() {
+        let allowed = serve("allowed_host = [\"Casement.Internal\", \"[fd00::1]:8443\"]\n", &[]).allowed_hosts;
+        assert_eq!(allowed, ["casement.internal", "[fd00::1]:8443"]);
+        for bad in ["http://casement.internal", "a/b", "u@casement.internal", "casement.internal:", "*"] {
+            let words = ["casement", "serve", "--allowed-host", bad];
+            let parsed = without_variables(Arguments::command()).try_get_matches_from(words);
+            assert!(parsed.is_err(), "{bad}");
+        }
     }
 
     #[test]

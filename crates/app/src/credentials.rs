@@ -8,12 +8,12 @@ use crate::sealing::MasterKeys;
 use crate::system::System;
 
 /// The use cases.
-pub(crate) fn use_cases(rows: Arc<dyn CredentialRepository>, keys: &MasterKeys) -> Credentials {
+pub(crate) fn use_cases(rows: Arc<dyn CredentialRepository>, keys: &MasterKeys, most: u32) -> Credentials {
     Credentials::new(CredentialDeps {
         credentials: rows,
         sealer: Arc::new(keys.clone()),
         clock: Arc::new(System),
         ids: Arc::new(System),
-        most: Credentials::DEFAULT_MOST,
+        most,
     })
 }

@@ -82,6 +82,12 @@ impl DataDir {
         write_whole(&self.key_file(), format!("{text}\n").as_bytes())
     }
 
+    /// Takes it away.
+    pub(crate) fn drop_api_key(&self) -> anyhow::Result<()> {
+        let path = self.key_file();
+        fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
+    }
+
     fn kept(&self, name: &str, make: impl FnOnce() -> Vec<u8>) -> anyhow::Result<Vec<u8>> {
         let path = self.path.join(name);
         match fs::read(&path) {

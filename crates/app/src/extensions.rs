@@ -37,7 +37,7 @@ pub(crate) fn use_cases(
     engine: &Engine,
     sessions: &Sessions,
     connections: Arc<dyn Connections>,
-    web_store: ChromeWebStore,
+    (web_store, most): (ChromeWebStore, u32),
 ) -> Extensions {
     Extensions::new(ExtensionDeps {
         extensions: rows,
@@ -49,7 +49,7 @@ pub(crate) fn use_cases(
         activity: sessions.activity().clone(),
         clock: Arc::new(System),
         ids: Arc::new(System),
-        most: Extensions::DEFAULT_MOST,
+        most,
     })
 }
 

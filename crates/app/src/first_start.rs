@@ -10,6 +10,7 @@ use casement_domain::{Clock, IdSource, OrganizationId, ProjectId, UserId};
 use tracing::info;
 
 use crate::data_dir::DataDir;
+use crate::settings::LimitSettings;
 use crate::system::System;
 
 /// The pool that the first start makes.
@@ -56,7 +57,11 @@ pub(crate) async fn begin(
     data_dir.write_api_key(&made.secret.key_text(made.key.id))?;
     let start = FirstStart { organization, owner, project, key: made.key };
     let began = organizations.begin(&start).await?;
-    if began {
+    if !began {
+        // Another server made them all just now. This key opens nothing.
+        data_dir.drop_api_key()?;
+        info!("another server has just made the organization, its default project and a key");
+    } else {
         info!(key_file = %data_dir.key_file().display(), "first start: made the organization, its default project and a key");
     }
     Ok(())
@@ -64,6 +69,20 @@ pub(crate) async fn begin(
 
 fn label(text: &str) -> anyhow::Result<LabelName> {
     Ok(LabelName::parse(text)?)
+}
+
+/// Gives the organization the limits that this server was told; the others stay as they are.
+pub(crate) async fn set_limits(
+    organizations: &dyn OrganizationRepository,
+    limits: &LimitSettings,
+) -> anyhow::Result<()> {
+    let Some(organization) = organizations.first().await? else { return Ok(()) };
+    let caps = limits.caps(organization.caps);
+    if caps != organization.caps {
+        organizations.set_caps(organization.id, caps).await?;
+        info!(?caps, "the organization has other limits now");
+    }
+    Ok(())
 }
 
 /// Makes the pool `default`, two headless browsers, if the first start has not come to it yet.
@@ -102,4 +121,34 @@ pub(crate) async fn has_default_pool(
     let Some(organization) = organizations.first().await? else { return Ok(false) };
     let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true };
     Ok(pools.get(&scope, DEFAULT_POOL).await?.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use casement_domain::api_key::MockApiKeyRepository;
+    use casement_domain::organization::MockOrganizationRepository;
+
+    use super::*;
+
+    async fn started(first: bool) -> (tempfile::TempDir, DataDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data_dir = DataDir::take(folder.path().join("data")).expect("a data directory");
+        let mut organizations = MockOrganizationRepository::new();
+        organizations.expect_first().returning(|| Ok(None));
+        organizations.expect_begin().times(1).returning(move |_| Ok(first));
+        let system = Arc::new(System);
+        let keys = ApiKeys::new(Arc::new(MockApiKeyRepository::new()), system.clone(), system.clone(), system);
+        begin(&data_dir, &organizations, &keys, false).await.expect("begun");
+        (folder, data_dir)
+    }
+
+    #[tokio::test]
+    async fn of_two_servers_that_start_at_once_the_second_keeps_no_key_that_opens_nothing() {
+        let (_folder, data_dir) = started(true).await;
+        assert!(data_dir.key_file().exists());
+        let (_folder, data_dir) = started(false).await;
+        assert!(!data_dir.key_file().exists());
+    }
 }

@@ -30,8 +30,8 @@ pub(crate) fn kept(rows: Arc<dyn ProfileRepository>, blobs: Arc<LocalBlobs>, key
 }
 
 /// The use cases.
-pub(crate) fn use_cases(kept: KeptProfiles) -> Profiles {
-    Profiles::new(kept, Arc::new(System), Arc::new(System), Profiles::DEFAULT_MOST)
+pub(crate) fn use_cases(kept: KeptProfiles, most: u32) -> Profiles {
+    Profiles::new(kept, Arc::new(System), Arc::new(System), most)
 }
 
 /// What sessions and pools do with them.

@@ -1,18 +1,22 @@
 //! Proxies, put together: their rows, their passwords, who dials them, and the ways of browsers that run already.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use casement_domain::NodeId;
 use casement_domain::browser::BrowserRepository;
 use casement_domain::proxy::{
     CheckOutcome, OpenProxy, Proxies, ProxyDeps, ProxyDialer, ProxyProtocol, ProxyRepository, ProxyRouting, RouteError,
 };
+use casement_domain::session::Sessions;
+use casement_domain::telemetry::Event;
+use casement_domain::{BrowserId, Clock as _, NodeId};
 use casement_egress::{Checked, Egress, Proxy};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 use url::Url;
 
 use crate::sealing::MasterKeys;
@@ -58,15 +62,46 @@ impl ProxyDialer for Dialer {
     }
 }
 
+/// Of how many failed requests at a time it is yet to be told.
+const UNTOLD: usize = 64;
+/// How long a session's proxy is not told of again: a page asks many times.
+const TOLD_AGAIN: time::Duration = time::Duration::SECOND;
+
+/// The way out, which says of which browsers' proxies requests failed.
+pub(crate) fn telling(egress: Egress) -> (Egress, mpsc::Receiver<String>) {
+    let (failed, heard) = mpsc::channel(UNTOLD);
+    // What there is no room for is told by the next request.
+    let egress = egress.telling(Arc::new(move |browser: &str| drop(failed.try_send(browser.to_owned()))));
+    (egress, heard)
+}
+
+/// Tells of failed proxies in the telemetry of their sessions.
+pub(crate) async fn tell_failed(mut failed: mpsc::Receiver<String>, sessions: Sessions) {
+    let mut told = HashMap::new();
+    while let Some(name) = failed.recv().await {
+        // What programs are built in has no session.
+        let Ok(browser) = name.parse::<BrowserId>() else { continue };
+        let now = System.now();
+        told.retain(|_, at| now - *at < TOLD_AGAIN);
+        if told.contains_key(&browser) {
+            continue;
+        }
+        told.insert(browser, now);
+        if let Err(error) = sessions.note(browser, Event::proxy_failed(now)).await {
+            debug!(%browser, %error, "cannot tell that a session's proxy failed");
+        }
+    }
+}
+
 /// The use cases.
-pub(crate) fn use_cases(rows: Arc<dyn ProxyRepository>, keys: &MasterKeys, dialer: Dialer) -> Proxies {
+pub(crate) fn use_cases(rows: Arc<dyn ProxyRepository>, keys: &MasterKeys, dialer: Dialer, most: u32) -> Proxies {
     Proxies::new(ProxyDeps {
         proxies: rows,
         sealer: Arc::new(keys.clone()),
         dialer: Arc::new(dialer),
         clock: Arc::new(System),
         ids: Arc::new(System),
-        most: Proxies::DEFAULT_MOST,
+        most,
     })
 }
 

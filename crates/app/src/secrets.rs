@@ -9,7 +9,7 @@ use casement_domain::credential_provider::{CredentialProviderRepository as _, Cr
 use casement_domain::deployment::{self, DeploymentRepository};
 use casement_domain::profile::{ProfileRepository as _, Profiles};
 use casement_domain::proxy::{Proxies, ProxyRepository as _};
-use casement_domain::sealing::{KeyId, Sealer as _};
+use casement_domain::sealing::{KeyId, Resealed, Sealer as _};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_postgres::{PgCredentialProviders, PgCredentials, PgDeployments, PgProfiles, PgProxies};
 
@@ -30,11 +30,13 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
         let rows = Arc::new(PgProxies::new(beside.store.database.clone()));
         // Nothing is dialled by this command.
         let egress = Egress::new(Rules::default(), Arc::new(SystemResolver::default()), Limits::default());
-        let secrets = proxies::use_cases(rows.clone(), &keys, Dialer { egress, address_url: None });
+        let secrets =
+            proxies::use_cases(rows.clone(), &keys, Dialer { egress, address_url: None }, Proxies::DEFAULT_MOST);
         let versions = Arc::new(PgProfiles::new(beside.store.database.clone()));
-        let states = profiles::use_cases(profiles::kept(versions.clone(), extensions::blobs(&data_dir)?, &keys));
+        let states = profiles::kept(versions.clone(), extensions::blobs(&data_dir)?, &keys);
+        let states = profiles::use_cases(states, Profiles::DEFAULT_MOST);
         let login_rows = Arc::new(PgCredentials::new(beside.store.database.clone()));
-        let logins = credentials::use_cases(login_rows.clone(), &keys);
+        let logins = credentials::use_cases(login_rows.clone(), &keys, Credentials::DEFAULT_MOST);
         let programs = Arc::new(PgDeployments::new(beside.store.database.clone()));
         let provider_rows = Arc::new(PgCredentialProviders::new(beside.store.database.clone()));
         let providers = credential_providers::asking_nobody(provider_rows.clone(), &keys);
@@ -67,7 +69,7 @@ async fn rotate(
     used: impl AsyncFn() -> anyhow::Result<Vec<KeyId>>,
 ) -> anyhow::Result<()> {
     let added = keys.add(System.now())?;
-    let resealed = sealed.proxies.reseal().await?
+    let Resealed { done, failed } = sealed.proxies.reseal().await?
         + sealed.profiles.reseal(keys).await?
         + sealed.credentials.reseal().await?
         + sealed.providers.reseal().await?
@@ -80,12 +82,16 @@ async fn rotate(
     } else {
         writeln!(out, "sealing under the first key of CASEMENT_MASTER_KEY, {current}")?;
     }
-    writeln!(out, "sealed anew: {resealed}")?;
+    writeln!(out, "sealed anew: {done}")?;
     if kept > 0 {
         writeln!(
             out,
             "older keys kept: {kept}; the next rotation forgets those replaced an hour before that seal nothing"
         )?;
     }
+    for (place, error) in &failed {
+        writeln!(out, "not sealed anew: {place}: {error}")?;
+    }
+    anyhow::ensure!(failed.is_empty(), "{} of what is sealed cannot be opened and stays as it is", failed.len());
     Ok(())
 }

@@ -12,7 +12,7 @@ use casement_domain::audit::{AuditLogs, AuditRepository};
 use casement_domain::auth_connection::{
     AuthConnectionDeps, AuthConnectionRepository, AuthConnections, FlowRunner, RunnerDeps,
 };
-use casement_domain::browser::{BrowserEngine, BrowserRepository};
+use casement_domain::browser::{BrowserEngine, BrowserRepository, BrowserState};
 use casement_domain::computer::Computers;
 use casement_domain::credential::CredentialRepository;
 use casement_domain::credential_provider::CredentialProviderRepository;
@@ -30,7 +30,7 @@ use casement_domain::script::Scripts;
 use casement_domain::session::{Activity, EndSessionError, SessionDeps, SessionEvent, SessionRepository, Sessions};
 use casement_domain::session_log::SessionLogs;
 use casement_domain::telemetry::{Outlet, TelemetryEvents, TelemetryStore};
-use casement_domain::{Clock, NodeId};
+use casement_domain::{BrowserId, Clock, NodeId, StoreError};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Config, ConnectionRegistry, Server, Services, SessionTokens};
 use casement_otlp::{Export, Exporter};
@@ -40,6 +40,7 @@ use casement_postgres::{
     PgProxies, PgReplays, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys, node_channel,
 };
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
+use futures_util::{StreamExt as _, stream};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -87,8 +88,11 @@ const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 const WRITE_AUDIT: Duration = Duration::from_secs(10);
 /// How long the last telemetry may take to leave.
 const EXPORT_TELEMETRY: Duration = Duration::from_secs(5);
-/// How long ending all sessions may take before the process ends all the same.
-const END_SESSIONS: Duration = Duration::from_secs(60);
+/// How long ending all sessions may take before the process ends all the same: the largest profile may take ten minutes, its browser's
+/// good end one. What is not kept by then stays where it is, for the next start.
+const END_SESSIONS: Duration = Duration::from_secs(11 * 60);
+/// How many sessions end at once: what they leave is read, packed and sealed.
+const ENDS_AT_ONCE: usize = 8;
 
 /// The repositories, as ports.
 struct Repositories {
@@ -200,12 +204,15 @@ struct Running {
     engine: Engine,
     sessions: Sessions,
     session_rows: Arc<dyn SessionRepository>,
+    browser_rows: Arc<dyn BrowserRepository>,
     spares: Spares,
     room: WaitingRoom,
     news: NewsRoom,
     apps: AppWork,
     clearing: JoinHandle<()>,
     stop: CancellationToken,
+    /// Ends the heartbeat: while sessions end, no other node may take this one for lost.
+    beating: CancellationToken,
     trail: TrailWriter,
     telemetry: EventWriter,
     export: Option<Export>,
@@ -232,7 +239,7 @@ impl Running {
         let repositories = Repositories::new(store);
         announce_node(&*repositories.nodes, node, local).await?;
 
-        let ways_out = ways_out(settings);
+        let (ways_out, failed_proxies) = ways_out(settings);
         let master_keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref())?;
         let sealer = Arc::new(master_keys.clone());
         let routing = ProxyRouting::new(repositories.proxies.clone(), sealer, ways_out.clone());
@@ -281,6 +288,7 @@ impl Running {
             clock: system.clone(),
             ids: system.clone(),
         });
+        let limits = &settings.limits;
         let pool_deps = PoolDeps {
             node,
             pools: repositories.pools.clone(),
@@ -294,7 +302,7 @@ impl Running {
             wake: Arc::new(bell.clone()),
             clock: system.clone(),
             ids: system.clone(),
-            max_pools: Pools::DEFAULT_MAX_POOLS,
+            max_pools: limits.max_pools,
         };
         let pools = Pools::new(pool_deps.clone(), sessions.clone());
         let leases = Leases::new(pool_deps.clone(), sessions.clone());
@@ -305,14 +313,16 @@ impl Running {
         let (organizations, with_pool) = (&*repositories.organizations, !settings.no_default_pool);
         first_start::begin(data_dir, organizations, &repositories.keys, with_pool).await?;
         first_start::default_pool(data_dir, organizations, &*repositories.projects, &pools).await?;
+        first_start::set_limits(organizations, limits).await?;
         let has_default_pool = first_start::has_default_pool(organizations, &*repositories.projects, &pools).await?;
 
         let web_store = ChromeWebStore { egress: ways_out.egress(), url: settings.web_store_url.clone() };
         let (rows, data) = (repositories.extensions.clone(), data_dir.path());
-        let extensions = extensions::use_cases(rows, blobs.clone(), data, &engine, &sessions, logged, web_store);
+        let fetched = (web_store, limits.max_extensions);
+        let extensions = extensions::use_cases(rows, blobs.clone(), data, &engine, &sessions, logged, fetched);
         let dialer = proxies::Dialer { egress: ways_out.egress(), address_url: settings.proxy_check_url.clone() };
-        let kept_proxies = proxies::use_cases(repositories.proxies.clone(), &master_keys, dialer);
-        let use_profiles = profiles::use_cases(kept_profiles);
+        let kept_proxies = proxies::use_cases(repositories.proxies.clone(), &master_keys, dialer, limits.max_proxies);
+        let use_profiles = profiles::use_cases(kept_profiles, limits.max_profiles);
         let ground = AppGround {
             node,
             public_url: &public_url,
@@ -323,7 +333,8 @@ impl Running {
         };
         let machines = AppMachines { archives: machines.packages, builder: machines.workshop, runner: machines.crew };
         let apps = Apps::new(ground, repositories.apps.clone(), machines, &settings.apps, stop.child_token());
-        let use_credentials = credentials::use_cases(repositories.credentials.clone(), &master_keys);
+        let use_credentials =
+            credentials::use_cases(repositories.credentials.clone(), &master_keys, limits.max_credentials);
         let use_providers =
             credential_providers::use_cases(repositories.credential_providers.clone(), &master_keys, settings);
         let (machine, activity) = (Arc::new(engine.clone()), sessions.activity().clone());
@@ -341,7 +352,7 @@ impl Running {
             entropy: system.clone(),
             clock: system.clone(),
             ids: system.clone(),
-            most: AuthConnections::DEFAULT_MOST,
+            most: limits.max_auth_connections,
         });
         let logins = FlowRunner::new(
             auth_connections.clone(),
@@ -367,7 +378,7 @@ impl Running {
             sessions: sessions.clone(),
             leases: leases.clone(),
             pools,
-            audit: AuditLogs::new(repositories.audit.clone()),
+            audit: AuditLogs::new(repositories.audit.clone(), system.clone()),
             trail,
             files: Files::new(Arc::new(engine.clone()), sessions.activity().clone()),
             computers: Computers::new(Arc::new(engine.clone()), sessions.activity().clone()),
@@ -400,7 +411,7 @@ impl Running {
         };
         let config = Config {
             public_url: public_url.clone(),
-            extra_hosts: Vec::new(),
+            extra_hosts: settings.allowed_hosts.clone(),
             trusted_proxies: settings.trusted_proxies.clone(),
             cors_origins: settings.cors_origins.clone(),
             rate_limit: settings.rate_limit,
@@ -422,11 +433,15 @@ impl Running {
         };
         let notifications = Notifications::listen(&store.config, vec![node_channel(node)]);
         tokio::spawn(stop.clone().run_until_cancelled_owned(hear(notifications, house.clone())));
-        tokio::spawn(house.clone().beat(stop.child_token()));
+        let beating = CancellationToken::new();
+        tokio::spawn(house.clone().beat(beating.clone()));
         let clearing = tokio::spawn(house.clone().clear(remains, stop.child_token()));
         tokio::spawn(house.run(stop.child_token()));
+        let telling = proxies::tell_failed(failed_proxies, sessions.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(telling));
         tokio::spawn(follow_browsers(engine.clone(), events, sessions.clone(), spares.clone()));
-        let filler = PoolFiller::new(pool_deps, repositories.browsers, sessions.clone());
+        let browser_rows = repositories.browsers;
+        let filler = PoolFiller::new(pool_deps, browser_rows.clone(), sessions.clone());
         let pool_loop = PoolLoop {
             filler,
             pools: repositories.pools,
@@ -456,12 +471,14 @@ impl Running {
             engine,
             sessions,
             session_rows: repositories.sessions,
+            browser_rows,
             spares,
             room,
             news,
             apps,
             clearing,
             stop,
+            beating,
             trail: trail_writer,
             telemetry: event_writer,
             export,
@@ -514,6 +531,7 @@ impl Running {
         if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, ending).await.is_err() {
             warn!("not all calls and sessions could be ended in time; the next start ends what is left");
         }
+        self.beating.cancel();
         match order {
             StopOrder::KeepSessions => {
                 // Spares are this life's alone.
@@ -523,9 +541,23 @@ impl Running {
                 self.engine.detach().await;
             }
             StopOrder::EndSessions => {
-                if let Err(error) = self.engine.end_all().await {
-                    warn!(%error, "not all browsers could be ended; the next start ends what is left");
+                match in_sessions(&*self.browser_rows, self.node).await {
+                    Ok(kept) => {
+                        if let Err(error) = self.engine.end_all_but(&kept).await {
+                            warn!(%error, "not all browsers could be ended; the next start ends what is left");
+                        }
+                        if !kept.is_empty() {
+                            warn!(
+                                browsers = kept.len(),
+                                "what some sessions leave is not kept yet; the next start does it"
+                            );
+                        }
+                    }
+                    Err(error) => {
+                        warn!(%error, "cannot tell what is still to be kept; the next start ends all browsers")
+                    }
                 }
+                self.engine.detach().await;
             }
         }
         // What ends leaves its records, too.
@@ -542,14 +574,30 @@ async fn end_sessions(sessions: &Sessions, rows: &dyn SessionRepository, node: N
         Ok(found) => found,
         Err(error) => return warn!(%error, "cannot list the sessions"),
     };
-    for session in found.into_iter().filter(casement_domain::session::Session::is_active) {
+    let active = found.into_iter().filter(casement_domain::session::Session::is_active);
+    let ends = stream::iter(active).for_each_concurrent(ENDS_AT_ONCE, async |session| {
         if let Err(EndSessionError::Store(error)) = sessions.end(session.id, SessionEvent::Delete).await {
             warn!(session = %session.id, %error, "cannot end a session");
         }
-    }
-    if let Err(error) = sessions.clear_remains().await {
-        warn!(%error, "cannot keep what the sessions left");
-    }
+    });
+    ends.await;
+    let remains = match sessions.remains().await {
+        Ok(remains) => remains,
+        Err(error) => return warn!(%error, "cannot list what the sessions left"),
+    };
+    let burials = stream::iter(remains).for_each_concurrent(ENDS_AT_ONCE, async |browser| {
+        if let Err(error) = sessions.lay_to_rest(&browser).await {
+            warn!(browser = %browser.id, %error, "cannot keep what a session left");
+        }
+    });
+    burials.await;
+}
+
+/// The browsers of this node whose sessions have not ended, or left what is not kept yet.
+async fn in_sessions(browsers: &dyn BrowserRepository, node: NodeId) -> Result<Vec<BrowserId>, StoreError> {
+    let found = browsers.of_node(node).await?;
+    let in_session = found.iter().filter(|one| matches!(one.state, BrowserState::Leased | BrowserState::Ending));
+    Ok(in_session.map(|one| one.id).collect())
 }
 
 async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr) -> anyhow::Result<()> {
@@ -558,9 +606,12 @@ async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr
     Ok(nodes.announce(&Node { id, host, address: local.to_string(), started_at: now, heartbeat_at: now }).await?)
 }
 
-fn ways_out(settings: &ServeSettings) -> Arc<WaysOut> {
+/// The ways out, and of which browsers' proxies requests fail.
+fn ways_out(settings: &ServeSettings) -> (Arc<WaysOut>, mpsc::Receiver<String>) {
     let rules = Rules::new(settings.egress_allow.clone());
-    Arc::new(WaysOut::new(Egress::new(rules, Arc::new(SystemResolver::default()), Limits::default())))
+    let egress = Egress::new(rules, Arc::new(SystemResolver::default()), Limits::default());
+    let (egress, failed_proxies) = proxies::telling(egress);
+    (Arc::new(WaysOut::new(egress)), failed_proxies)
 }
 
 async fn engine(settings: &ServeSettings, data_dir: &DataDir, ways_out: Arc<WaysOut>) -> anyhow::Result<Engine> {

@@ -5,6 +5,13 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr as _;
 
+use casement_domain::auth_connection::AuthConnections;
+use casement_domain::credential::Credentials;
+use casement_domain::extension::Extensions;
+use casement_domain::organization::Caps;
+use casement_domain::pool::Pools;
+use casement_domain::profile::Profiles;
+use casement_domain::proxy::Proxies;
 use casement_egress::Allow;
 use casement_http::Origin;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -123,6 +130,16 @@ pub(crate) struct ServeSettings {
     /// How clients reach this server [default: http:// and the listen address]
     #[arg(long, value_name = "URL", env = "CASEMENT_PUBLIC_URL", value_parser = public_url)]
     pub(crate) public_url: Option<Url>,
+    /// Another name that this server goes by, with a port or with any; may be given several times
+    #[arg(
+        long = "allowed-host",
+        value_name = "HOST[:PORT]",
+        env = "CASEMENT_ALLOWED_HOST",
+        value_delimiter = ',',
+        value_parser = host_name,
+        action = clap::ArgAction::Append
+    )]
+    pub(crate) allowed_hosts: Vec<String>,
     /// A private address or name that pages may reach; may be given several times
     #[arg(
         long,
@@ -227,9 +244,55 @@ pub(crate) struct ServeSettings {
     #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_DISK", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(128..=1_048_576))]
     pub(crate) session_disk: u64,
     #[command(flatten)]
+    pub(crate) limits: LimitSettings,
+    #[command(flatten)]
     pub(crate) builds: BuildSettings,
     #[command(flatten)]
     pub(crate) apps: AppSettings,
+}
+
+/// How much there may be at once, and how much may be kept.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LimitSettings {
+    /// How many sessions the organization may have at once, those of pools by their sizes; 0 is no limit [default: as it is; 50 at first]
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_CONCURRENT_SESSIONS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub(crate) max_concurrent_sessions: Option<u32>,
+    /// How large its pools may be together; 0 is no limit [default: as it is; 50 at first]
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_POOLED_SESSIONS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub(crate) max_pooled_sessions: Option<u32>,
+    /// How many invocations it may have queued or running; 0 is no limit [default: as it is; 100 at first]
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_CONCURRENT_INVOCATIONS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub(crate) max_concurrent_invocations: Option<u32>,
+    /// How many pools a project may have
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_POOLS", default_value_t = Pools::DEFAULT_MAX_POOLS)]
+    pub(crate) max_pools: u32,
+    /// How many profiles a project may have
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_PROFILES", default_value_t = Profiles::DEFAULT_MOST)]
+    pub(crate) max_profiles: u32,
+    /// How many proxies a project may have
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_PROXIES", default_value_t = Proxies::DEFAULT_MOST)]
+    pub(crate) max_proxies: u32,
+    /// How many credentials a project may have
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_CREDENTIALS", default_value_t = Credentials::DEFAULT_MOST)]
+    pub(crate) max_credentials: u32,
+    /// How many extensions a project may have
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_EXTENSIONS", default_value_t = Extensions::DEFAULT_MOST)]
+    pub(crate) max_extensions: u32,
+    /// How many auth connections a project may have
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_AUTH_CONNECTIONS", default_value_t = AuthConnections::DEFAULT_MOST)]
+    pub(crate) max_auth_connections: u32,
+}
+
+impl LimitSettings {
+    /// The organization's limits, where what is not said stays as in `current`.
+    pub(crate) fn caps(&self, current: Caps) -> Caps {
+        let said = |wish: Option<u32>, current| wish.map_or(current, |most| (most > 0).then_some(most));
+        Caps {
+            concurrent_sessions: said(self.max_concurrent_sessions, current.concurrent_sessions),
+            pooled_sessions: said(self.max_pooled_sessions, current.pooled_sessions),
+            concurrent_invocations: said(self.max_concurrent_invocations, current.concurrent_invocations),
+        }
+    }
 }
 
 /// How programs are deployed and run.
@@ -268,6 +331,19 @@ pub(crate) struct AppSettings {
 fn network(text: &str) -> Result<IpNet, String> {
     let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
     text.parse().or_else(|_| address()).map_err(|_| "must be an address or a network as 10.0.0.0/8".to_owned())
+}
+
+/// A host, alone or with a port, and nothing else.
+fn host_name(text: &str) -> Result<String, String> {
+    let bare = Url::parse(&format!("http://{text}")).is_ok_and(|url| {
+        let nothing_else = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+        nothing_else && url.username().is_empty() && url.password().is_none() && !text.ends_with(':')
+    });
+    if bare && !text.contains(['/', '*']) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("must be as casement.example.com or casement.example.com:8443".into())
+    }
 }
 
 /// A name and the file that it stands for.

@@ -1,6 +1,8 @@
 //! Secrets that must be read again in clear: sealed before they are stored, opened where they are needed.
 
-use secrecy::SecretSlice;
+use std::collections::BTreeMap;
+
+use secrecy::{ExposeSecret as _, SecretSlice};
 
 use crate::inside::ByteStream;
 
@@ -62,6 +64,59 @@ pub trait Sealer: Send + Sync {
     /// # Errors
     /// [`SealError::NoKey`].
     fn current(&self) -> Result<KeyId, SealError>;
+}
+
+/// What sealing anew has come to, under the key in force.
+#[derive(Debug, Default)]
+pub struct Resealed {
+    /// How many values.
+    pub done: usize,
+    /// What cannot be opened and stays as it is, by the places where it was sealed.
+    pub failed: BTreeMap<String, SealError>,
+}
+
+impl Resealed {
+    /// Values are sealed anew so many at a time.
+    const BATCH: u32 = 100;
+
+    /// How many values to ask for: those that failed before come again, and must not hide the others.
+    pub(crate) fn batch(&self) -> u32 {
+        Self::BATCH.saturating_add(u32::try_from(self.failed.len()).unwrap_or(u32::MAX))
+    }
+
+    /// How many values were looked at. Once a batch adds none, there are no others.
+    pub(crate) fn looked_at(&self) -> usize {
+        self.done + self.failed.len()
+    }
+
+    /// The value, sealed under the key in force; none if it cannot be opened, which is noted.
+    ///
+    /// # Errors
+    /// [`SealError::NoKey`]: nothing can be opened.
+    pub(crate) fn anew(
+        &mut self,
+        sealer: &dyn Sealer,
+        place: String,
+        sealed: &[u8],
+    ) -> Result<Option<Vec<u8>>, SealError> {
+        match sealer.open(&place, sealed) {
+            Ok(clear) => Ok(Some(sealer.seal(&place, clear.expose_secret())?)),
+            Err(SealError::NoKey(why)) => Err(SealError::NoKey(why)),
+            Err(error) => {
+                self.failed.insert(place, error);
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl std::ops::Add for Resealed {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self.failed.extend(other.failed);
+        Self { done: self.done + other.done, ..self }
+    }
 }
 
 /// Seals and opens what is too long to be in memory. Each stream has a key of its own, itself sealed by a [`Sealer`]: so that another

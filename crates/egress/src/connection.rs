@@ -106,7 +106,10 @@ impl Connection {
             Ok(response) => response,
             Err(Failed::Malformed) => answers::malformed(),
             Err(Failed::NoWay(NoWay::Unreachable)) => answers::unreachable(),
-            Err(Failed::NoWay(NoWay::ProxyDown)) => answers::proxy_down(),
+            Err(Failed::NoWay(NoWay::ProxyDown)) => {
+                self.session.proxy_is_down();
+                answers::proxy_down()
+            }
             Err(Failed::NoWay(NoWay::Refused)) => {
                 self.session.counters.refused.fetch_add(1, Relaxed);
                 answers::refused()

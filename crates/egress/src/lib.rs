@@ -43,5 +43,5 @@ pub use limits::Limits;
 pub use proxy::{BadProxy, Proxy, ProxyProtocol, Route};
 pub use resolver::{LookupPlace, Resolver, SystemResolver};
 pub use rules::{Allow, BadAllow, Rules, Verdict};
-pub use session::{Egress, EgressHandle};
+pub use session::{Egress, EgressHandle, OnProxyDown};
 pub use stats::Stats;

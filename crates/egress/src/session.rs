@@ -31,6 +31,9 @@ use crate::{
 /// How long accepting rests after a failure, which is mostly that files have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Is told which session's proxy could not be used for a request. Must not wait.
+pub type OnProxyDown = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// The way out for all sessions of a node. Clones share everything.
 #[derive(Clone)]
 pub struct Egress {
@@ -38,6 +41,7 @@ pub struct Egress {
     resolver: Arc<dyn Resolver>,
     limits: Limits,
     trust: Trust,
+    on_proxy_down: Option<OnProxyDown>,
 }
 
 impl fmt::Debug for Egress {
@@ -49,7 +53,7 @@ impl fmt::Debug for Egress {
 impl Egress {
     /// Sessions may reach what `rules` let through, by the addresses that `resolver` gives, each within `limits`.
     pub fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits) -> Self {
-        Self { rules, resolver, limits, trust: Trust::default() }
+        Self { rules, resolver, limits, trust: Trust::default(), on_proxy_down: None }
     }
 
     /// The same, under other rules.
@@ -67,6 +71,12 @@ impl Egress {
     #[must_use]
     pub fn trusting(self, certificates: Vec<Vec<u8>>) -> Self {
         Self { trust: Trust::only(certificates), ..self }
+    }
+
+    /// The same, with somebody who is told of each request for which a session's proxy could not be used.
+    #[must_use]
+    pub fn telling(self, on_proxy_down: OnProxyDown) -> Self {
+        Self { on_proxy_down: Some(on_proxy_down), ..self }
     }
 
     /// How requests leave this machine under these rules.
@@ -91,6 +101,8 @@ impl Egress {
             counters: Arc::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
+            name: session,
+            on_proxy_down: self.on_proxy_down.clone(),
             span,
         });
         drop(session.tasks.spawn(accept(Arc::clone(&session), listener).instrument(session.span.clone())));
@@ -143,6 +155,8 @@ pub(crate) struct Session {
     pub(crate) counters: Arc<Counters>,
     tasks: TaskTracker,
     closing: CancellationToken,
+    name: String,
+    on_proxy_down: Option<OnProxyDown>,
     span: tracing::Span,
 }
 
@@ -150,6 +164,13 @@ impl Session {
     /// Which way requests go now.
     pub(crate) fn route(&self) -> Route {
         self.route.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its proxy could not be used for a request.
+    pub(crate) fn proxy_is_down(&self) {
+        if let Some(tell) = &self.on_proxy_down {
+            tell(&self.name);
+        }
     }
 
     /// Runs `work` until it ends, the handle is dropped or the session's way out is closed.

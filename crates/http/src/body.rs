@@ -45,10 +45,14 @@ pub(crate) async fn json(request: &HttpRequest, payload: &mut Payload) -> Result
 /// # Errors
 /// `payload_too_large`; `request_timeout` after 60 s of silence; `bad_request` if it broke off.
 pub(crate) async fn read(payload: &mut Payload, longest: usize) -> Result<Bytes, ApiError> {
+    read_patiently(payload, longest, PATIENCE).await
+}
+
+async fn read_patiently(payload: &mut Payload, longest: usize, patience: Duration) -> Result<Bytes, ApiError> {
     let mut body = BytesMut::new();
     loop {
         let silence = |_| ApiError::new(Code::RequestTimeout, "the body stopped coming");
-        let Some(chunk) = tokio::time::timeout(PATIENCE, payload.next()).await.map_err(silence)? else { break };
+        let Some(chunk) = tokio::time::timeout(patience, payload.next()).await.map_err(silence)? else { break };
         let chunk = chunk.map_err(|error| {
             ApiError::new(Code::BadRequest, "the body broke off or cannot be read").caused_by(error.to_string())
         })?;
@@ -149,6 +153,8 @@ fn is_json(value: &HeaderValue) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use actix_web::{FromRequest as _, dev, test::TestRequest};
+
     use super::*;
 
     #[test]
@@ -171,5 +177,14 @@ mod tests {
         ] {
             assert!(!is_json(&HeaderValue::from_static(bad)), "{bad}");
         }
+    }
+
+    #[actix_web::test]
+    async fn a_body_that_stops_coming_is_a_request_timeout() {
+        let mut silent = dev::Payload::Stream { payload: futures_util::stream::pending().boxed_local() };
+        let request = TestRequest::default().to_http_request();
+        let mut payload = Payload::from_request(&request, &mut silent).await.expect("a body");
+        let refused = read_patiently(&mut payload, 10, Duration::from_millis(10)).await.expect_err("nothing comes");
+        assert_eq!((refused.code(), refused.code().status()), (Code::RequestTimeout, 408));
     }
 }

@@ -15,13 +15,14 @@ use crate::queue::Outgoing;
 use crate::settings::Settings;
 
 /// The events that the record itself is named after; any other has its name as an attribute alone.
-const NAMES: [&str; 34] = [
+const NAMES: [&str; 35] = [
     "console_log",
     "console_error",
     "network_request",
     "network_response",
     "network_loading_failed",
     "network_idle",
+    "network_proxy_failed",
     "page_navigation",
     "page_dom_content_loaded",
     "page_load",
@@ -153,6 +154,7 @@ fn severity(kind: &str, data: Option<&Value>) -> (Severity, &'static str) {
         (
             "telemetry_dropped"
             | "network_loading_failed"
+            | "network_proxy_failed"
             | "monitor_reconnect_failed"
             | "monitor_init_failed"
             | "profile_version_replaced",

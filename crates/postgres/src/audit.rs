@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use casement_domain::audit::{
-    AuditEntry, AuditFilter, AuditRecord, AuditRepository, AuditService, AuthStrategy, Position, Stretch,
+    AuditEntry, AuditFilter, AuditRecord, AuditRepository, AuditService, AuthStrategy, Measured, Position, Stretch,
 };
 use casement_domain::{ApiKeyId, AuditRecordId, OrganizationId, ProjectId, StoreError, UserId};
 use diesel::pg::Pg;
@@ -45,13 +45,14 @@ macro_rules! matching {
 }
 
 const PAGE: &str = concat!("SELECT * FROM audit_records WHERE ", matching!(), " ORDER BY at DESC, id DESC LIMIT $15");
-/// The place of each among those that match, up to one more than wanted: the last that is wanted, and whether there is one more.
+/// The place of each among those that match, up to one more than wanted: the first, the last that is wanted, and whether there is one more.
 const MEASURE: &str = concat!(
-    "SELECT greatest(total, 0) AS count, at, id FROM (
-         SELECT at, id, row_number() OVER (ORDER BY at DESC, id DESC) AS place, count(*) OVER () AS total
+    "SELECT total AS count, at, id, first_at, first_id FROM (
+         SELECT at, id, row_number() OVER newest_first AS place, count(*) OVER () AS total,
+             first_value(at) OVER newest_first AS first_at, first_value(id) OVER newest_first AS first_id
          FROM (SELECT at, id FROM audit_records WHERE ",
     matching!(),
-    " ORDER BY at DESC, id DESC LIMIT $15 + 1) AS found
+    " ORDER BY at DESC, id DESC LIMIT $15 + 1) AS found WINDOW newest_first AS (ORDER BY at DESC, id DESC)
      ) AS placed WHERE place = least(total, $15)"
 );
 const FAR_BEHIND: &str = "SELECT at, id FROM audit_records WHERE organization_id = $1 AND at >= $2 AND at < $3
@@ -232,13 +233,17 @@ async fn learn(
 
 #[derive(Debug, QueryableByName)]
 #[diesel(check_for_backend(Pg))]
-struct Measured {
+struct MeasuredRow {
     #[diesel(sql_type = BigInt)]
     count: i64,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    at: Option<OffsetDateTime>,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
-    id: Option<Uuid>,
+    #[diesel(sql_type = Timestamptz)]
+    at: OffsetDateTime,
+    #[diesel(sql_type = SqlUuid)]
+    id: Uuid,
+    #[diesel(sql_type = Timestamptz)]
+    first_at: OffsetDateTime,
+    #[diesel(sql_type = SqlUuid)]
+    first_id: Uuid,
 }
 
 type Asked = BoxedSqlQuery<'static, Pg, SqlQuery>;
@@ -321,14 +326,15 @@ impl AuditRepository for PgAudit {
         filter: &AuditFilter,
         stretch: Stretch,
         limit: u32,
-    ) -> Result<(u32, Option<Position>, bool), StoreError> {
+    ) -> Result<Measured, StoreError> {
         let query = asked(MEASURE.to_owned(), organization, filter, stretch, i64::from(limit));
         let work = async |connection: &mut AsyncPgConnection| {
-            let found: Option<Measured> = query.get_result(connection).await.optional()?;
-            let Some(Measured { count, at: Some(at), id: Some(id) }) = found else { return Ok((0, None, false)) };
-            let last = Place { at, id }.position();
-            let total = u32::try_from(count).unwrap_or(u32::MAX);
-            Ok((total.min(limit), Some(last), total > limit))
+            let found: Option<MeasuredRow> = query.get_result(connection).await.optional()?;
+            let Some(row) = found else { return Ok(Measured::default()) };
+            let first = Place { at: row.first_at, id: row.first_id }.position();
+            let last = Place { at: row.at, id: row.id }.position();
+            let total = u32::try_from(row.count).unwrap_or(u32::MAX);
+            Ok(Measured { count: total.min(limit), ends: Some((first, last)), more: total > limit })
         };
         self.database.call("audit.measure", work).await
     }

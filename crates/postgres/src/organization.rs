@@ -1,7 +1,7 @@
 //! Organizations, their users, and what an empty database begins with.
 
 use async_trait::async_trait;
-use casement_domain::organization::{FirstStart, Organization, OrganizationRepository, User};
+use casement_domain::organization::{Caps, FirstStart, Organization, OrganizationRepository, User};
 use casement_domain::{OrganizationId, StoreError, UserId};
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -136,6 +136,19 @@ impl OrganizationRepository for PgOrganizations {
             Ok(first.map(|id| UserId::from_ulid(ulid(id))))
         };
         self.database.call("organization.owner", work).await
+    }
+
+    async fn set_caps(&self, id: OrganizationId, caps: Caps) -> Result<(), StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let caps = (
+                organizations::max_concurrent_sessions.eq(caps.concurrent_sessions.map(int)),
+                organizations::max_pooled_sessions.eq(caps.pooled_sessions.map(int)),
+                organizations::max_concurrent_invocations.eq(caps.concurrent_invocations.map(int)),
+            );
+            diesel::update(organizations::table.find(uuid(id.ulid()))).set(caps).execute(connection).await?;
+            Ok(())
+        };
+        self.database.call("organization.set_caps", work).await
     }
 
     async fn begin(&self, start: &FirstStart) -> Result<bool, StoreError> {

@@ -113,19 +113,23 @@ fn name_taken(error: CallError) -> Result<PoolStored, CallError> {
     if error.violated() == Some("browser_pools_name_key") { Ok(PoolStored::NameTaken) } else { Err(error) }
 }
 
-/// Whether so many more pooled browsers fit into the limits; holds the organization until the transaction ends.
+/// Whether a pool fits into the limits as it is to be; holds the organization until the transaction ends.
 async fn reserve(
     connection: &mut AsyncPgConnection,
     organization: OrganizationId,
-    id: ProjectId,
-    more: u32,
+    current: Option<&Pool>,
+    next: &Pool,
 ) -> Result<PoolStored, CallError> {
     let Some(held) = organization::hold(connection, organization).await? else { return Ok(PoolStored::Gone) };
-    let Some(owner) = project::living(connection, organization, id).await? else { return Ok(PoolStored::Gone) };
-    let in_project = usage::of_project(connection, owner.id).await?;
-    let in_all = usage::of_organization(connection, organization).await?;
+    let Some(owner) = project::living(connection, organization, next.project).await? else {
+        return Ok(PoolStored::Gone);
+    };
+    let used = usage::of(connection, owner.id, organization, Some(next.id)).await?;
+    let ask = current.map_or(Ask::new_pool(next.config.size), |current| {
+        Ask::resized(current.config.size, next.config.size, used.held)
+    });
     let caps = owner.caps_in_force(&held);
-    Ok(match admit((&caps, in_project), (&held.caps, in_all), Ask::Pooled(more)) {
+    Ok(match admit((&caps, used.project), (&held.caps, used.organization), ask) {
         Ok(()) => PoolStored::Yes,
         Err(refused) => PoolStored::LimitExceeded(refused),
     })
@@ -180,7 +184,7 @@ impl PoolRepository for PgPools {
         max_pools: u32,
     ) -> Result<PoolStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let reserved = reserve(connection, organization, pool.project, pool.config.size).await?;
+            let reserved = reserve(connection, organization, None, pool).await?;
             if reserved != PoolStored::Yes {
                 return Ok(reserved);
             }
@@ -212,9 +216,8 @@ impl PoolRepository for PgPools {
         next: &Pool,
     ) -> Result<PoolStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let more = next.config.size.saturating_sub(current.config.size);
-            if more > 0 {
-                let reserved = reserve(connection, organization, current.project, more).await?;
+            if next.config.size > current.config.size {
+                let reserved = reserve(connection, organization, Some(current), next).await?;
                 if reserved != PoolStored::Yes {
                     return Ok(reserved);
                 }

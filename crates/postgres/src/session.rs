@@ -210,10 +210,9 @@ impl SessionRepository for PgSessions {
             {
                 return Ok(Created::NoInvocation);
             }
-            let in_project = usage::of_project(connection, owner.id).await?;
-            let in_all = usage::of_organization(connection, organization).await?;
+            let used = usage::of(connection, owner.id, organization, None).await?;
             let caps = owner.caps_in_force(&held);
-            if let Err(refused) = admit((&caps, in_project), (&held.caps, in_all), Ask::Session) {
+            if let Err(refused) = admit((&caps, used.project), (&held.caps, used.organization), Ask::Session) {
                 return Ok(Created::LimitExceeded(refused));
             }
             diesel::insert_into(sessions::table).values(SessionRow::from(session)).execute(connection).await?;

@@ -2,9 +2,10 @@
 
 use casement_domain::organization::Usage;
 use casement_domain::project::ResourceCount;
-use casement_domain::{OrganizationId, ProjectId};
-use diesel::dsl::{self, not, sum};
+use casement_domain::{OrganizationId, PoolId, ProjectId};
+use diesel::dsl::{self, not};
 use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Nullable, Uuid as SqlUuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use crate::convert::{count, uuid};
@@ -14,34 +15,91 @@ use crate::schema::{
     sessions,
 };
 
-/// In one project.
-pub(crate) async fn of_project(connection: &mut AsyncPgConnection, id: ProjectId) -> Result<Usage, CallError> {
-    let living = sessions::table.filter(not(sessions::state.eq("ended"))).filter(sessions::pool_id.is_null());
-    let living = living.filter(sessions::project_id.eq(uuid(id.ulid())));
-    let on_demand: i64 = living.count().get_result(connection).await?;
-    let pools = browser_pools::table.filter(browser_pools::deleted_at.is_null());
-    let pools = pools.filter(browser_pools::project_id.eq(uuid(id.ulid())));
-    let pooled: Option<i64> = pools.select(sum(browser_pools::size)).get_result(connection).await?;
-    let running = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
-    let running = running.filter(invocations::project_id.eq(uuid(id.ulid())));
-    let running: i64 = running.count().get_result(connection).await?;
-    Ok(Usage { on_demand: count(on_demand), pooled: count(pooled.unwrap_or(0)), invocations: count(running) })
+/// What counts before something is made.
+pub(crate) struct Used {
+    /// In one project.
+    pub(crate) project: Usage,
+    /// In all projects of its organization.
+    pub(crate) organization: Usage,
+    /// The browsers of one pool that have not begun to end.
+    pub(crate) held: u32,
 }
 
-/// In all projects of an organization.
-pub(crate) async fn of_organization(
+/// One statement, so that a browser that ends meanwhile is counted everywhere or nowhere. A deleted pool has the size 0: what it has
+/// leased goes on until it ends. `greatest(held - size, 0)` is [`casement_domain::organization::beyond`].
+const USED: &str = "
+    WITH of_it AS (SELECT id FROM projects WHERE organization_id = $1),
+    pools AS (
+        SELECT pool.id, project_id, CASE WHEN deleted_at IS NULL THEN size ELSE 0 END AS size, coalesce(held, 0) AS held
+        FROM browser_pools pool LEFT JOIN (
+            SELECT pool_id, count(*) AS held FROM browsers WHERE pool_id IS NOT NULL AND state <> 'ending' GROUP BY pool_id
+        ) browsers ON pool_id = pool.id
+        WHERE (deleted_at IS NULL OR held > 0) AND project_id IN (SELECT id FROM of_it)
+    ),
+    on_demand AS (
+        SELECT count(*) FILTER (WHERE project_id = $2) AS mine, count(*) AS total FROM sessions
+        WHERE state <> 'ended' AND pool_id IS NULL AND project_id IN (SELECT id FROM of_it)
+    ),
+    running AS (
+        SELECT count(*) FILTER (WHERE project_id = $2) AS mine, count(*) AS total FROM invocations
+        WHERE status IN ('queued', 'running') AND project_id IN (SELECT id FROM of_it)
+    ),
+    pooled AS (
+        SELECT coalesce(sum(size) FILTER (WHERE project_id = $2), 0)::bigint AS mine, coalesce(sum(size), 0)::bigint AS total,
+            coalesce(sum(greatest(held - size, 0)) FILTER (WHERE project_id = $2), 0)::bigint AS beyond_mine,
+            coalesce(sum(greatest(held - size, 0)), 0)::bigint AS beyond_total,
+            coalesce(max(held) FILTER (WHERE id = $3), 0) AS held
+        FROM pools
+    )
+    SELECT on_demand.mine AS on_demand_mine, on_demand.total AS on_demand_total,
+        pooled.mine AS pooled_mine, pooled.total AS pooled_total, beyond_mine, beyond_total, held,
+        running.mine AS running_mine, running.total AS running_total
+    FROM on_demand, running, pooled";
+
+#[derive(QueryableByName)]
+struct UsedRow {
+    #[diesel(sql_type = BigInt)]
+    on_demand_mine: i64,
+    #[diesel(sql_type = BigInt)]
+    on_demand_total: i64,
+    #[diesel(sql_type = BigInt)]
+    pooled_mine: i64,
+    #[diesel(sql_type = BigInt)]
+    pooled_total: i64,
+    #[diesel(sql_type = BigInt)]
+    beyond_mine: i64,
+    #[diesel(sql_type = BigInt)]
+    beyond_total: i64,
+    #[diesel(sql_type = BigInt)]
+    held: i64,
+    #[diesel(sql_type = BigInt)]
+    running_mine: i64,
+    #[diesel(sql_type = BigInt)]
+    running_total: i64,
+}
+
+/// In a project and in its organization, and what a pool of it has.
+pub(crate) async fn of(
     connection: &mut AsyncPgConnection,
-    id: OrganizationId,
-) -> Result<Usage, CallError> {
-    let of_it = projects::table.filter(projects::organization_id.eq(uuid(id.ulid()))).select(projects::id);
-    let living = sessions::table.filter(not(sessions::state.eq("ended"))).filter(sessions::pool_id.is_null());
-    let on_demand: i64 = living.filter(sessions::project_id.eq_any(of_it)).count().get_result(connection).await?;
-    let pools = browser_pools::table.filter(browser_pools::deleted_at.is_null());
-    let pools = pools.filter(browser_pools::project_id.eq_any(of_it));
-    let pooled: Option<i64> = pools.select(sum(browser_pools::size)).get_result(connection).await?;
-    let running = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
-    let running: i64 = running.filter(invocations::project_id.eq_any(of_it)).count().get_result(connection).await?;
-    Ok(Usage { on_demand: count(on_demand), pooled: count(pooled.unwrap_or(0)), invocations: count(running) })
+    project: ProjectId,
+    organization: OrganizationId,
+    pool: Option<PoolId>,
+) -> Result<Used, CallError> {
+    let query = diesel::sql_query(USED).bind::<SqlUuid, _>(uuid(organization.ulid()));
+    let query = query.bind::<SqlUuid, _>(uuid(project.ulid()));
+    let query = query.bind::<Nullable<SqlUuid>, _>(pool.map(|id| uuid(id.ulid())));
+    let row: UsedRow = query.get_result(connection).await?;
+    let usage = |on_demand, pooled, beyond, invocations| Usage {
+        on_demand: count(on_demand),
+        pooled: count(pooled),
+        beyond: count(beyond),
+        invocations: count(invocations),
+    };
+    Ok(Used {
+        project: usage(row.on_demand_mine, row.pooled_mine, row.beyond_mine, row.running_mine),
+        organization: usage(row.on_demand_total, row.pooled_total, row.beyond_total, row.running_total),
+        held: count(row.held),
+    })
 }
 
 /// The invocations that have not ended, and nothing else: in one project, and in all of the organization.

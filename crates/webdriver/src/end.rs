@@ -84,9 +84,17 @@ impl Engine {
     /// Ends every browser that runs or is being started.
     ///
     /// # Errors
-    /// The first that could not be ended; the others were ended nevertheless.
+    /// See [`Engine::end_all_but`].
     pub async fn end_all(&self) -> Result<(), EngineError> {
-        let all = self.0.places().keys().copied().collect();
+        self.end_all_but(&[]).await
+    }
+
+    /// Ends every browser that runs or is being started, but for those in `keep`.
+    ///
+    /// # Errors
+    /// The first that could not be ended; the others were ended nevertheless.
+    pub async fn end_all_but(&self, keep: &[BrowserId]) -> Result<(), EngineError> {
+        let all = self.0.places().keys().filter(|id| !keep.contains(id)).copied().collect();
         self.end_each(all).await
     }
 

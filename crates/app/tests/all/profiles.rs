@@ -371,3 +371,25 @@ fn i8_a_profile_whose_bytes_were_cut_or_altered_is_refused_by_name_and_leaves_no
     end(&server, &session)?;
     Ok(())
 }
+
+#[test]
+fn a_server_that_is_to_end_its_sessions_saves_what_all_of_them_leave() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    put_site(&pages);
+    let mut server = Server::start(Options { spares: 0, ..Options::reaching(&pages) })?;
+    let names = ["first", "second", "third"];
+    for name in names {
+        new_profile(&server, name)?;
+        log_in(&with(&server, name, true, true)?, &pages, name)?;
+    }
+    ensure!(server.stop_all()?.success(), "it does not end well");
+    server.restart()?;
+    assert_eq!(sql(&server, "select count(*) from sessions where state <> 'ended'")?, "0");
+    for name in names {
+        let session = with(&server, name, true, false)?;
+        let seen = seen(&session, &pages)?;
+        assert_eq!(seen["stored"], name, "{seen}");
+        end(&server, &session)?;
+    }
+    Ok(())
+}

@@ -142,6 +142,26 @@ fn c7_a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is
 }
 
 #[test]
+fn a_proxy_that_is_down_is_told_in_the_telemetry_of_its_session() -> anyhow::Result<()> {
+    let server = server()?;
+    let closed = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let config = json!({ "host": "127.0.0.1", "port": closed.port() });
+    server.post("/proxies", &json!({ "type": "custom", "name": "down", "config": config }))?.expect(201)?;
+    let telemetry = json!({ "browser": { "network": { "enabled": true } } });
+    let session = server.create(&json!({ "headless": true, "proxy_id": "down", "telemetry": telemetry }))?;
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    cdp.call_in(Some(&page), "Page.navigate", &json!({ "url": "https://only-there.example/" }))?;
+    let path = format!("/browsers/{}/telemetry/events?category=network&limit=100", session.id());
+    let told = until("the failed proxy is told of", Duration::from_secs(30), || {
+        let events = server.get(&path).ok()?.json().ok()?;
+        events.as_array()?.iter().map(|one| &one["event"]).find(|one| one["type"] == "network_proxy_failed").cloned()
+    })?;
+    assert_eq!((&told["category"], &told["data"]["error_code"]), (&json!("network"), &json!("proxy_error")));
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
+}
+
+#[test]
 fn the_example_goes_through_a_proxy_that_others_have_written_and_straight_again() -> anyhow::Result<()> {
     let (server, pages) = (server()?, Pages::start()?);
     let proxy = Tinyproxy::start("me", "hunter2")?;

@@ -22,6 +22,17 @@ const STRANGERS: &str = "
     INSERT INTO api_keys (id, organization_id, name, secret_sha256, last4, created_by, created_at) VALUES
         ('01990000-0000-7000-8000-000000000004', '01990000-0000-7000-8000-000000000001', 'theirs',
          sha256(decode(repeat('00', 32), 'hex')), 'AAAA', '01990000-0000-7000-8000-000000000002', now())";
+/// A program of the first organization that was deployed and called once, and what is left of both.
+const PROGRAM: &str = "
+    INSERT INTO deployments (id, project_id, status, region, version, force, entrypoint, env_names, api_key_id, used_at, created_at, updated_at)
+        SELECT '01990000-0000-7000-8000-000000000005', projects.id, 'stopped', 'aws.us-east-1a', '1', false, 'main.py', '{}', api_keys.id,
+            now(), now(), now()
+        FROM projects JOIN api_keys USING (organization_id)
+        WHERE is_default AND organization_id <> '01990000-0000-7000-8000-000000000001' ORDER BY api_keys.created_at LIMIT 1;
+    INSERT INTO invocations (id, project_id, deployment_id, app_name, version, action_name, status, timeout_seconds, deadline, started_at,
+            finished_at)
+        SELECT '01990000-0000-7000-8000-000000000006', project_id, id, 'an-app', '1', 'an-action', 'failed', 60, now(), now(), now()
+        FROM deployments";
 const NOWHERE: &str = "01k9zk0000000000000000000a";
 
 /// A server with two organizations, and one of everything in the first.
@@ -38,6 +49,7 @@ impl Two {
     fn start() -> anyhow::Result<Self> {
         let server = Server::start(Options::default())?;
         sql(&server, STRANGERS)?;
+        sql(&server, PROGRAM)?;
         let id = super::host::id_of("01990000-0000-7000-8000-000000000004")?;
         let stranger = format!("csk_{id}_{}", "A".repeat(43));
         let make = |path: &str, body: Value| {
@@ -74,6 +86,8 @@ impl Two {
             ("/proxies/", vec![make("/proxies", proxy)?]),
             ("/browsers/", vec![make("/browsers", session)?, "a-session".to_owned()]),
             ("/browser_pools/", vec![make("/browser_pools", pool)?, "a-pool".to_owned()]),
+            ("/deployments/", vec![super::host::id_of("01990000-0000-7000-8000-000000000005")?]),
+            ("/invocations/", vec![super::host::id_of("01990000-0000-7000-8000-000000000006")?]),
         ];
         Ok(Self { server, stranger, neighbour, things })
     }
@@ -108,7 +122,7 @@ fn another_organization_finds_nothing_on_any_route_and_cannot_tell_what_is_there
             projects where deleted_at is null), (select count(*) from api_keys where deleted_at is null),
             (select count(*) from profiles where deleted_at is null), (select count(*) from extensions),
             (select count(*) from credentials), (select count(*) from credential_providers), (select count(*) from
-            auth_connections), (select count(*) from auth_flows)";
+            auth_connections), (select count(*) from auth_flows), (select count(*) from deployments), (select count(*) from invocations)";
         sql(&two.server, states)
     };
     let before = rows()?;
@@ -140,6 +154,8 @@ fn another_organization_finds_nothing_on_any_route_and_cannot_tell_what_is_there
         "/profiles",
         "/credentials",
         "/auth/connections",
+        "/deployments",
+        "/invocations",
     ];
     for list in of_projects {
         assert_eq!(two.list(list)?, json!([]), "{list}");

@@ -51,7 +51,7 @@ impl Memory {
     fn admit(&self, state: &State, ask: Ask) -> Option<casement_domain::organization::LimitExceeded> {
         let on_demand = state.sessions.values().filter(|row| row.ended_at.is_none() && row.pool.is_none()).count();
         let pooled = state.pools.values().map(|pool| pool.config.size).sum();
-        let usage = Usage { on_demand: u32::try_from(on_demand).unwrap_or(u32::MAX), pooled, invocations: 0 };
+        let usage = Usage { on_demand: u32::try_from(on_demand).unwrap_or(u32::MAX), pooled, ..Usage::default() };
         admit((&self.caps, usage), (&Caps::default(), usage), ask).err()
     }
 }
@@ -300,7 +300,7 @@ impl PoolRepository for Memory {
         if state.pools.len() >= max_pools as usize || state.pools.values().any(|row| row.name == pool.name) {
             return Ok(PoolStored::NameTaken);
         }
-        if let Some(limit) = self.admit(&state, Ask::Pooled(pool.config.size)) {
+        if let Some(limit) = self.admit(&state, Ask::new_pool(pool.config.size)) {
             return Ok(PoolStored::LimitExceeded(limit));
         }
         state.pools.insert(pool.id, pool.clone());
@@ -314,8 +314,8 @@ impl PoolRepository for Memory {
         next: &Pool,
     ) -> Result<PoolStored, StoreError> {
         let mut state = self.state();
-        let more = next.config.size.saturating_sub(current.config.size);
-        if let Some(limit) = self.admit(&state, Ask::Pooled(more)) {
+        let grown = Ask::resized(current.config.size, next.config.size, 0);
+        if let Some(limit) = self.admit(&state, grown) {
             return Ok(PoolStored::LimitExceeded(limit));
         }
         match state.pools.get_mut(&current.id).filter(|row| row.updated_at == current.updated_at) {

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
 use super::AuditFilter;
@@ -17,7 +17,7 @@ pub struct BadCursor;
 /// A record's place in the order: newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// When its request arrived.
+    /// When it was recorded.
     pub at: OffsetDateTime,
     /// Which one of that moment.
     pub id: AuditRecordId,
@@ -32,12 +32,32 @@ pub struct Stretch {
     pub through: Option<Position>,
 }
 
+/// What was found in a stretch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// How many records match, up to the limit.
+    pub count: u32,
+    /// The first and the last of these.
+    pub ends: Option<(Position, Position)>,
+    /// Whether there are more behind them.
+    pub more: bool,
+}
+
 /// Microseconds and identifier.
 const PLACE: usize = 8 + 16;
 /// A place, and the first half of the digest of it and of the question.
 const LENGTH: usize = PLACE + 16;
 
 impl Position {
+    /// The place directly ahead of this one: what comes after it begins here.
+    #[must_use]
+    pub fn ahead(self) -> Self {
+        match self.id.ulid().0.checked_add(1) {
+            Some(next) => Self { id: AuditRecordId::from_ulid(Ulid(next)), ..self },
+            None => Self { at: self.at + Duration::MICROSECOND, id: AuditRecordId::from_ulid(Ulid(0)) },
+        }
+    }
+
     /// The token that leads back here.
     #[must_use]
     pub fn token(&self, organization: OrganizationId, filter: &AuditFilter) -> String {

@@ -6,7 +6,7 @@ mod model;
 mod ports;
 mod service;
 
-pub use cursor::{BadCursor, Position, Stretch};
+pub use cursor::{BadCursor, Measured, Position, Stretch};
 pub use filter::{AuditFilter, AuditQuery, Reading};
 pub use model::{AuditEntry, AuditRecord, AuditService, AuthStrategy};
 pub use ports::{AuditRepository, AuditTrail};

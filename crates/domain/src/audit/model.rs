@@ -67,7 +67,8 @@ impl AuditService {
 pub struct AuditEntry {
     /// Orders records of one moment.
     pub id: AuditRecordId,
-    /// When the request arrived.
+    /// When this was recorded: when there was an answer, or its caller had gone. The request arrived `duration_ms` before. What is
+    /// recorded later is never of an earlier moment, so that who has read up to a moment has read all that is before it.
     pub at: OffsetDateTime,
     /// How the caller showed who it is.
     pub auth_strategy: AuthStrategy,

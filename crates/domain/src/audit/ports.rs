@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
-use super::{AuditEntry, AuditFilter, AuditRecord, Position, Stretch};
+use super::{AuditEntry, AuditFilter, AuditRecord, Measured, Position, Stretch};
 use crate::ids::OrganizationId;
 use crate::store_error::StoreError;
 
@@ -38,14 +38,14 @@ pub trait AuditRepository: Send + Sync {
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError>;
 
-    /// How many records of the stretch match, `limit` at most; the last of these; and whether there are more.
+    /// How many records of the stretch match, `limit` at most; the first and the last of these; and whether there are more.
     async fn measure(
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
         stretch: Stretch,
         limit: u32,
-    ) -> Result<(u32, Option<Position>, bool), StoreError>;
+    ) -> Result<Measured, StoreError>;
 
     /// The place of the record that is so many behind `after`, matching or not, in the filter's span of time; none if there are fewer.
     async fn far_behind(

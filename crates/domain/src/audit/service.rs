@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{AuditFilter, AuditQuery, AuditRecord, AuditRepository, BadCursor, Position, Reading, Stretch};
+use time::{Duration, OffsetDateTime};
+
+use super::{AuditFilter, AuditQuery, AuditRecord, AuditRepository, BadCursor, Measured, Position, Reading, Stretch};
+use crate::clock::Clock;
 use crate::field::InvalidInput;
 use crate::ids::OrganizationId;
 use crate::store_error::StoreError;
@@ -50,7 +53,7 @@ pub struct AuditChunk {
     pub filter: AuditFilter,
     organization: OrganizationId,
     after: Option<Position>,
-    /// The last record of the chunk. A boundary, not a count: a record that arrives late must not push another one out.
+    /// The last record of the chunk. A boundary, not a count: a record that comes in between must not push another one out.
     last: Option<Position>,
     repository: Arc<dyn AuditRepository>,
 }
@@ -59,13 +62,28 @@ pub struct AuditChunk {
 #[derive(Clone)]
 pub struct AuditLogs {
     repository: Arc<dyn AuditRepository>,
+    clock: Arc<dyn Clock>,
 }
 
 impl AuditLogs {
-    /// The use cases on this port.
+    /// How long a record may take until it can be read.
+    pub const SETTLED_AFTER: Duration = Duration::seconds(5);
+
+    /// The use cases on these ports.
     #[must_use]
-    pub fn new(repository: Arc<dyn AuditRepository>) -> Self {
-        Self { repository }
+    pub fn new(repository: Arc<dyn AuditRepository>, clock: Arc<dyn Clock>) -> Self {
+        Self { repository, clock }
+    }
+
+    /// How long an export of a range that ends then has to wait, so that no record of the range is on its way any more and the next
+    /// range may begin where this one ends. A range that ends in the future is not waited for.
+    #[must_use]
+    pub fn settles_in(&self, end: OffsetDateTime) -> std::time::Duration {
+        let since = self.clock.now() - end;
+        if since.is_negative() {
+            return std::time::Duration::ZERO;
+        }
+        (Self::SETTLED_AFTER - since).try_into().unwrap_or_default()
     }
 
     /// A page for people.
@@ -125,16 +143,19 @@ impl AuditLogs {
         let mut steps = 0;
         loop {
             let through = self.step(organization, &filter, after).await?;
-            let (count, last, more) =
+            let Measured { count, ends, more } =
                 self.repository.measure(organization, &filter, Stretch { after, through }, limit).await?;
             steps += 1;
             if count == 0 && through.is_some() && steps < MOST_STEPS {
                 after = through;
                 continue;
             }
+            let (first, last) = ends.unzip();
             let next = if more { last } else { through };
             let next = next.map(|next| next.token(organization, &filter));
             let repository = Arc::clone(&self.repository);
+            // What has come since, ahead of the first, is the next export's.
+            let after = first.map(Position::ahead);
             return Ok(AuditChunk { count, next, filter, organization, after, last, repository });
         }
     }

@@ -16,7 +16,7 @@ use crate::field::InvalidInput;
 use crate::ids::CredentialId;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
-use crate::sealing::{SealError, Sealer};
+use crate::sealing::{Resealed, SealError, Sealer};
 use crate::session::IdOrName;
 use crate::store_error::StoreError;
 
@@ -72,9 +72,6 @@ pub struct CredentialDeps {
 pub struct Credentials {
     deps: CredentialDeps,
 }
-
-/// How many secrets are sealed anew at a time.
-const BATCH: u32 = 100;
 
 impl Credentials {
     /// How many credentials a project may have, unless configured.
@@ -224,23 +221,24 @@ impl Credentials {
         Ok(Some(OpenSecrets { values, totp }))
     }
 
-    /// Seals anew what is not sealed under the key in force; says how many.
+    /// Seals anew what is not sealed under the key in force. What cannot be opened stays as it is.
     ///
     /// # Errors
     /// See [`CredentialError`]; what is done stays done.
-    pub async fn reseal(&self) -> Result<usize, CredentialError> {
-        let mut done = 0;
+    pub async fn reseal(&self) -> Result<Resealed, CredentialError> {
+        let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {
-            let old = self.deps.credentials.sealed_otherwise(self.deps.sealer.current()?, BATCH).await?;
-            if old.is_empty() {
-                return Ok(done);
+            let looked_at = resealed.looked_at();
+            for one in &self.deps.credentials.sealed_otherwise(sealer.current()?, resealed.batch()).await? {
+                if let Some(next) =
+                    resealed.anew(sealer, Credential::place(one.credential, &one.secret), &one.sealed)?
+                {
+                    self.deps.credentials.reseal(one, &next).await?;
+                    resealed.done += 1;
+                }
             }
-            for one in &old {
-                let place = Credential::place(one.credential, &one.secret);
-                let clear = self.deps.sealer.open(&place, &one.sealed)?;
-                let next = self.deps.sealer.seal(&place, clear.expose_secret())?;
-                self.deps.credentials.reseal(one, &next).await?;
-                done += 1;
+            if resealed.looked_at() == looked_at {
+                return Ok(resealed);
             }
         }
     }

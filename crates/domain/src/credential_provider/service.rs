@@ -17,7 +17,7 @@ use crate::field::InvalidInput;
 use crate::ids::{CredentialProviderId, OrganizationId};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
-use crate::sealing::{SealError, Sealer};
+use crate::sealing::{Resealed, SealError, Sealer};
 use crate::store_error::StoreError;
 
 /// Something was not done with a credential provider.
@@ -89,9 +89,6 @@ pub struct ProviderTest {
 pub struct CredentialProviders {
     pub(super) deps: ProviderDeps,
 }
-
-/// How many tokens are sealed anew at a time.
-const BATCH: u32 = 100;
 
 impl CredentialProviders {
     /// How many providers an organization may have, unless configured.
@@ -236,23 +233,22 @@ impl CredentialProviders {
         Ok(ProviderTest { vaults: self.deps.store.vaults(&open).await })
     }
 
-    /// Seals anew what is not sealed under the key in force; says how many.
+    /// Seals anew what is not sealed under the key in force. What cannot be opened stays as it is.
     ///
     /// # Errors
     /// See [`ProviderError`]; what is done stays done.
-    pub async fn reseal(&self) -> Result<usize, ProviderError> {
-        let mut done = 0;
+    pub async fn reseal(&self) -> Result<Resealed, ProviderError> {
+        let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {
-            let old = self.deps.providers.sealed_otherwise(self.deps.sealer.current()?, BATCH).await?;
-            if old.is_empty() {
-                return Ok(done);
+            let looked_at = resealed.looked_at();
+            for (id, sealed) in &self.deps.providers.sealed_otherwise(sealer.current()?, resealed.batch()).await? {
+                if let Some(next) = resealed.anew(sealer, CredentialProvider::seal_place(*id), sealed)? {
+                    self.deps.providers.reseal(*id, sealed, &next).await?;
+                    resealed.done += 1;
+                }
             }
-            for (id, sealed) in &old {
-                let place = CredentialProvider::seal_place(*id);
-                let clear = self.deps.sealer.open(&place, sealed)?;
-                let next = self.deps.sealer.seal(&place, clear.expose_secret())?;
-                self.deps.providers.reseal(*id, sealed, &next).await?;
-                done += 1;
+            if resealed.looked_at() == looked_at {
+                return Ok(resealed);
             }
         }
     }

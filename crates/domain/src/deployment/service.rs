@@ -22,7 +22,7 @@ use crate::inside::{ByteStream, InsideError};
 use crate::invocation::{InvocationEvent, InvocationRepository, end_all};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
-use crate::sealing::{SealError, Sealer};
+use crate::sealing::{Resealed, SealError, Sealer};
 use crate::session::{NotSupported, Refusal};
 use crate::store_error::{Replaced, StoreError};
 
@@ -127,9 +127,6 @@ impl DeploymentDeps {
 pub struct Deployments {
     pub(super) deps: DeploymentDeps,
 }
-
-/// How many secrets are sealed anew at a time.
-const BATCH: u32 = 100;
 
 impl Deployments {
     /// How many deployments that have not ended a project may have, unless configured.
@@ -329,11 +326,11 @@ impl Deployments {
         end_all(&*self.deps.invocations, &*self.deps.clock, unfinished, |_| event.clone()).await
     }
 
-    /// Seals anew what is not sealed under the key in force; says how many.
+    /// Seals anew what is not sealed under the key in force. What cannot be opened stays as it is.
     ///
     /// # Errors
     /// See [`DeploymentError`]; what is done stays done.
-    pub async fn reseal(&self) -> Result<usize, DeploymentError> {
+    pub async fn reseal(&self) -> Result<Resealed, DeploymentError> {
         reseal(&*self.deps.deployments, &*self.deps.sealer).await
     }
 }
@@ -342,19 +339,18 @@ impl Deployments {
 ///
 /// # Errors
 /// See [`DeploymentError`]; what is done stays done.
-pub async fn reseal(deployments: &dyn DeploymentRepository, sealer: &dyn Sealer) -> Result<usize, DeploymentError> {
-    let mut done = 0;
+pub async fn reseal(deployments: &dyn DeploymentRepository, sealer: &dyn Sealer) -> Result<Resealed, DeploymentError> {
+    let mut resealed = Resealed::default();
     loop {
-        let old = deployments.sealed_otherwise(sealer.current()?, BATCH).await?;
-        if old.is_empty() {
-            return Ok(done);
+        let looked_at = resealed.looked_at();
+        for one in &deployments.sealed_otherwise(sealer.current()?, resealed.batch()).await? {
+            if let Some(next) = resealed.anew(sealer, Deployment::place(one.deployment, &one.secret), &one.sealed)? {
+                deployments.reseal(one, &next).await?;
+                resealed.done += 1;
+            }
         }
-        for one in &old {
-            let place = Deployment::place(one.deployment, &one.secret);
-            let clear = sealer.open(&place, &one.sealed)?;
-            let next = sealer.seal(&place, clear.expose_secret())?;
-            deployments.reseal(one, &next).await?;
-            done += 1;
+        if resealed.looked_at() == looked_at {
+            return Ok(resealed);
         }
     }
 }

@@ -20,6 +20,8 @@ pub struct Usage {
     pub on_demand: u32,
     /// The sum of the sizes of pools.
     pub pooled: u32,
+    /// Browsers that pools have beyond their sizes, see [`beyond`].
+    pub beyond: u32,
     /// Invocations queued or running.
     pub invocations: u32,
 }
@@ -29,10 +31,37 @@ pub struct Usage {
 pub enum Ask {
     /// One more session on demand.
     Session,
-    /// So many more pooled browsers: the size of a new pool, or what an old one grows by.
-    Pooled(u32),
+    /// More pooled browsers: a new pool, or a larger one.
+    Pooled {
+        /// How much the sum of the sizes grows.
+        sizes: u32,
+        /// How many more there may be than now; less than that where a pool still has more browsers than its size.
+        browsers: u32,
+    },
     /// One more invocation.
     Invocation,
+}
+
+impl Ask {
+    /// A pool of this size.
+    #[must_use]
+    pub const fn new_pool(size: u32) -> Self {
+        Self::Pooled { sizes: size, browsers: size }
+    }
+
+    /// A pool that has `held` browsers gets another size.
+    #[must_use]
+    pub fn resized(current: u32, next: u32, held: u32) -> Self {
+        let browsers = next.max(held).saturating_sub(current.max(held));
+        Self::Pooled { sizes: next.saturating_sub(current), browsers }
+    }
+}
+
+/// How many of the `held` browsers of a pool its size does not count: of one that became smaller while they were leased or idle,
+/// and of one that was deleted, whose size is 0. They are in use until they end.
+#[must_use]
+pub const fn beyond(size: u32, held: u32) -> u32 {
+    held.saturating_sub(size)
 }
 
 /// Which limit.
@@ -119,25 +148,26 @@ pub fn admit(
         Some(value) if used.saturating_add(asked) > value => Err(LimitExceeded { limit, value, used, asked }),
         _ => Ok(()),
     };
-    let asked = match ask {
-        Ask::Session | Ask::Invocation => 1,
-        Ask::Pooled(more) => more,
+    let browsers = match ask {
+        Ask::Invocation => {
+            check(Limit::ProjectInvocations, project.concurrent_invocations, project_usage.invocations, 1)?;
+            let (cap, used) = (organization.concurrent_invocations, organization_usage.invocations);
+            return check(Limit::OrganizationInvocations, cap, used, 1);
+        }
+        Ask::Pooled { sizes: 0, .. } => return Ok(()),
+        Ask::Pooled { sizes, browsers } => {
+            check(Limit::ProjectPooled, project.pooled_sessions, project_usage.pooled, sizes)?;
+            check(Limit::OrganizationPooled, organization.pooled_sessions, organization_usage.pooled, sizes)?;
+            browsers
+        }
+        Ask::Session => 1,
     };
-    if asked == 0 {
+    if browsers == 0 {
         return Ok(());
     }
-    if ask == Ask::Invocation {
-        check(Limit::ProjectInvocations, project.concurrent_invocations, project_usage.invocations, asked)?;
-        let (cap, used) = (organization.concurrent_invocations, organization_usage.invocations);
-        return check(Limit::OrganizationInvocations, cap, used, asked);
-    }
-    if let Ask::Pooled(_) = ask {
-        check(Limit::ProjectPooled, project.pooled_sessions, project_usage.pooled, asked)?;
-        check(Limit::OrganizationPooled, organization.pooled_sessions, organization_usage.pooled, asked)?;
-    }
-    let total = |usage: Usage| usage.on_demand.saturating_add(usage.pooled);
-    check(Limit::ProjectSessions, project.concurrent_sessions, total(project_usage), asked)?;
-    check(Limit::OrganizationSessions, organization.concurrent_sessions, total(organization_usage), asked)
+    let total = |usage: Usage| usage.on_demand.saturating_add(usage.pooled).saturating_add(usage.beyond);
+    check(Limit::ProjectSessions, project.concurrent_sessions, total(project_usage), browsers)?;
+    check(Limit::OrganizationSessions, organization.concurrent_sessions, total(organization_usage), browsers)
 }
 
 #[cfg(test)]
@@ -149,10 +179,10 @@ mod tests {
     #[test]
     fn sessions_on_demand_and_pool_sizes_share_the_session_limit() {
         let organization = Caps { concurrent_sessions: Some(10), ..NONE };
-        let usage = Usage { on_demand: 3, pooled: 6, invocations: 0 };
+        let usage = Usage { on_demand: 3, pooled: 6, ..Usage::default() };
         assert_eq!(admit((&NONE, usage), (&organization, usage), Ask::Session), Ok(()));
         assert_eq!(
-            admit((&NONE, usage), (&organization, usage), Ask::Pooled(2)),
+            admit((&NONE, usage), (&organization, usage), Ask::new_pool(2)),
             Err(LimitExceeded { limit: Limit::OrganizationSessions, value: 10, used: 9, asked: 2 })
         );
     }
@@ -161,7 +191,7 @@ mod tests {
     fn the_project_is_asked_before_the_organization() {
         let project = Caps { concurrent_sessions: Some(1), ..NONE };
         let organization = Caps { concurrent_sessions: Some(1), ..NONE };
-        let usage = Usage { on_demand: 1, pooled: 0, invocations: 0 };
+        let usage = Usage { on_demand: 1, ..Usage::default() };
         let refused = admit((&project, usage), (&organization, usage), Ask::Session).expect_err("full");
         assert_eq!(refused.limit, Limit::ProjectSessions);
     }
@@ -169,14 +199,25 @@ mod tests {
     #[test]
     fn a_pool_that_does_not_grow_is_admitted_even_over_a_lowered_limit() {
         let caps = Caps { concurrent_sessions: Some(1), pooled_sessions: Some(1), ..NONE };
-        let usage = Usage { on_demand: 0, pooled: 5, invocations: 0 };
-        assert_eq!(admit((&caps, usage), (&caps, usage), Ask::Pooled(0)), Ok(()));
+        let usage = Usage { pooled: 5, ..Usage::default() };
+        assert_eq!(admit((&caps, usage), (&caps, usage), Ask::resized(5, 5, 0)), Ok(()));
+    }
+
+    #[test]
+    fn a_pool_that_shrank_below_what_it_has_leased_grows_again_for_nothing() {
+        let caps = Caps { concurrent_sessions: Some(5), ..NONE };
+        let usage = Usage { pooled: 2, beyond: beyond(2, 5), ..Usage::default() };
+        assert_eq!(admit((&caps, usage), (&NONE, usage), Ask::resized(2, 5, 5)), Ok(()));
+        let refused = admit((&caps, usage), (&NONE, usage), Ask::resized(2, 6, 5)).expect_err("one too many");
+        assert_eq!((refused.value, refused.used, refused.asked), (5, 5, 1));
+        let refused = admit((&caps, usage), (&NONE, usage), Ask::Session).expect_err("five are leased");
+        assert_eq!((refused.value, refused.used, refused.asked), (5, 5, 1));
     }
 
     #[test]
     fn invocations_are_counted_apart_from_sessions() {
         let caps = Caps { concurrent_sessions: Some(0), concurrent_invocations: Some(2), ..NONE };
-        let usage = |invocations| Usage { on_demand: 9, pooled: 9, invocations };
+        let usage = |invocations| Usage { on_demand: 9, pooled: 9, beyond: 0, invocations };
         assert_eq!(admit((&caps, usage(1)), (&NONE, usage(5)), Ask::Invocation), Ok(()));
         let refused = admit((&caps, usage(2)), (&NONE, usage(5)), Ask::Invocation).expect_err("full");
         assert_eq!((refused.limit, refused.value, refused.used), (Limit::ProjectInvocations, 2, 2));

@@ -24,7 +24,7 @@ pub struct Organization {
 }
 
 impl Organization {
-    /// The limits of a new organization: 50 sessions, 50 pooled browsers, 100 invocations, for one host.
+    /// The limits of a new organization unless configured: 50 sessions, 50 pooled browsers, 100 invocations, for one host.
     pub const DEFAULT_CAPS: Caps =
         Caps { concurrent_sessions: Some(50), pooled_sessions: Some(50), concurrent_invocations: Some(100) };
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{FirstStart, Organization};
+use super::{Caps, FirstStart, Organization};
 use crate::ids::{OrganizationId, UserId};
 use crate::store_error::StoreError;
 
@@ -18,6 +18,9 @@ pub trait OrganizationRepository: Send + Sync {
 
     /// Its owner: its oldest user.
     async fn owner(&self, id: OrganizationId) -> Result<Option<UserId>, StoreError>;
+
+    /// Gives it other limits; what is in use beyond them goes on.
+    async fn set_caps(&self, id: OrganizationId, caps: Caps) -> Result<(), StoreError>;
 
     /// Stores everything of `start` in one transaction if there is no organization yet; `false` if there was one, and
     /// then nothing is changed. Two servers that start at once: one of them makes it.

@@ -17,6 +17,6 @@ pub use ports::{
     ProfileDeleted, ProfileFilter, ProfileMachine, ProfileRenamed, ProfileReports, ProfileRepository, ProfileSource,
     ProfileStored, VersionStored,
 };
-pub(crate) use saving::NotSaved;
+pub(crate) use saving::{Alone, NotSaved};
 pub use saving::{ProfileDeps, SessionProfiles};
 pub use service::{ProfileError, Profiles};

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use secrecy::ExposeSecret as _;
 
 use super::kept::KeepError;
 use super::model::EMPTY;
@@ -16,7 +15,7 @@ use crate::inside::ByteStream;
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
-use crate::sealing::{SealError, Sealer};
+use crate::sealing::{Resealed, SealError, Sealer};
 use crate::session::IdOrName;
 use crate::store_error::StoreError;
 
@@ -75,9 +74,6 @@ pub struct Profiles {
     ids: Arc<dyn IdSource>,
     most: u32,
 }
-
-/// How many keys are sealed anew at a time.
-const BATCH: u32 = 100;
 
 impl Profiles {
     /// How many profiles a project may have, unless configured.
@@ -206,23 +202,24 @@ impl Profiles {
         Ok(self.kept.clear_orphans().await?)
     }
 
-    /// Seals anew the keys that are not sealed under the master key in force; says how many.
+    /// Seals anew the keys that are not sealed under the master key in force. What cannot be opened stays as it is.
     ///
     /// # Errors
     /// See [`ProfileError`]; what is done stays done.
-    pub async fn reseal(&self, sealer: &dyn Sealer) -> Result<usize, ProfileError> {
-        let mut done = 0;
+    pub async fn reseal(&self, sealer: &dyn Sealer) -> Result<Resealed, ProfileError> {
+        let mut resealed = Resealed::default();
         loop {
-            let old = self.kept.rows().sealed_otherwise(sealer.current()?, BATCH).await?;
-            if old.is_empty() {
-                return Ok(done);
+            let looked_at = resealed.looked_at();
+            for version in &self.kept.rows().sealed_otherwise(sealer.current()?, resealed.batch()).await? {
+                if let Some(next) =
+                    resealed.anew(sealer, ProfileVersion::place(version.profile, version.id), &version.key)?
+                {
+                    self.kept.rows().reseal(version.id, &version.key, &next).await?;
+                    resealed.done += 1;
+                }
             }
-            for version in &old {
-                let place = ProfileVersion::place(version.profile, version.id);
-                let clear = sealer.open(&place, &version.key)?;
-                let next = sealer.seal(&place, clear.expose_secret())?;
-                self.kept.rows().reseal(version.id, &version.key, &next).await?;
-                done += 1;
+            if resealed.looked_at() == looked_at {
+                return Ok(resealed);
             }
         }
     }

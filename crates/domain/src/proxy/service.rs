@@ -18,7 +18,7 @@ use crate::ids::ProxyId;
 use crate::name::LabelName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
-use crate::sealing::{SealError, Sealer};
+use crate::sealing::{Resealed, SealError, Sealer};
 use crate::session::{NotSupported, Refusal};
 use crate::store_error::StoreError;
 
@@ -85,9 +85,6 @@ pub struct ProxyDeps {
 pub struct Proxies {
     deps: ProxyDeps,
 }
-
-/// How many passwords are sealed anew at a time.
-const BATCH: u32 = 100;
 
 impl Proxies {
     /// How many proxies a project may have, unless configured.
@@ -235,23 +232,22 @@ impl Proxies {
         Ok(taken)
     }
 
-    /// Seals anew what is not sealed under the key in force; says how many.
+    /// Seals anew what is not sealed under the key in force. What cannot be opened stays as it is.
     ///
     /// # Errors
     /// See [`ProxyError`]; what is done stays done.
-    pub async fn reseal(&self) -> Result<usize, ProxyError> {
-        let mut done = 0;
+    pub async fn reseal(&self) -> Result<Resealed, ProxyError> {
+        let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {
-            let old = self.deps.proxies.sealed_otherwise(self.deps.sealer.current()?, BATCH).await?;
-            if old.is_empty() {
-                return Ok(done);
+            let looked_at = resealed.looked_at();
+            for (id, sealed) in &self.deps.proxies.sealed_otherwise(sealer.current()?, resealed.batch()).await? {
+                if let Some(next) = resealed.anew(sealer, Proxy::place(*id), sealed)? {
+                    self.deps.proxies.reseal(*id, sealed, &next).await?;
+                    resealed.done += 1;
+                }
             }
-            for (id, sealed) in &old {
-                let place = Proxy::place(*id);
-                let clear = self.deps.sealer.open(&place, sealed)?;
-                let next = self.deps.sealer.seal(&place, clear.expose_secret())?;
-                self.deps.proxies.reseal(*id, sealed, &next).await?;
-                done += 1;
+            if resealed.looked_at() == looked_at {
+                return Ok(resealed);
             }
         }
     }

@@ -124,6 +124,13 @@ impl Event {
         Self::new(EventCategory::Captured(Category::System), "system_oom_kill", at, source, members(data))
     }
 
+    /// The session's proxy could not be used: it is down, answers nonsense or does not take the credentials.
+    #[must_use]
+    pub fn proxy_failed(at: OffsetDateTime) -> Self {
+        let data = [("error_code".to_owned(), "proxy_error".into())];
+        Self::ours(Category::Network, "network_proxy_failed", at, None, Some(data))
+    }
+
     /// What the session left was saved as a version of its profile in the place of one that the session had not started from, and that is
     /// kept.
     #[must_use]

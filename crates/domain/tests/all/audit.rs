@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use casement_domain::audit::{
-    AuditEntry, AuditFilter, AuditLogs, AuditQuery, AuditRecord, AuditService, AuthStrategy, BadCursor,
+    AuditEntry, AuditFilter, AuditLogs, AuditQuery, AuditRecord, AuditService, AuthStrategy, BadCursor, Measured,
     MockAuditRepository, Position, Reading, Stretch,
 };
-use casement_domain::testing::{NOON, organization_id};
+use casement_domain::testing::{FixedClock, NOON, organization_id};
 use casement_domain::{AuditRecordId, OrganizationId};
 use pretty_assertions::assert_eq;
 use time::Duration;
@@ -111,7 +111,7 @@ async fn a_page_is_followed_by_a_token_only_if_there_is_more() {
         let from = stretch.after.map_or(3, |after| (after.at - NOON).whole_seconds() as u32 - 1);
         Ok((1..=from).rev().map(record).take(limit as usize).collect())
     });
-    let logs = AuditLogs::new(Arc::new(store));
+    let logs = AuditLogs::new(Arc::new(store), Arc::new(FixedClock::default()));
     let two = || AuditQuery { limit: Some(2), ..query() };
     let first = logs.list(organization_id(), two(), None).await.expect("a page");
     assert_eq!(first.records, [record(3), record(2)]);
@@ -120,16 +120,58 @@ async fn a_page_is_followed_by_a_token_only_if_there_is_more() {
     assert_eq!((second.records, second.next), (vec![record(1)], None));
 }
 
+fn measured(count: u32, first: u32, last: u32, more: bool) -> Measured {
+    Measured { count, ends: Some((record(first).position(), record(last).position())), more }
+}
+
+/// Whether a record is of a stretch.
+fn within(n: u32, stretch: Stretch) -> bool {
+    let place = |place: Position| (place.at, place.id);
+    let here = place(record(n).position());
+    stretch.after.is_none_or(|after| here < place(after)) && stretch.through.is_none_or(|last| here >= place(last))
+}
+
+#[tokio::test]
+async fn a_record_that_comes_after_a_chunk_was_measured_is_not_part_of_it() {
+    let mut store = MockAuditRepository::new();
+    store.expect_measure().returning(|_, _, _, _| Ok(measured(2, 2, 1, false)));
+    // Measured were 2 and 1; meanwhile 4 and 3 have come.
+    store.expect_page().returning(|_, _, stretch, _| {
+        Ok([4, 3, 2, 1].into_iter().filter(|n| within(*n, stretch)).map(record).collect())
+    });
+    let logs = AuditLogs::new(Arc::new(store), Arc::new(FixedClock::default()));
+    let mut chunk = logs.export(organization_id(), query(), None).await.expect("a chunk");
+    assert_eq!((chunk.count, chunk.next_batch().await.expect("records")), (2, [2, 1].map(record).into()));
+    assert_eq!(chunk.next_batch().await.expect("the end"), []);
+}
+
+#[test]
+fn a_range_that_has_just_ended_is_waited_for_and_one_that_goes_on_is_not() {
+    let logs = AuditLogs::new(Arc::new(MockAuditRepository::new()), Arc::new(FixedClock::default()));
+    let settles = |before: i64| logs.settles_in(NOON - Duration::seconds(before)).as_secs();
+    assert_eq!([settles(0), settles(3), settles(5), settles(3600), settles(-1)], [5, 2, 0, 0, 0]);
+}
+
+#[test]
+fn the_place_ahead_of_a_record_is_before_it_and_behind_the_one_before() {
+    let (here, before) = (record(7).position(), record(8).position());
+    let order = |place: Position| (place.at, place.id);
+    assert!(order(here) < order(here.ahead()) && order(here.ahead()) <= order(before));
+    let last = Position { id: AuditRecordId::from_ulid(Ulid(u128::MAX)), ..here };
+    assert!(order(last) < order(last.ahead()));
+}
+
 #[tokio::test]
 async fn a_record_that_arrives_late_pushes_none_out_of_its_chunk() {
     let mut store = MockAuditRepository::new();
-    store.expect_measure().returning(|_, _, _, _| Ok((2, Some(record(10).position()), true)));
+    store.expect_measure().returning(|_, _, _, _| Ok(measured(2, 30, 10, true)));
     // Measured were 30 and 10; meanwhile 20 has come.
     store.expect_page().returning(|_, _, stretch, _| {
-        assert_eq!(stretch, Stretch { after: None, through: Some(record(10).position()) });
+        let after = Some(record(30).position().ahead());
+        assert_eq!(stretch, Stretch { after, through: Some(record(10).position()) });
         Ok([30, 20, 10].map(record).into())
     });
-    let logs = AuditLogs::new(Arc::new(store));
+    let logs = AuditLogs::new(Arc::new(store), Arc::new(FixedClock::default()));
     let mut chunk = logs.export(organization_id(), query(), None).await.expect("a chunk");
     assert_eq!(chunk.next_batch().await.expect("records"), [30, 20, 10].map(record));
     assert_eq!(chunk.next_batch().await.expect("the end"), []);
@@ -143,9 +185,8 @@ fn few_among_many() -> MockAuditRepository {
     let number = |place: Option<Position>| {
         place.map(|place| u32::try_from((place.at - NOON).whole_seconds()).expect("below a million and one"))
     };
-    let found = move |stretch: Stretch, limit: u32| -> Vec<AuditRecord> {
-        let (from, to) = (number(stretch.after).unwrap_or(1_000_001), number(stretch.through).unwrap_or(1));
-        let matching = [900_000, 600_000, 300_000].into_iter().filter(|n| *n < from && *n >= to);
+    let found = |stretch: Stretch, limit: u32| -> Vec<AuditRecord> {
+        let matching = [900_000, 600_000, 300_000].into_iter().filter(|n| within(*n, stretch));
         matching.map(record).take(limit as usize).collect()
     };
     let mut store = MockAuditRepository::new();
@@ -157,15 +198,15 @@ fn few_among_many() -> MockAuditRepository {
     store.expect_measure().returning(move |_, _, stretch, limit| {
         let all = found(stretch, u32::MAX);
         let held = all.len().min(limit as usize);
-        let last = held.checked_sub(1).map(|last| all[last].position());
-        Ok((u32::try_from(held).expect("few"), last, all.len() > held))
+        let ends = held.checked_sub(1).map(|last| (all[0].position(), all[last].position()));
+        Ok(Measured { count: u32::try_from(held).expect("few"), ends, more: all.len() > held })
     });
     store
 }
 
 #[tokio::test]
 async fn a_text_is_looked_for_in_steps_and_all_of_it_is_found() {
-    let logs = AuditLogs::new(Arc::new(few_among_many()));
+    let logs = AuditLogs::new(Arc::new(few_among_many()), Arc::new(FixedClock::default()));
     let searching = || AuditQuery { search: Some("rare".into()), ..query() };
     let long = |query: AuditQuery| AuditQuery { end: Some(NOON + Duration::days(30)), ..query };
     let (mut listed, mut token, mut calls) = (Vec::new(), None, 0);

@@ -12,9 +12,10 @@ use casement_domain::profile::{
     KeptProfiles, LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, Profile, ProfileDeps,
     ProfileRef, ProfileSource as _, ProfileVersion, ProfileWish, Profiles, Saved, SessionProfiles, VersionStored,
 };
+use casement_domain::sealing::SealError;
 use casement_domain::session::{
-    CreateSession, CreateSessionError, EndReason, MockPoolWake, Session, SessionEvent, SessionState, UpdateSession,
-    UpdateSessionError,
+    CreateSession, CreateSessionError, Created, EndReason, MockPoolWake, Session, SessionEvent, SessionState,
+    UpdateSession, UpdateSessionError,
 };
 use casement_domain::testing::{
     CountingIds, FixedClock, NOON, PlainSealer, browser_id, pool, pool_id, profile, scope, session, session_id,
@@ -328,7 +329,7 @@ async fn a_living_session_gets_one_profile_and_no_second() {
         *of.lock().expect("lock") = Some(profile);
         Ok(true)
     });
-    world.sessions.expect_change().returning(|_, _| Ok(Some(casement_domain::session::Created::Yes)));
+    world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
     world.connections.expect_restarted().times(2).return_const(());
     let casement = world.build();
     let update = || UpdateSession { profile: Some(wish("login", true)), ..UpdateSession::default() };
@@ -348,11 +349,31 @@ async fn a_damaged_profile_is_not_noted_as_loaded() {
     let mut world = World { profiles: Some(ports.build()), ..World::default() };
     world.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     world.connections.expect_restarted().return_const(());
-    let update = UpdateSession { profile: Some(wish("login", false)), ..UpdateSession::default() };
+    let names = Arc::new(Mutex::new(Vec::new()));
+    let seen = names.clone();
+    world.sessions.expect_change().times(2).returning(move |_, changes| {
+        assert_eq!(changes.tags, None, "they were to stay");
+        seen.lock().expect("names").push(changes.name.clone().flatten().map(|name| name.to_string()));
+        Ok(Some(Created::Yes))
+    });
+    let name = Some(Some("two".to_owned()));
+    let update = UpdateSession { name, profile: Some(wish("login", false)), ..UpdateSession::default() };
     let refused = world.build().sessions.update(&scope(), "one", update).await;
     let Err(UpdateSessionError::Profile(InsideError::Engine(EngineError::Profile(_)))) = refused else {
         panic!("{refused:?}");
     };
+    assert_eq!(*names.lock().expect("names"), [Some("two".to_owned()), session(1).name.map(|name| name.to_string())]);
+}
+
+#[tokio::test]
+async fn a_change_with_a_name_that_is_taken_loads_no_profile() {
+    let mut world = World { profiles: Some(Ports::with_profile().build()), ..World::default() };
+    world.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    world.sessions.expect_change().times(1).returning(|_, _| Ok(Some(Created::NameTaken)));
+    let name = Some(Some("taken".to_owned()));
+    let update = UpdateSession { name, profile: Some(wish("login", false)), ..UpdateSession::default() };
+    let refused = world.build().sessions.update(&scope(), "one", update).await;
+    assert!(matches!(refused, Err(UpdateSessionError::NameTaken(_))), "{refused:?}");
 }
 
 #[tokio::test]
@@ -479,4 +500,37 @@ async fn a_browser_gets_the_version_it_is_to_have_or_a_reason() {
     blobs.expect_get().returning(|_| Ok(Some(bytes("state"))));
     let moved = Ports::kept(rows, blobs).archive(&loaded(false)).await;
     assert!(matches!(moved, Err(InsideError::Failed(_))), "its key does not belong here");
+}
+
+#[tokio::test]
+async fn keys_that_cannot_be_opened_keep_no_other_from_being_sealed_anew() {
+    let version = |n: u128| ProfileVersion {
+        id: version(n),
+        profile: id(1),
+        session: session_id(9),
+        based_on: None,
+        key: if n <= 150 { vec![1] } else { PlainSealer::stream_key(&ProfileVersion::place(id(1), version(n))) },
+        created_at: NOON,
+    };
+    let old: Arc<Mutex<Vec<ProfileVersion>>> = Arc::new(Mutex::new((1..=152).map(version).collect()));
+    let mut rows = MockProfileRepository::new();
+    let of = old.clone();
+    rows.expect_sealed_otherwise().returning(move |key, most| {
+        assert_eq!(key, PlainSealer::KEY);
+        Ok(of.lock().expect("rows").iter().take(most as usize).cloned().collect())
+    });
+    let of = old.clone();
+    rows.expect_reseal().times(2).returning(move |id, current, next| {
+        let mut old = of.lock().expect("rows");
+        assert!(old.iter().any(|row| row.id == id && row.key == current), "what was read is replaced");
+        assert_eq!(next, PlainSealer::stream_key(&ProfileVersion::place(super::profiles::id(1), id)));
+        old.retain(|row| row.id != id);
+        Ok(())
+    });
+    let (clock, ids) = (Arc::new(FixedClock::default()), Arc::new(CountingIds::default()));
+    let profiles = Profiles::new(Ports::kept(rows, MockBlobStore::new()), clock, ids, 10);
+    let resealed = profiles.reseal(&PlainSealer).await.expect("the others are done");
+    assert_eq!((resealed.done, resealed.failed.len()), (2, 150));
+    let place = ProfileVersion::place(id(1), super::profiles::version(7));
+    assert_eq!(resealed.failed.get(&place), Some(&SealError::Damaged));
 }

@@ -2,15 +2,18 @@
 
 use std::sync::{Arc, Mutex};
 
-use casement_domain::browser::{Region, Viewport};
+use casement_domain::ProxyId;
+use casement_domain::browser::{Region, Shape, Viewport};
 use casement_domain::field::{Bad, FieldCode};
 use casement_domain::page::{Listed, Page};
+use casement_domain::proxy::{MockProxyRepository, MockProxyRoutes, Proxy, ProxyRouting, Route};
 use casement_domain::session::{
     Created, EndReason, IdOrName, Session, SessionFilter, SessionState, Tags, UpdateSession, UpdateSessionError,
     UseSessionError, ViewportInput,
 };
-use casement_domain::testing::{browser_id, project_id, scope, session, session_id};
+use casement_domain::testing::{PlainSealer, browser_id, project_id, proxy, scope, session, session_id};
 use pretty_assertions::assert_eq;
+use ulid::Ulid;
 
 use crate::support::{World, hung};
 
@@ -200,6 +203,41 @@ async fn a_size_that_the_display_refuses_changes_nothing_else_either() {
     world.engine.expect_set_viewport().times(1).returning(|_, _| Err(hung()));
     let error = world.build().sessions.update(&scope(), "one", resize(false)).await.expect_err("refused");
     assert!(matches!(error, UpdateSessionError::Use(UseSessionError::Engine(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn of_two_proxies_at_once_traffic_leaves_through_the_one_that_was_stored_last() {
+    let [ours, theirs] = [1, 2].map(|n| ProxyId::from_ulid(Ulid::from_parts(14, n)));
+    let host = move |id: ProxyId| if id == ours { "ours.test" } else { "theirs.test" };
+    let mut proxies = MockProxyRepository::new();
+    proxies.expect_find().returning(move |_, id| Ok(Some(proxy(id, "proxy"))));
+    proxies.expect_find_any().returning(move |id| Ok(Some(Proxy { host: host(id).to_owned(), ..proxy(id, "proxy") })));
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let mut routes = MockProxyRoutes::new();
+    let seen = sent.clone();
+    routes.expect_set().returning(move |_, route| {
+        let Route::Through(proxy) = route else { panic!("{route:?}") };
+        seen.lock().expect("routes").push(proxy.host.clone());
+    });
+    let routing = ProxyRouting::new(Arc::new(proxies), Arc::new(PlainSealer), Arc::new(routes));
+    let mut world = World { proxies: Some(routing), ..World::default() };
+    let stored = Arc::new(Mutex::new(None));
+    let now = stored.clone();
+    world.sessions.expect_find_in_project().returning(move |_, _, _| {
+        let shape = Shape { proxy: *now.lock().expect("proxy"), ..session(1).shape };
+        Ok(Some(Session { shape, ..session(1) }))
+    });
+    world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
+    world.sessions.expect_set_proxy().times(1).returning(move |_, asked| {
+        assert_eq!(asked, Some(ours));
+        // Theirs is stored between ours and its way, and has had its way set already.
+        *stored.lock().expect("proxy") = Some(theirs);
+        Ok(true)
+    });
+    let update = UpdateSession { proxy: Some(Some(ours.to_string())), ..UpdateSession::default() };
+    let changed = world.build().sessions.update(&scope(), "one", update).await.expect("changed");
+    assert_eq!(changed.shape.proxy, Some(theirs));
+    assert_eq!(*sent.lock().expect("routes"), ["ours.test", "theirs.test"]);
 }
 
 #[tokio::test]

@@ -42,6 +42,8 @@ pub(crate) struct World {
     /// None unless a test says which.
     pub(crate) profiles: Option<SessionProfiles>,
     /// None unless a test says which.
+    pub(crate) proxies: Option<ProxyRouting>,
+    /// None unless a test says which.
     pub(crate) replays: Option<SessionReplays>,
     pub(crate) clock: Arc<FixedClock>,
 }
@@ -64,6 +66,7 @@ impl World {
         let (session_rows, browsers) = (Arc::new(self.sessions), Arc::new(self.browsers));
         let (engine, wake) = (Arc::new(self.engine), Arc::new(self.wake));
         let extensions = Arc::new(self.extensions);
+        let proxies = self.proxies.unwrap_or_else(ProxyRouting::none);
         let profiles = self.profiles.unwrap_or_else(SessionProfiles::none);
         let recorder: Arc<dyn Recorder> = match self.recorder {
             Some(mock) => Arc::new(mock),
@@ -75,7 +78,7 @@ impl World {
             browsers: browsers.clone(),
             engine: engine.clone(),
             extensions: extensions.clone(),
-            proxies: ProxyRouting::none(),
+            proxies: proxies.clone(),
             profiles: profiles.clone(),
             replays: self.replays.unwrap_or_else(SessionReplays::none),
             spares: Arc::new(self.spares),
@@ -94,7 +97,7 @@ impl World {
             turns: Arc::new(self.turns),
             engine,
             extensions,
-            proxies: ProxyRouting::none(),
+            proxies,
             profiles: profiles.clone(),
             wake,
             clock: clock.clone(),

@@ -1,7 +1,7 @@
 //! A session's own proxy: what goes through it, what does not, and what is said when it fails.
 
 use std::{
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
     time::Duration,
 };
 
@@ -77,6 +77,22 @@ async fn a_proxy_that_fails_is_said_and_nothing_goes_straight() {
         assert_eq!(String::from_utf8(answer.body).unwrap(), "This destination could not be reached.\n");
     }
     assert_eq!(origin.connections(), 0);
+}
+
+#[tokio::test]
+async fn of_each_request_that_a_proxy_fails_somebody_is_told_and_of_no_other() {
+    let told = Arc::<Mutex<Vec<String>>>::default();
+    let heard = Arc::clone(&told);
+    let tell = Arc::new(move |session: &str| heard.lock().unwrap().push(session.to_owned()));
+    let session = Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.telling(tell));
+    let nowhere = format!("http://{}/", closed_port());
+    assert_eq!(session.get(&nowhere).await.status, 502);
+    assert_eq!(*told.lock().unwrap(), Vec::<String>::new(), "it has no proxy");
+    session.handle.set_route(Route::Through(proxy(ProxyProtocol::Http, closed_port(), "p:@/%", &[])));
+    assert_eq!(session.get("http://a.example/").await.status, 502);
+    let tunnel = session.connect().await.ask("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
+    assert_eq!(tunnel.status, 502);
+    assert_eq!(*told.lock().unwrap(), ["s1", "s1"]);
 }
 
 #[tokio::test]

@@ -98,7 +98,11 @@ pub(crate) async fn export_audit_chunk(caller: OrganizationWide) -> Answer {
     let query = caller.query()?;
     let format = format(&query)?;
     let cursor = query.raw("cursor")?;
-    let chunk = caller.services().audit.export(caller.organization(), asked(&query)?, cursor).await?;
+    let (audit, asked) = (&caller.services().audit, asked(&query)?);
+    if let (Some(end), None) = (asked.end, cursor) {
+        tokio::time::sleep(audit.settles_in(end)).await;
+    }
+    let chunk = audit.export(caller.organization(), asked, cursor).await?;
     let ending = if format == Format::Packed { "jsonl.gz" } else { "jsonl" };
     let id: String = caller.request_id().chars().take(8).collect();
     let name = format!("audit-logs_{}_{}_{id}.{ending}", compact(chunk.filter.start), compact(chunk.filter.end));
@@ -114,8 +118,14 @@ pub(crate) async fn export_audit_chunk(caller: OrganizationWide) -> Answer {
 }
 
 fn format(query: &Query) -> Result<Format, ApiError> {
-    let name = if query.raw("format")?.is_some() { "format" } else { "encoding" };
-    match query.raw(name)? {
+    let (format, encoding) = (query.raw("format")?, query.raw("encoding")?);
+    if let (Some(format), Some(encoding)) = (format, encoding)
+        && format != encoding
+    {
+        return Err(ApiError::field("encoding", FieldCode::MutuallyExclusive, "must be the same as format"));
+    }
+    let name = if format.is_some() { "format" } else { "encoding" };
+    match format.or(encoding) {
         None | Some("jsonl.gz") => Ok(Format::Packed),
         Some("jsonl") => Ok(Format::Lines),
         Some(_) => Err(ApiError::field(name, FieldCode::NotAllowed, "must be jsonl or jsonl.gz")),

@@ -11,7 +11,7 @@ use crate::answer::Moment;
 pub(crate) struct AuditRecordBody {
     /// Ties the order of records of one moment.
     id: String,
-    /// When the request arrived.
+    /// When the call was answered and recorded; its request arrived `duration_ms` before.
     #[schema(value_type = String, format = DateTime)]
     timestamp: Moment,
     /// `api_key`, `session_token` (also the cookie of a login's page), or `none` for a key that was refused.

@@ -18,7 +18,7 @@ use actix_web::{
     },
 };
 use casement_domain::{
-    ApiKeyId, AuditRecordId, ProjectId,
+    ApiKeyId, AuditRecordId, Clock, ProjectId,
     api_key::KeySecret,
     audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy},
 };
@@ -95,6 +95,7 @@ pub(crate) fn request_id(request: &HttpRequest) -> String {
 /// A request that gets its record: with its answer, or when it is dropped because its caller has gone.
 pub(crate) struct Audited {
     trail: Arc<dyn AuditTrail>,
+    clock: Arc<dyn Clock>,
     identity: Rc<Cell<Option<Identity>>>,
     deployed: Rc<Cell<bool>>,
     began: Instant,
@@ -110,7 +111,8 @@ impl Audited {
         request.extensions_mut().insert(slot);
         let headers = request.headers();
         let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
-        let host = request.connection_info().host().to_owned();
+        // Not what `Forwarded` says, which anybody can write: the name that is looked at before the request goes on.
+        let host = text(header::HOST).unwrap_or_default();
         let path = request.path();
         let entry = AuditEntry {
             id: AuditRecordId::mint(api.services.ids.as_ref()),
@@ -133,8 +135,8 @@ impl Audited {
             user_agent: AuditEntry::user_agent(&text(header::USER_AGENT).unwrap_or_default()),
             request_id: request_id.to_owned(),
         };
-        let trail = Arc::clone(&api.services.trail);
-        Self { trail, identity, deployed, began: Instant::now(), entry: RefCell::new(Some(entry)) }
+        let (trail, clock) = (Arc::clone(&api.services.trail), Arc::clone(&api.services.clock));
+        Self { trail, clock, identity, deployed, began: Instant::now(), entry: RefCell::new(Some(entry)) }
     }
 
     /// The answer may go out: its record is durable, or its request changed nothing. Else there is another answer.
@@ -173,6 +175,7 @@ impl Audited {
             return None;
         }
         Some(AuditEntry {
+            at: to_microseconds(self.clock.now()),
             auth_strategy: identity.strategy,
             api_key: identity.api_key,
             project: identity.project,

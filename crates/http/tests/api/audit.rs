@@ -1,12 +1,15 @@
 //! `/audit-logs`, and the record that every call leaves.
 
-use std::io::Read as _;
+use std::{
+    io::Read as _,
+    sync::{Arc, OnceLock},
+};
 
 use casement_domain::{
     AuditRecordId, ProjectId, UserId,
-    audit::{AuditEntry, AuditRecord, AuditService, AuthStrategy},
+    audit::{AuditEntry, AuditRecord, AuditService, AuthStrategy, Measured, Position},
     store_error::Replaced,
-    testing::{NOON, organization_id, project_id, session, session_id},
+    testing::{FixedClock, NOON, organization_id, project_id, session, session_id},
 };
 use casement_http::Permission;
 use flate2::read::GzDecoder;
@@ -42,9 +45,13 @@ fn record(n: u32) -> AuditRecord {
 
 fn holding(count: u32) -> Ports {
     let mut ports = Ports::default();
-    let older = move |after: Option<casement_domain::audit::Position>| match after {
+    let older = move |after: Option<Position>| match after {
         None => count,
-        Some(place) => (place.at - NOON).whole_seconds() as u32 - 1,
+        Some(place) => {
+            let here = (place.at - NOON).whole_seconds() as u32;
+            // The place ahead of a record is of the same moment.
+            if place.id > record(here).position().id { here } else { here - 1 }
+        }
     };
     ports.audit.expect_page().returning(move |_, _, stretch, limit| {
         let oldest = stretch.through.map_or(1, |last| (last.at - NOON).whole_seconds() as u32);
@@ -53,7 +60,8 @@ fn holding(count: u32) -> Ports {
     ports.audit.expect_measure().returning(move |_, _, stretch, limit| {
         let left = older(stretch.after);
         let held = left.min(limit);
-        Ok((held, (held > 0).then(|| record(left - held + 1).position()), left > limit))
+        let ends = (held > 0).then(|| (record(left).position(), record(left - held + 1).position()));
+        Ok(Measured { count: held, ends, more: left > limit })
     });
     ports
 }
@@ -140,6 +148,10 @@ async fn a_question_that_breaks_rules_is_refused_with_its_fields() {
     assert_eq!(details(&format!("{RANGE}&limit=0")).await, ["out_of_range: limit: must be from 1 to 50000"]);
     assert_eq!(details(&format!("{RANGE}&limit=50001")).await, ["out_of_range: limit: must be from 1 to 50000"]);
     assert_eq!(details(&format!("{RANGE}&format=csv")).await, ["not_allowed: format: must be jsonl or jsonl.gz"]);
+    assert_eq!(
+        details(&format!("{RANGE}&format=jsonl&encoding=jsonl.gz")).await,
+        ["mutually_exclusive: encoding: must be the same as format"]
+    );
     let excluded = "A,".repeat(11);
     assert_eq!(
         details(&format!("{RANGE}&exclude_method={excluded}")).await,
@@ -195,6 +207,56 @@ async fn a_call_that_changes_something_is_answered_once_its_record_is_durable() 
     assert_eq!((entry.route.as_str(), entry.user_agent.as_str()), ("/browsers/{id_or_name}", "a\tb"));
     assert_eq!(Some(entry.request_id.as_str()), reply.header("x-request-id"));
     assert_eq!((entry.domain.as_str(), entry.client_ip.as_str()), ("casement.test", "127.0.0.1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_took_long_is_recorded_as_of_its_answer() {
+    let (trail, clock) = (Trail::default(), Arc::new(OnceLock::<Arc<FixedClock>>::new()));
+    let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
+    ports.browsers.expect_forget().returning(|_| Ok(()));
+    let later = clock.clone();
+    ports.engine.expect_end().returning(move |_| {
+        later.get().expect("the server's clock").advance(Duration::minutes(10));
+        Ok(())
+    });
+    let api = TestApi::start(ports);
+    assert!(clock.set(api.clock.clone()).is_ok());
+    // Somebody who reads up to five past noon in between begins there the next time.
+    api.call("DELETE", &format!("/browsers/{}", session_id(1)), "").await;
+    let [(_, entry)] = &trail.entries().await[..] else { panic!("one record") };
+    assert_eq!(entry.at, NOON + Duration::minutes(10));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_that_has_just_ended_is_read_once_nothing_of_it_is_on_its_way() {
+    let mut ports = Ports::default();
+    let read_at = Arc::new(OnceLock::new());
+    let seen = read_at.clone();
+    ports.audit.expect_measure().returning(move |_, _, _, _| {
+        seen.set(std::time::Instant::now()).expect("once");
+        Ok(Measured::default())
+    });
+    let api = TestApi::start(ports);
+    let asked_at = std::time::Instant::now();
+    let path = "/audit-logs/export/chunk?start=2026-12-01&end=2026-12-01T11:59:55.4Z";
+    assert_eq!(api.get(path).await.status, 200);
+    let waited = *read_at.get().expect("it was read") - asked_at;
+    assert!(waited >= std::time::Duration::from_millis(400), "{waited:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_host_that_is_recorded_is_the_one_that_was_admitted() {
+    let trail = Trail::default();
+    let api = TestApi::start(Ports { trail: trail.clone(), ..deletable() });
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let forged = ["Forwarded: host=evil.test", "X-Forwarded-Host: evil.test"];
+    let path = format!("/browsers/{}", session_id(1));
+    api.request("DELETE", &path, &[&key, forged[0], forged[1]], "").await;
+    let [(_, entry)] = &trail.entries().await[..] else { panic!("one record") };
+    assert_eq!(entry.domain, "casement.test");
 }
 
 #[tokio::test(flavor = "multi_thread")]

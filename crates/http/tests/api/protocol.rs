@@ -115,6 +115,50 @@ async fn a_connection_is_kept_for_the_next_request() {
     }
 }
 
+/// What is on a connection that the server keeps until `found` says that it is enough, or that it closes.
+async fn read_until(stream: &mut tokio::net::TcpStream, found: impl Fn(&str) -> bool) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if found(&text) || stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+            return text;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_under_way_is_answered_while_the_server_drains_and_the_next_one_is_refused() {
+    let (asked, mut is_asked) = tokio::sync::mpsc::unbounded_channel();
+    let (answer, may_answer) = std::sync::mpsc::channel();
+    let mut ports = listing();
+    // The worker is held up with the request under way: what comes meanwhile is looked at only after it.
+    let may_answer = std::sync::Mutex::new(may_answer);
+    ports.sessions.expect_find_in_project().returning(move |_, _, _| {
+        asked.send(()).unwrap();
+        may_answer.lock().unwrap().recv().unwrap();
+        Ok(Some(session(1)))
+    });
+    let api = TestApi::start(ports);
+    let path = format!("/browsers/{}", session_id(1));
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let kept_alive = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: casement.test\r\n{key}\r\n\r\n").into_bytes();
+    let (mut first, mut kept) = (api.connect().await, api.connect().await);
+    kept.write_all(&kept_alive("/healthz")).await.unwrap();
+    read_until(&mut kept, |text| text.ends_with("{\"status\":\"ok\"}")).await;
+    first.write_all(&kept_alive(&path)).await.unwrap();
+    is_asked.recv().await.unwrap();
+    kept.write_all(&kept_alive("/browsers")).await.unwrap();
+    let mut draining = Box::pin(api.server.drain());
+    assert!(futures_util::poll!(&mut draining).is_pending());
+    answer.send(()).unwrap();
+    let answered = read_until(&mut first, |_| false);
+    let refused = read_until(&mut kept, |_| false);
+    let (done, answered, refused) = tokio::join!(draining, answered, refused);
+    done.unwrap();
+    assert!(answered.starts_with("HTTP/1.1 200 "), "{answered}");
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\"unavailable\""), "{refused}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_draining_server_takes_nothing_new_and_ends() {
     let api = TestApi::start(listing());

@@ -7,18 +7,22 @@ use casement_domain::{
     BrowserId,
     session::SessionEvent,
     store_error::Replaced,
+    telemetry::Followed,
     testing::{session, session_id},
 };
 use casement_http::{
     Permission, SessionDial,
     relay::{Channel, Dial, DialError},
 };
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{SinkExt as _, StreamExt as _, stream};
 use pretty_assertions::assert_eq;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
 use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 
-use super::support::{Ports, TestApi};
+use super::support::{Key, Ports, TestApi, Trail, request};
 
 /// A browser that sends back what it gets.
 struct Echo(SocketAddr);
@@ -115,6 +119,34 @@ async fn a_draining_server_closes_sockets_as_drain_and_is_done_soon() {
     assert_eq!(closed(&mut socket).await, (1012, "drain".to_owned()));
     drop(socket);
     tokio::time::timeout(Duration::from_secs(20), draining).await.expect("done").unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_and_a_stream_are_recorded_while_they_are_open() {
+    let (socket_trail, stream_trail) = (Trail::default(), Trail::default());
+    let mut ports = Ports { dial: Some(Echo::start().await), trail: socket_trail.clone(), ..Ports::default() };
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    let api = TestApi::start(ports);
+    let mut socket = open(&api).await;
+    let recorded = socket_trail.entries().await;
+    assert_eq!(recorded.iter().map(|(_, entry)| entry.status).collect::<Vec<_>>(), [101]);
+    socket.send(Message::text("still open")).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("still open"));
+
+    let mut ports = Ports { trail: stream_trail.clone(), ..Ports::default() };
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    ports.feed.expect_follow().returning(|_, _| Ok(stream::pending::<Followed>().boxed()));
+    let api = TestApi::start(ports);
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let mut events = api.connect().await;
+    let path = format!("/browsers/{}/telemetry/stream", session_id(1));
+    events.write_all(&request("GET", &path, &[&key], "")).await.unwrap();
+    let recorded = stream_trail.entries().await;
+    assert_eq!(recorded.iter().map(|(_, entry)| entry.status).collect::<Vec<_>>(), [200]);
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        assert_ne!(events.read_buf(&mut head).await.unwrap(), 0, "it goes on");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

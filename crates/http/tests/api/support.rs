@@ -477,7 +477,7 @@ impl TestApi {
             sessions: sessions.clone(),
             pools: Pools::new(deps.clone(), sessions.clone()),
             leases: Leases::new(deps, sessions.clone()),
-            audit: AuditLogs::new(Arc::new(ports.audit)),
+            audit: AuditLogs::new(Arc::new(ports.audit), clock.clone()),
             trail: Arc::new(ports.trail),
             files: Files::new(Arc::new(ports.files), sessions.activity().clone()),
             computers: Computers::new(Arc::new(ports.computer), sessions.activity().clone()),

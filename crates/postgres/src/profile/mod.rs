@@ -25,7 +25,7 @@ use uuid::Uuid;
 use crate::convert::{count, slug, ulid, uuid};
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
-use crate::schema::{auth_connections, browser_pools, profile_versions, profiles, projects, sessions};
+use crate::schema::{auth_connections, browser_pools, organizations, profile_versions, profiles, projects, sessions};
 use list::ListProfiles;
 
 /// What keeps names unique.
@@ -184,6 +184,9 @@ impl ProfileRepository for PgProfiles {
     async fn create(&self, profile: &Profile, most: u32) -> Result<ProfileStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = ProfileRow::from(profile);
+            // Its row will refer to the organization. Whoever deletes a project holds that first, so it comes first here, too.
+            let organization = organizations::table.find(row.organization_id).select(organizations::id);
+            organization.for_key_share().execute(connection).await?;
             if let Some(project) = row.project_id {
                 // Held, so that two do not both take the last place, and the project is not deleted meanwhile.
                 let owner = projects::table.find(project).filter(projects::deleted_at.is_null());

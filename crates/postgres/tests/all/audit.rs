@@ -1,7 +1,8 @@
 //! Audit records: written once each, read in order, kept by the month.
 
 use casement_domain::audit::{
-    AuditEntry, AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditService, AuthStrategy, Reading, Stretch,
+    AuditEntry, AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditService, AuthStrategy, Measured, Reading,
+    Stretch,
 };
 use casement_domain::testing::{NOON, organization_id, project_id};
 use casement_domain::{AuditRecordId, OrganizationId, UserId};
@@ -105,10 +106,14 @@ async fn a_chunk_is_measured_before_it_is_read() -> TestResult {
     let all = filter(|_| ());
     let measured =
         async |after, limit| audit.measure(organization_id(), &all, Stretch { after, through: None }, limit).await;
-    assert_eq!(measured(None, 3).await?, (3, Some(record(3).position()), true));
-    assert_eq!(measured(None, 5).await?, (5, Some(record(1).position()), false));
-    assert_eq!(measured(Some(record(3).position()), 3).await?, (2, Some(record(1).position()), false));
-    assert_eq!(measured(Some(record(1).position()), 3).await?, (0, None, false));
+    let of = |count, first: u32, last: u32, more| {
+        let ends = Some((record(first).position(), record(last).position()));
+        Measured { count, ends, more }
+    };
+    assert_eq!(measured(None, 3).await?, of(3, 5, 3, true));
+    assert_eq!(measured(None, 5).await?, of(5, 5, 1, false));
+    assert_eq!(measured(Some(record(3).position()), 3).await?, of(2, 2, 1, false));
+    assert_eq!(measured(Some(record(1).position()), 3).await?, Measured::default());
 
     let far = async |after, count| audit.far_behind(organization_id(), &all, after, count).await;
     assert_eq!(far(None, 2).await?, Some(record(4).position()));
@@ -116,7 +121,10 @@ async fn a_chunk_is_measured_before_it_is_read() -> TestResult {
     assert_eq!(far(Some(record(4).position()), 4).await?, None);
     let middle = Stretch { after: Some(record(5).position()), through: Some(record(3).position()) };
     assert_eq!(audit.page(organization_id(), &all, middle, 10).await?, [record(4), record(3)]);
-    assert_eq!(audit.measure(organization_id(), &all, middle, 10).await?, (2, Some(record(3).position()), false));
+    assert_eq!(audit.measure(organization_id(), &all, middle, 10).await?, of(2, 4, 3, false));
+    audit.append(&[entry(6)]).await?;
+    let ahead = Stretch { after: Some(record(5).position().ahead()), through: Some(record(4).position()) };
+    assert_eq!(audit.page(organization_id(), &all, ahead, 10).await?, [record(5), record(4)]);
     Ok(())
 }
 

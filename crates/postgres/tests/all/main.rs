@@ -16,6 +16,7 @@ mod pools;
 mod profiles;
 mod projects;
 mod proxies;
+mod races;
 mod recent_keys;
 mod replays;
 mod resources;

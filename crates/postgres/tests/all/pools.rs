@@ -4,9 +4,10 @@ use casement_domain::browser::BrowserState;
 use casement_domain::organization::{Caps, Limit, Organization};
 use casement_domain::page::Page;
 use casement_domain::pool::{
-    Growth, Outcome, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolStored, TakenNow, WaitingLine,
+    Fence, Growth, Outcome, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolStored, TakenNow,
+    WaitingLine,
 };
-use casement_domain::session::IdOrName;
+use casement_domain::session::{Created, IdOrName, Session, SessionEvent, SessionRepository as _, SessionState};
 use casement_domain::testing::{self, NOON};
 use casement_domain::{PoolId, Replaced};
 use pretty_assertions::assert_eq;
@@ -93,6 +94,69 @@ async fn sizes_count_against_the_limits_and_names_are_unique() -> TestResult {
     let stale = world.pools.replace(testing::organization_id(), &first, &grow(3)).await?;
     assert_eq!(stale, PoolStored::Gone, "it has changed since");
     assert_eq!(world.pools.find_by_id(first.id).await?, Some(grow(4)));
+    Ok(())
+}
+
+/// A session on demand, under a limit of so many sessions.
+async fn on_demand(world: &World, n: u32) -> Result<Created, Fault> {
+    let session = Session { state: SessionState::Starting, browser: None, ..testing::session(n) };
+    Ok(world.sessions.create(testing::organization_id(), &session, None).await?)
+}
+
+async fn limited_to(sessions: u32) -> Result<World, Fault> {
+    let caps = Caps { concurrent_sessions: Some(sessions), ..Caps::default() };
+    World::of(Organization { caps, ..testing::organization() }).await
+}
+
+/// Leases the n-th browser of the first pool.
+async fn leased(world: &World, pool: &Pool, n: u32, fence: Fence) -> Result<Session, Fault> {
+    world.ready(n, fence).await?;
+    match world.line.take_now(&pool.id.into(), &lease(n), NOON).await? {
+        TakenNow::Leased(session) => Ok(*session),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+#[tokio::test]
+async fn what_a_deleted_pool_has_leased_counts_until_it_ends() -> TestResult {
+    let world = limited_to(2).await?;
+    let (pool, fence) = world.pool(2).await?;
+    let first = leased(&world, &pool, 1, fence).await?;
+    leased(&world, &pool, 2, fence).await?;
+    assert_eq!(world.pools.delete(pool.id, true).await?, PoolDeleted::Yes);
+    let refused = on_demand(&world, 3).await?;
+    assert!(matches!(&refused, Created::LimitExceeded(full) if full.used == 2), "{refused:?}");
+    let another = testing::pool(1).id(testing::pool_id(2)).build();
+    assert!(matches!(store(&world, &another).await?, PoolStored::LimitExceeded(_)));
+
+    let over = first.on(SessionEvent::Delete, seconds(5))?;
+    assert_eq!(world.sessions.end(&first, &over).await?, Replaced::Yes);
+    assert_eq!(on_demand(&world, 3).await?, Created::Yes);
+    assert!(matches!(on_demand(&world, 4).await?, Created::LimitExceeded(_)), "the second goes on");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_pool_has_beyond_its_new_size_counts_until_it_ends() -> TestResult {
+    let world = limited_to(3).await?;
+    let (pool, fence) = world.pool(3).await?;
+    leased(&world, &pool, 1, fence).await?;
+    world.ready(2, fence).await?;
+    world.ready(3, fence).await?;
+    let resized = |size, at| {
+        let mut next = pool.clone();
+        (next.config.size, next.updated_at) = (size, seconds(at));
+        next
+    };
+    let replace =
+        async |current: &Pool, next: &Pool| world.pools.replace(testing::organization_id(), current, next).await;
+    assert_eq!(replace(&pool, &resized(1, 1)).await?, PoolStored::Yes);
+    assert!(matches!(on_demand(&world, 4).await?, Created::LimitExceeded(_)), "the idle ones can still be leased");
+    assert_eq!(replace(&resized(1, 1), &resized(3, 2)).await?, PoolStored::Yes, "they were never more than three");
+    assert_eq!(replace(&resized(3, 2), &resized(1, 3)).await?, PoolStored::Yes);
+    assert_eq!(world.pools.flush(pool.id, NOON).await?.len(), 2);
+    assert_eq!(on_demand(&world, 4).await?, Created::Yes);
+    assert!(matches!(replace(&resized(1, 3), &resized(3, 4)).await?, PoolStored::LimitExceeded(_)));
     Ok(())
 }
 

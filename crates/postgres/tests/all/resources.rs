@@ -2,7 +2,7 @@
 
 use casement_domain::api_key::ApiKeyRepository;
 use casement_domain::node::NodeRepository;
-use casement_domain::organization::OrganizationRepository;
+use casement_domain::organization::{Caps, OrganizationRepository};
 use casement_domain::page::Page;
 use casement_domain::project::ProjectRepository;
 use casement_domain::testing;
@@ -22,6 +22,15 @@ async fn an_empty_database_begins_once() -> TestResult {
     assert_eq!(world.organizations.find(testing::organization_id()).await?, Some(testing::organization()));
     assert_eq!(world.organizations.owner(testing::organization_id()).await?, Some(user_id()));
     assert_eq!(world.projects.default_of(testing::organization_id()).await?, testing::project());
+    Ok(())
+}
+
+#[tokio::test]
+async fn limits_of_the_organization_are_what_was_set_last() -> TestResult {
+    let world = World::new().await?;
+    let caps = Caps { concurrent_sessions: Some(3), pooled_sessions: None, concurrent_invocations: Some(0) };
+    world.organizations.set_caps(testing::organization_id(), caps).await?;
+    assert_eq!(world.organizations.first().await?.map(|found| found.caps), Some(caps));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use super::super::Session;
 use super::{Sessions, UpdateSessionError, UseSessionError, browser_of};
 use crate::access::Scope;
 use crate::field::InvalidInput;
-use crate::profile::{LoadedProfile, ProfileWish};
+use crate::profile::{Alone, LoadedProfile, ProfileWish};
 use crate::store_error::StoreError;
 
 impl Sessions {
@@ -18,25 +18,30 @@ impl Sessions {
         Ok(LoadedProfile { id: found.id, version: found.version, save_changes: wish.save_changes })
     }
 
-    /// Gives a profile to a session that has none. Its browser is started anew with it.
-    pub(super) async fn load_profile(
+    /// A profile for a session that has none: until what is given back is dropped, nobody else gives it one.
+    pub(super) async fn reserve_profile(
         &self,
         scope: &Scope,
         session: &Session,
         wish: &ProfileWish,
-    ) -> Result<(), UpdateSessionError> {
+    ) -> Result<(LoadedProfile, Alone), UpdateSessionError> {
         let profile = self.profile::<UseSessionError>(scope, wish).await?;
-        let browser = browser_of(session)?;
         let taken = || UpdateSessionError::HasProfile(session.id);
-        let _alone = self.deps.profiles.alone(browser).ok_or_else(taken)?;
+        let alone = self.deps.profiles.alone(browser_of(session)?).ok_or_else(taken)?;
         // Looked at again: whoever was at it before has noted what it has.
         let now = self.get(scope, &session.id.to_string(), false).await?;
-        if now.shape.profile.is_some() {
-            return Err(taken());
-        }
+        if now.shape.profile.is_some() { Err(taken()) } else { Ok((profile, alone)) }
+    }
+
+    /// Gives the session the profile that was reserved for it. Its browser is started anew with it.
+    pub(super) async fn load_profile(
+        &self,
+        session: &Session,
+        (profile, _alone): (LoadedProfile, Alone),
+    ) -> Result<(), UpdateSessionError> {
         if profile.version.is_some() {
             self.deps.connections.restarted(session.id);
-            let loaded = self.deps.profiles.load(browser, &profile).await;
+            let loaded = self.deps.profiles.load(browser_of(session)?, &profile).await;
             // Those that came in between ended with the old browser, and are told so.
             self.deps.connections.restarted(session.id);
             loaded?;

@@ -1,13 +1,14 @@
 //! A session is changed while it runs.
 
 use super::super::input::Refusal;
-use super::super::{Created, Session, UpdateSession};
+use super::super::{Created, Session, SessionChanges, UpdateSession};
 use super::{Sessions, UpdateSessionError, UseSessionError, browser_of};
 use crate::access::Scope;
 use crate::browser::{EngineError, Viewport};
 use crate::field::InvalidInput;
+use crate::ids::ProxyId;
 use crate::proxy::Route;
-use crate::telemetry::{self, Wish};
+use crate::telemetry::{self, Capture, Wish};
 
 impl Sessions {
     /// Changes an active session.
@@ -39,24 +40,39 @@ impl Sessions {
                 Some((Some(id), route.map_err(|error| UseSessionError::Engine(error.into()))?))
             }
         };
-        // What fails most comes first, and then nothing is changed.
-        if let Some(asked) = &changes.profile {
-            self.load_profile(scope, &session, asked).await?;
+        if let Some(wish) = &changes.telemetry {
+            captured(&session, wish)?;
         }
+        let profile = match &changes.profile {
+            Some(asked) => Some(self.reserve_profile(scope, &session, asked).await?),
+            None => None,
+        };
+        // What can be refused comes before what cannot be taken back, and is taken back if that fails: nothing is changed then.
         if let Some((viewport, _)) = size {
             self.resize(&session, viewport).await?;
         }
-        let changed = self.deps.sessions.change(session.id, &changes).await;
-        if !matches!(changed, Ok(Some(Created::Yes))) && size.is_some() {
-            let _ = self.deps.engine.set_viewport(browser_of(&session)?, session.shape.viewport).await;
-        }
-        match changed.map_err(UseSessionError::from)? {
-            Some(Created::NameTaken) => {
+        match self.deps.sessions.change(session.id, &changes).await.map_err(UseSessionError::from) {
+            Ok(Some(Created::NameTaken)) => {
+                self.undo_size(&session, size.is_some()).await;
                 let name = changes.name.flatten().unwrap_or_else(|| unreachable!("only a name can be taken"));
                 return Err(UpdateSessionError::NameTaken(name));
             }
-            Some(_) => {}
-            None => return Err(UseSessionError::NotFound(which.to_owned()).into()),
+            Ok(Some(_)) => {}
+            refused => {
+                self.undo_size(&session, size.is_some()).await;
+                refused?;
+                return Err(UseSessionError::NotFound(which.to_owned()).into());
+            }
+        }
+        if let Some(profile) = profile
+            && let Err(error) = self.load_profile(&session, profile).await
+        {
+            let before = before(&session, &changes);
+            if before.name.is_some() || before.tags.is_some() {
+                let _ = self.deps.sessions.change(session.id, &before).await;
+            }
+            self.undo_size(&session, size.is_some()).await;
+            return Err(error);
         }
         if let Some((viewport, _)) = size {
             self.deps.sessions.set_viewport(session.id, viewport).await.map_err(UseSessionError::from)?;
@@ -66,7 +82,7 @@ impl Sessions {
             if !self.deps.sessions.set_proxy(session.id, proxy).await.map_err(UseSessionError::from)? {
                 return Err(UseSessionError::NotFound(which.to_owned()).into());
             }
-            self.deps.proxies.set(browser_of(&session)?, route);
+            self.send_as_stored(scope, &session, proxy, route).await?;
         }
         if let Some(wish) = &changes.telemetry {
             self.recapture(&session, wish, which).await?;
@@ -74,10 +90,38 @@ impl Sessions {
         Ok(self.get(scope, &session.id.to_string(), false).await?)
     }
 
+    /// Gives the session's display its size again.
+    async fn undo_size(&self, session: &Session, was_changed: bool) {
+        if let (true, Some(browser)) = (was_changed, session.browser) {
+            let _ = self.deps.engine.set_viewport(browser, session.shape.viewport).await;
+        }
+    }
+
+    /// Sends the session's traffic the way that was just stored. Of two changes at once the later one to be stored holds, whichever
+    /// comes here last: each looks again after it has set a way.
+    async fn send_as_stored(
+        &self,
+        scope: &Scope,
+        session: &Session,
+        mut proxy: Option<ProxyId>,
+        route: Route,
+    ) -> Result<(), UpdateSessionError> {
+        let browser = browser_of(session)?;
+        self.deps.proxies.set(browser, route);
+        loop {
+            let stored = self.get(scope, &session.id.to_string(), false).await?.shape.proxy;
+            if stored == proxy {
+                return Ok(());
+            }
+            let sent = self.deps.proxies.send(browser, stored).await;
+            sent.map_err(|error| UseSessionError::Engine(error.into()))?;
+            proxy = stored;
+        }
+    }
+
     /// Captures from now on what a change comes to.
     async fn recapture(&self, session: &Session, wish: &Wish, which: &str) -> Result<(), UpdateSessionError> {
-        let telemetry = telemetry::on_change(Some(wish), session.telemetry.as_ref());
-        let telemetry = telemetry.map_err(|bad| UseSessionError::from(InvalidInput::of("telemetry", bad)))?;
+        let telemetry = captured(session, wish)?;
         if telemetry == session.telemetry {
             return Ok(());
         }
@@ -101,5 +145,20 @@ impl Sessions {
         // Those that came in between ended with the old browser, and are told so.
         self.deps.connections.restarted(session.id);
         Ok(restarted?)
+    }
+}
+
+/// What is captured of the session after a change.
+fn captured(session: &Session, wish: &Wish) -> Result<Option<Capture>, UseSessionError> {
+    let telemetry = telemetry::on_change(Some(wish), session.telemetry.as_ref());
+    telemetry.map_err(|bad| InvalidInput::of("telemetry", bad).into())
+}
+
+/// The name and tags that the session had, as far as they were changed.
+fn before(session: &Session, changes: &SessionChanges) -> SessionChanges {
+    SessionChanges {
+        name: changes.name.as_ref().map(|_| session.name.clone()),
+        tags: changes.tags.as_ref().map(|_| session.tags.clone()),
+        ..SessionChanges::default()
     }
 }

@@ -42,6 +42,7 @@ const TELL = {
   live_view_disconnect: (d) => ({ title: 'Somebody stopped watching', aside: milliseconds(d.duration_ms ?? 0) }),
   system_oom_kill: (d) => ({ title: 'Out of memory', text: words(d.process_name, d.rss_kb && `(${kilobytes(d.rss_kb * 1024)})`), tone: 'bad' }),
   service_crashed: (d) => ({ title: 'Crashed', text: words(d.service_name, d.phase), tone: 'bad' }),
+  network_proxy_failed: () => ({ title: 'Proxy failed', text: 'it does not answer, or does not take the credentials', tone: 'bad' }),
   profile_version_replaced: () => ({ title: 'Saved over a profile', text: 'that another session had saved meanwhile; what was there is kept', tone: 'warn' }),
   monitor_screenshot: () => ({ title: 'Picture', quiet: true }),
   captcha_solve_result: (d) => ({ title: 'Captcha', text: words(d.captcha_type, d.status), aside: d.website_host, tone: d.status === 'success' ? 'good' : 'warn' }),
