@@ -58,7 +58,7 @@ class Link {
   /** The objects whose classes a script can reach. */
   roots() {
     const context = this.#browser?.contexts()[0];
-    return [this.#browser, context, ...(context?.pages().slice(0, 1) ?? [])].filter(Boolean);
+    return [this.#browser, this.#browser?._connection, context, ...(context?.pages().slice(0, 1) ?? [])].filter(Boolean);
   }
 
   async #connect(endpoint) {

@@ -2,6 +2,7 @@
 // Whether a script has left anything behind in its process: timers, handles, changed globals or prototypes, or it used what
 // keeps its state where nobody sees it. What it left is never cleaned up: the process ends.
 
+const { createHook } = require('node:async_hooks');
 const { createRequire } = require('node:module');
 
 const { getActiveResourcesInfo } = process;
@@ -18,30 +19,36 @@ class Traces {
   #shapes = new Map();
   #resources = new Map();
   #timers = new Set();
+  #marks = 0;
 
   /** `notice` is called when a script needs the process for itself. */
   constructor(notice) {
     this.#notice = notice;
-    for (const name of ['setTimeout', 'setInterval', 'setImmediate']) this.#count(name);
+    // However a timer is made, it shows here.
+    createHook({ init: (id, kind, cause, made) => this.#note(kind, made), trackPromises: false }).enable();
+    this.#guard(Atomics, 'waitAsync');
     defineProperty(globalThis, 'require', { configurable: true, writable: true, value: createRequire('/home/casement/script.js') });
   }
 
   /** Timers made during a script are noted, Playwright's among them. */
-  #count(name) {
-    const real = globalThis[name];
-    const timers = this.#timers;
-    const noting = { [name](...words) {
-      const timer = real(...words);
-      if (timers.size < MOST_TIMERS) timers.add(timer);
-      return timer;
+  #note(kind, made) {
+    if (TIMERS.has(kind) && this.#timers.size < MOST_TIMERS) this.#timers.add(made);
+  }
+
+  /** Whoever calls this needs the process for itself: what it begins shows nowhere. */
+  #guard(object, name) {
+    const real = object[name];
+    object[name] = { [name]: (...words) => {
+      this.stain();
+      return real(...words);
     } }[name];
-    for (const key of ownKeys(real)) if (key !== 'name' && key !== 'length') defineProperty(noting, key, getOwnPropertyDescriptor(real, key));
-    globalThis[name] = noting;
   }
 
   /** A script begins. */
   begin() {
     this.#timers.clear();
+    // What was matched last stays readable.
+    /^/.test('');
   }
 
   get stained() {
@@ -58,6 +65,7 @@ class Traces {
   /** Notes how things are without any script. */
   remember(roots) {
     this.#resources = counted();
+    this.#marks = performance.getEntries().length;
     if (this.#shapes.size === 0) this.#shapes = shapes(roots);
   }
 
@@ -69,6 +77,7 @@ class Traces {
     for (const [kind, count] of counted()) {
       if (count > (this.#resources.get(kind) ?? 0)) return `${kind} is alive`;
     }
+    if (performance.getEntries().length > this.#marks) return 'entries of performance are left';
     return changed(this.#shapes);
   }
 }

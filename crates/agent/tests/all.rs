@@ -12,6 +12,8 @@ mod computer;
 mod curl;
 #[path = "all/endings.rs"]
 mod endings;
+#[path = "all/files.rs"]
+mod files;
 #[path = "all/headful.rs"]
 mod headful;
 #[path = "all/headless.rs"]

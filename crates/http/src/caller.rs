@@ -447,6 +447,11 @@ impl Holder {
         &self.api.services
     }
 
+    /// To be held on to when this is used up.
+    pub(crate) fn shared_api(&self) -> Data<Api> {
+        self.api.clone()
+    }
+
     pub(crate) fn api(&self) -> &Api {
         &self.api
     }

@@ -35,6 +35,7 @@ use crate::{
     relay, routes,
     state::{Api, Config, Services},
     ui::SignIns,
+    webdriver::ClassicSessions,
 };
 
 /// How long requests may still run once the server drains.
@@ -74,6 +75,7 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
         cors: Cors::new(&config.cors_origins),
         rate: Rate::new(config.rate_limit.map(Quota::per_second), "this key calls too often"),
         sign_ins: SignIns::new(),
+        classic_sessions: ClassicSessions::default(),
         services: Arc::new(services),
         draining: draining.clone(),
     });

@@ -40,6 +40,7 @@ use crate::{
     relay::Dial,
     token::SessionTokens,
     ui::{PoolOutlook, SignIns},
+    webdriver::ClassicSessions,
 };
 
 /// How the server is reached.
@@ -161,5 +162,6 @@ pub(crate) struct Api {
     pub(crate) cors: Cors,
     pub(crate) rate: Rate<ApiKeyId>,
     pub(crate) sign_ins: SignIns,
+    pub(crate) classic_sessions: ClassicSessions,
     pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,
 }

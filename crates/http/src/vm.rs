@@ -21,7 +21,7 @@ use crate::{
     session::Urls,
     telemetry::{Connection, Kind},
     token::Permission,
-    webdriver::{BidiRelay, ClassicRequest, MAX_BODY, WebDriverSessionId, forward},
+    webdriver::{BidiRelay, ClassicAnswer, ClassicRequest, CommandKind, MAX_BODY, WebDriverSessionId, forward},
 };
 
 /// What an open connection holds until it ends.
@@ -118,9 +118,27 @@ async fn command(user: Result<WebDriverUser, ApiError>) -> Answer {
     // As it came: what is encoded stays encoded.
     let tail = path.splitn(5, '/').nth(4).unwrap_or_default();
     let command = ClassicRequest::check(holder.request.method(), tail, body)?;
+    let kind = command.kind().clone();
+    let (api, session) = (holder.shared_api(), holder.session.id);
     let way = Way::into(holder, None)?;
     let upstream = way.dial.dial(Channel::WebDriver).await?;
-    Ok(forward(command, upstream, &way.webdriver_url).await?)
+    let ClassicAnswer { response, made } = forward(command, upstream, &way.webdriver_url).await?;
+    let (sessions, services) = (&api.classic_sessions, &api.services);
+    if let Some(id) = &made {
+        let connection = Connection::new(services, session, Kind::WebDriver);
+        // The end of the browser that it was made in: another one may have taken its place by now.
+        let open = (way.end.clone(), services.connections.register(session).1);
+        sessions.made(session, id.clone(), connection, open, &services.runtime);
+    }
+    if let CommandKind::Within(id) | CommandKind::End(id) = &kind {
+        sessions.answered(session, id);
+    }
+    if let CommandKind::End(id) = &kind
+        && response.status().is_success()
+    {
+        sessions.ended(session, id, None);
+    }
+    Ok(response)
 }
 
 /// `GET /live/{session_id}`

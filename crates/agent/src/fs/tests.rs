@@ -4,21 +4,24 @@ use std::fs::{self, File, Permissions};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 
-use super::change::{delete_directory, delete_file, permissions, relocate};
+use super::change::{delete_directory, delete_file, make_directory, permissions, relocate};
 use super::draft::{Draft, Made};
-use super::fault::Field;
+use super::fault::{Fault, Field};
 use super::look::{Content, Listing, Make};
 use super::zip::pack::Archive;
 use super::zip::unpack;
 use crate::protocol::ErrorCode;
-use crate::protocol::fs::{Entry, Move, Permissions as Wanted};
+use crate::protocol::fs::{Entry, MakeDirectory, Move, Permissions as Wanted};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
@@ -430,4 +433,113 @@ fn deleting_never_follows_a_link() {
     assert_eq!(code("kept"), Err(ErrorCode::IsADirectory));
     assert_eq!(code("link"), Ok(()));
     assert!(dir.path().join("kept/x").exists());
+}
+
+/// Puts a link to what is inside and one that leads out in each other's place, at once and without a pause, and counts.
+struct Exchange {
+    over: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Exchange {
+    fn of(one: PathBuf, other: PathBuf) -> Self {
+        let (over, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let (ends, counts) = (Arc::clone(&over), Arc::clone(&count));
+        let thread = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).expect("exchanged");
+                counts.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Self { over, count, thread: Some(thread) }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+#[test]
+fn links_that_are_exchanged_all_the_time_never_let_a_change_out() {
+    let dir = TempDir::new().expect("a directory");
+    // `/dev` is closed, whoever asks: what lies in there is outside.
+    let outside = TempDir::new_in("/dev/shm").expect("a directory outside");
+    let inside = |name: &str| dir.path().join(name);
+    let path = |name: &str| text(&inside(name)).to_owned();
+    fs::create_dir(inside("in")).expect("a directory");
+    symlink("in", inside("a")).expect("a link");
+    symlink(outside.path(), inside("b")).expect("a link");
+    fs::create_dir(outside.path().join("d")).expect("a directory");
+    for canary in ["canary", "x", "d/canary"] {
+        fs::write(outside.path().join(canary), "canary").expect("a canary");
+        fs::set_permissions(outside.path().join(canary), Permissions::from_mode(0o604)).expect("a mode");
+    }
+    let made = archive(dir.path(), "[('x', 0o100600, 'packed'), ('d/new', 0o100600, 'packed')]");
+    let write = |name: &str| -> Result<(), Fault> {
+        let mut draft = Draft::new(&path(name), 0o600, Field::Path)?;
+        draft.file.write_all(b"written").map_err(|error| draft.fault(error))?;
+        draft.publish()
+    };
+    let pack = || -> Result<(), Fault> {
+        let packed = Archive::of(&path("a"))?;
+        let whole = all(packed).unwrap_or_default();
+        assert!(!whole.windows(6).any(|six| six == b"canary"), "what is outside was packed");
+        Ok(())
+    };
+    let unzip = || unpack::archive(&File::open(&made).expect("the archive"), &path("a"), &AtomicBool::new(false));
+    let wanted = || Wanted { path: path("a/x"), mode: 0o640, owner: None, group: None };
+    let relocated =
+        |source: &str, destination: &str| relocate(&Move { source: path(source), destination: path(destination) });
+    let changes: [(&str, &dyn Fn() -> Result<(), Fault>); 9] = [
+        ("write_file", &|| write("a/x")),
+        ("download_dir_zip", &pack),
+        ("upload_zip", &unzip),
+        ("set_file_permissions", &|| permissions(&wanted())),
+        ("create_directory", &|| make_directory(&MakeDirectory { path: path("a/made"), mode: 0o700 })),
+        ("move out", &|| relocated("a/x", "taken")),
+        ("move in", &|| relocated("taken", "a/moved")),
+        ("delete_file", &|| delete_file(&path("a/moved"))),
+        ("delete_directory", &|| delete_directory(&path("a/d"))),
+    ];
+    let exchange = Exchange::of(inside("a"), inside("b"));
+    let mut counts = [(0_u32, 0_u32); 9];
+    for round in 0.. {
+        for ((what, change), (done, refused)) in changes.iter().zip(&mut counts) {
+            // What an earlier change has taken away or left.
+            fs::create_dir_all(inside("in/d")).expect("a directory");
+            if !inside("in/x").exists() && *what != "move in" {
+                fs::write(inside("in/x"), "x").expect("a file");
+            }
+            match change() {
+                Ok(()) => *done += 1,
+                Err(_) => *refused += 1,
+            }
+            if *what == "create_directory" {
+                drop(fs::remove_dir(inside("in/made")));
+            }
+        }
+        let left = [inside("taken"), inside("in/moved")];
+        left.iter().for_each(|left| drop(fs::remove_file(left)));
+        let enough = counts.iter().all(|(done, refused)| *done > 20 && *refused > 20);
+        if enough && exchange.count.load(Ordering::Relaxed) > 10_000 {
+            break;
+        }
+        assert!(round < 200_000, "{counts:?}");
+    }
+    drop(exchange);
+    let mut names: Vec<_> =
+        fs::read_dir(outside.path()).expect("read").map(|e| e.expect("an entry").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["canary", "d", "x"]);
+    assert_eq!(fs::read_dir(outside.path().join("d")).expect("read").count(), 1);
+    for canary in ["canary", "x", "d/canary"] {
+        let canary = outside.path().join(canary);
+        assert_eq!(fs::read_to_string(&canary).expect("there"), "canary");
+        assert_eq!(fs::metadata(&canary).expect("there").permissions().mode() & 0o7777, 0o604);
+    }
+    println!("done and refused: {counts:?}");
 }

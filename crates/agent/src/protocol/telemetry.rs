@@ -39,8 +39,6 @@ pub const KEPT_BYTES: usize = 16 << 20;
 pub const MAX_EVENT_BYTES: usize = 256 << 10;
 /// Longest picture as a PNG, in bytes.
 pub const MAX_PNG_BYTES: usize = 2 << 20;
-/// Longest line of [`FOLLOW`], in bytes: a picture in base64, and what stands around it.
-pub const MAX_EVENT_LINE: usize = 3 << 20;
 
 /// Body of [`CONFIGURE`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -95,8 +95,11 @@ impl Capture {
         let (Some(kind), Some(around)) = (kind_of(url), self.parent_of(session, frame)) else { return };
         // A maker may show several frames for one.
         let known = self.captchas.0.values().any(|one| one.kind == kind && one.around == around.frame);
-        if known || self.captchas.0.contains_key(&frame.id) || self.captchas.0.len() >= MOST {
+        if known || self.captchas.0.contains_key(&frame.id) {
             return;
+        }
+        if self.captchas.0.len() >= MOST {
+            return self.lose();
         }
         let (host, path) = place(&around.url);
         let captcha = Captcha {
@@ -150,6 +153,12 @@ impl Capture {
             .map(|(id, _)| id.clone())
             .collect();
         gone.iter().for_each(|id| self.captcha_ends(id, "abandoned", None));
+    }
+
+    /// The session is at its end, or its browser.
+    pub(super) fn captchas_end(&mut self) {
+        let open: Vec<String> = self.captchas.0.keys().cloned().collect();
+        open.iter().for_each(|id| self.captcha_ends(id, "abandoned", None));
     }
 
     /// Looks at those that are open.

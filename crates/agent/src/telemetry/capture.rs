@@ -36,6 +36,7 @@ const MOST_SETTLING: usize = 20 * MOST_SESSIONS;
 const BATCH: usize = 256;
 /// How long after a loss it is said, if nothing else is told meanwhile.
 const GAP: Duration = Duration::from_millis(500);
+const REMOVE_SCRIPT: &str = "Page.removeScriptToEvaluateOnNewDocument";
 
 /// What is captured of one life of the browser.
 pub(super) struct Capture {
@@ -73,6 +74,10 @@ pub(super) enum Asked {
         session: String,
         id: String,
         request: Box<Request>,
+    },
+    Script {
+        session: String,
+        stays: bool,
     },
     CaptchaWorld {
         frame: String,
@@ -139,6 +144,11 @@ struct Detached {
 }
 
 #[derive(Deserialize)]
+struct Added {
+    identifier: String,
+}
+
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Context {
     context: ContextDescription,
@@ -194,6 +204,12 @@ impl Capture {
         wish: &mut watch::Receiver<Wish>,
         applied: &watch::Sender<u64>,
     ) -> io::Result<()> {
+        let ended = self.listen(wish, applied).await;
+        self.captchas_end();
+        ended
+    }
+
+    async fn listen(&mut self, wish: &mut watch::Receiver<Wish>, applied: &watch::Sender<u64>) -> io::Result<()> {
         let mut pictures = self.shots.done();
         loop {
             let wanted = wish.borrow_and_update().clone();
@@ -274,8 +290,18 @@ impl Capture {
         }
     }
 
+    /// What the browser told, or nothing, which is counted, if that is not readable.
+    pub(super) fn read<'a, T: Deserialize<'a>>(&mut self, params: &'a RawValue) -> Option<T> {
+        let read = serde_json::from_str(params.get());
+        if let Err(error) = &read {
+            tracing::debug!(%error, "something that the browser told is not readable");
+            self.lose();
+        }
+        read.ok()
+    }
+
     /// Something was told that could not be taken in.
-    fn lose(&mut self) {
+    pub(super) fn lose(&mut self) {
         self.kept.lose();
         if !std::mem::replace(&mut self.loses, true) {
             self.timers.set(Instant::now() + GAP, Timer::Gap);
@@ -291,7 +317,8 @@ impl Capture {
             (Some(Asked::Body { session, id, request }), result) => self.body_arrived(&session, &id, &request, result),
             (Some(Asked::CaptchaWorld { frame }), result) => self.captcha_world(&frame, result),
             (Some(Asked::CaptchaToken { frame }), result) => self.captcha_token(&frame, result),
-            (Some(Asked::Frames { .. }) | None, _) => {}
+            (Some(Asked::Script { session, stays }), Some(result)) => self.script_added(&session, stays, result),
+            (Some(Asked::Frames { .. } | Asked::Script { .. }) | None, _) => {}
         }
     }
 
@@ -307,6 +334,7 @@ impl Capture {
             "Target.attachedToTarget" => self.attached(session, params),
             "Target.detachedFromTarget" => self.detached(params),
             "Target.targetCrashed" => self.page_crashed(),
+            "Inspector.targetCrashed" => self.answers_no_more(session.unwrap_or_default()),
             _ => {}
         }
         let Some(session) = session else { return };
@@ -390,6 +418,7 @@ impl Capture {
         }
         if !on.network {
             self.requests.clear();
+            self.sessions.0.values_mut().for_each(|session| session.navigation.forget_requests());
         }
         if !on.captcha {
             self.captchas.clear();
@@ -411,19 +440,53 @@ impl Capture {
             });
             self.tell(at, if on.network { "Network.enable" } else { "Network.disable" }, bounds);
         }
+        // It tells that a page's process is gone, and with it the answers that it waited for.
+        if kind.shows() && on.network != before.network {
+            self.tell(at, if on.network { "Inspector.enable" } else { "Inspector.disable" }, json!({}));
+        }
         if kind.shows() && on.page != before.page {
             let kinds = if on.page { json!(["layout-shift", "largest-contentful-paint"]) } else { json!([]) };
             self.tell(at, "PerformanceTimeline.enable", json!({ "eventTypes": kinds }));
         }
-        if kind.shows() && on.interaction && !before.interaction {
+        if kind.shows() && on.interaction != before.interaction {
+            self.listen_to_user(session, on.interaction);
+        }
+    }
+
+    /// Begins or ends to hear what the user does in a session's pages.
+    fn listen_to_user(&mut self, session: &str, on: bool) {
+        let at = Some(session);
+        let known = self.sessions.get_mut(session).map(|session| std::mem::take(&mut session.scripts));
+        for identifier in known.into_iter().flatten() {
+            self.tell(at, REMOVE_SCRIPT, json!({ "identifier": identifier }));
+        }
+        let source: &str = if on {
             self.tell(at, "Runtime.addBinding", json!({ "name": BINDING, "executionContextName": WORLD }));
-            let script = json!({ "source": interaction::SCRIPT, "worldName": WORLD, "runImmediately": true });
-            self.tell(at, "Page.addScriptToEvaluateOnNewDocument", script);
+            &interaction::SCRIPT
+        } else {
+            self.tell(at, "Runtime.removeBinding", json!({ "name": BINDING }));
+            interaction::STOP
+        };
+        let script = json!({ "source": source, "worldName": WORLD, "runImmediately": true });
+        self.ask(
+            at,
+            "Page.addScriptToEvaluateOnNewDocument",
+            script,
+            Asked::Script { session: session.to_owned(), stays: on },
+        );
+    }
+
+    /// A script for every new document is in place. One that is wanted no more has done what it had to in those that there are.
+    fn script_added(&mut self, session: &str, stays: bool, result: &RawValue) {
+        let Some(Added { identifier }) = self.read(result) else { return };
+        match self.sessions.get_mut(session) {
+            Some(known) if stays && self.on.interaction => known.scripts.push(identifier),
+            _ => self.tell(Some(session), REMOVE_SCRIPT, json!({ "identifier": identifier })),
         }
     }
 
     fn attached(&mut self, parent: Option<&str>, params: &RawValue) {
-        let Ok(attached) = serde_json::from_str::<Attached>(params.get()) else { return };
+        let Some(attached) = self.read::<Attached>(params) else { return };
         let Attached { session_id: id, target_info: info, waiting_for_debugger: waiting } = attached;
         let kind = Kind::of(&info.kind);
         let is_new = !self.sessions.0.values().any(|one| one.target == info.target_id);
@@ -432,6 +495,9 @@ impl Capture {
                 self.tell(Some(&id), "Runtime.runIfWaitingForDebugger", json!({}));
             }
             self.tell(parent, "Target.detachFromTarget", json!({ "sessionId": id }));
+            if kind.is_some() && is_new {
+                self.lose();
+            }
             return;
         };
         let from = self.next;
@@ -460,7 +526,7 @@ impl Capture {
     }
 
     fn detached(&mut self, params: &RawValue) {
-        let Ok(Detached { session_id: id }) = serde_json::from_str::<Detached>(params.get()) else { return };
+        let Some(Detached { session_id: id }) = self.read(params) else { return };
         // Nobody answers any more what was asked there.
         let of_it = |asked: &mut (String, Asked)| asked.0 == id;
         let unanswered: Vec<Asked> =
@@ -470,13 +536,18 @@ impl Capture {
                 Asked::Body { session, id, request } => self.body_arrived(&session, &id, &request, None),
                 Asked::CaptchaWorld { frame } => self.captcha_world(&frame, None),
                 Asked::CaptchaToken { frame } => self.captcha_token(&frame, None),
-                Asked::Frames { .. } | Asked::Begun => {}
+                Asked::Frames { .. } | Asked::Script { .. } | Asked::Begun => {}
             }
         }
-        let lost = self.requests.forget(&id);
-        self.landed(&id, lost);
+        self.answers_no_more(&id);
         self.captchas_of_session_end(&id);
         self.sessions.0.remove(&id);
+    }
+
+    /// What was asked for there is not answered any more.
+    fn answers_no_more(&mut self, session: &str) {
+        let lost = self.requests.forget(session);
+        self.landed(session, lost);
     }
 
     fn page_crashed(&self) {
@@ -486,14 +557,14 @@ impl Capture {
     }
 
     fn context_made(&mut self, session: &str, params: &RawValue) {
-        let Ok(Context { context }) = serde_json::from_str::<Context>(params.get()) else { return };
+        let Some(Context { context }) = self.read(params) else { return };
         if let Some(session) = self.sessions.get_mut(session) {
             session.remember_context(context.id, context.aux_data.frame_id);
         }
     }
 
     fn context_gone(&mut self, session: &str, params: &RawValue) {
-        let Ok(gone) = serde_json::from_str::<Destroyed>(params.get()) else { return };
+        let Some(gone) = self.read::<Destroyed>(params) else { return };
         if let Some(session) = self.sessions.get_mut(session) {
             session.contexts.remove(&gone.execution_context_id);
         }
@@ -515,4 +586,136 @@ impl Capture {
 fn auto_attach(on: bool) -> Value {
     // Service workers come with the browser's own attachment; a page would bring them a second time.
     json!({ "autoAttach": on, "waitForDebuggerOnStart": on, "flatten": true })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake_browser::{capture, kept_after};
+    use super::super::network::{IDLE_AFTER, MOST_REQUESTS};
+    use super::*;
+    use crate::protocol::telemetry::Category;
+
+    fn raw(value: &Value) -> Box<RawValue> {
+        serde_json::value::to_raw_value(value).expect("JSON")
+    }
+
+    fn attach(capture: &mut Capture, number: usize) {
+        let info = json!({ "targetId": format!("t{number}"), "type": "page", "title": "", "url": "about:blank" });
+        let told = json!({ "sessionId": format!("s{number}"), "targetInfo": info, "waitingForDebugger": false });
+        capture.notice(None, "Target.attachedToTarget", &raw(&told), false);
+    }
+
+    fn ask_for(capture: &mut Capture, id: usize) {
+        let request = json!({ "url": "http://x.test/", "method": "GET", "headers": {} });
+        let told = json!({ "requestId": id.to_string(), "request": request });
+        capture.notice(Some("s0"), "Network.requestWillBeSent", &raw(&told), false);
+    }
+
+    fn finish(capture: &mut Capture, id: usize) {
+        capture.notice(Some("s0"), "Network.loadingFinished", &raw(&json!({ "requestId": id.to_string() })), false);
+    }
+
+    /// A capture of one page.
+    async fn of_a_page(categories: &[Category]) -> (Capture, Arc<Kept>) {
+        let (mut capture, kept) = capture(&[]).await;
+        capture.become_on(On::of(categories));
+        attach(&mut capture, 0);
+        (capture, kept)
+    }
+
+    async fn becomes_idle(capture: &mut Capture, kept: &Arc<Kept>, after: u64) {
+        tokio::time::sleep(IDLE_AFTER).await;
+        capture.idle("s0");
+        assert_eq!(kept_after(kept, after).await["type"], "network_idle");
+    }
+
+    #[tokio::test]
+    async fn requests_that_are_forgotten_do_not_keep_a_page_from_being_idle() {
+        let (mut capture, kept) = of_a_page(&[Category::Network]).await;
+        ask_for(&mut capture, 1);
+        capture.become_on(On::of(&[Category::Console]));
+        capture.become_on(On::of(&[Category::Network]));
+        ask_for(&mut capture, 2);
+        finish(&mut capture, 2);
+        becomes_idle(&mut capture, &kept, 3).await;
+
+        ask_for(&mut capture, 3);
+        capture.notice(Some("s0"), "Inspector.targetCrashed", &raw(&json!({})), false);
+        becomes_idle(&mut capture, &kept, 5).await;
+    }
+
+    #[tokio::test]
+    async fn what_hears_the_user_is_taken_away_and_never_there_twice() {
+        let (mut capture, _kept) = of_a_page(&[Category::Interaction]).await;
+        let mut names = 0;
+        let mut answered = |capture: &mut Capture| {
+            for (id, asked) in std::mem::take(&mut capture.asked) {
+                capture.asked.insert(id, asked);
+                names += 1;
+                capture.answered(id, Some(&raw(&json!({ "identifier": names.to_string() }))));
+            }
+            capture.wire.sent()
+        };
+        let count = |sent: &[Value], method: &str| sent.iter().filter(|one| one["method"] == method).count();
+        let first = answered(&mut capture);
+        assert_eq!((count(&first, "Runtime.addBinding"), count(&first, REMOVE_SCRIPT)), (1, 0));
+        for _ in 0..3 {
+            capture.become_on(On::of(&[Category::Console]));
+            let off = answered(&mut capture);
+            let rest = capture.wire.sent();
+            // The script itself, and the one that ends it where it runs.
+            let removed = count(&off, REMOVE_SCRIPT) + count(&rest, REMOVE_SCRIPT);
+            assert_eq!((count(&off, "Runtime.removeBinding"), removed), (1, 2));
+            assert!(capture.sessions.get("s0").expect("a page").scripts.is_empty());
+            capture.become_on(On::of(&[Category::Interaction]));
+            let on = answered(&mut capture);
+            assert_eq!((count(&on, "Runtime.addBinding"), count(&on, REMOVE_SCRIPT)), (1, 0));
+            assert_eq!(capture.sessions.get("s0").expect("a page").scripts.len(), 1);
+        }
+        // An answer that comes when nothing is wanted any more.
+        capture.become_on(On::of(&[Category::Console]));
+        capture.become_on(On::of(&[Category::Interaction]));
+        capture.become_on(On::of(&[Category::Console]));
+        answered(&mut capture);
+        assert!(capture.sessions.get("s0").expect("a page").scripts.is_empty());
+    }
+
+    #[tokio::test]
+    async fn whatever_is_not_taken_in_is_counted() {
+        let (mut capture, kept) = of_a_page(&[Category::Network, Category::Console]).await;
+        for id in 0..=MOST_REQUESTS {
+            ask_for(&mut capture, id);
+        }
+        let told = MOST_REQUESTS as u64 + 1;
+        for (method, params) in [
+            ("Network.requestWillBeSent", json!({ "requestId": 1 })),
+            ("Network.responseReceived", json!({})),
+            ("Network.loadingFailed", json!([])),
+            ("Runtime.consoleAPICalled", json!({ "args": 1 })),
+            ("Runtime.exceptionThrown", json!({})),
+        ] {
+            capture.notice(Some("s0"), method, &raw(&params), false);
+        }
+        for number in 0..=MOST_SESSIONS {
+            attach(&mut capture, number);
+        }
+        kept.settle();
+        // One request's answer, five messages, and the one page too many; the page that was there is told of again and is no loss.
+        assert_eq!(kept_after(&kept, told).await["seq"], told + 1 + 5 + 1);
+    }
+
+    #[tokio::test]
+    async fn a_captcha_that_is_open_at_the_end_was_abandoned() {
+        let (mut capture, kept) = of_a_page(&[Category::Captcha]).await;
+        let frame = |id: &str, parent: Value, url: &str| json!({ "frame": { "id": id, "parentId": parent, "loaderId": "l", "url": url } });
+        for told in
+            [frame("t0", Value::Null, "https://shop.test/pay"), frame("f", json!("t0"), "https://static.geetest.com/x")]
+        {
+            capture.notice(Some("s0"), "Page.frameNavigated", &raw(&told), false);
+        }
+        let (_wish, mut wish) = watch::channel(Wish { on: On::default(), number: 1 });
+        capture.run(&mut wish, &watch::Sender::new(0)).await.expect("nothing is wanted");
+        let told = kept_after(&kept, 0).await;
+        assert_eq!((&told["type"], &told["data"]["status"]), (&json!("captcha_solve_result"), &json!("abandoned")));
+    }
 }

@@ -156,7 +156,7 @@ impl Preview {
 impl Capture {
     /// `Runtime.consoleAPICalled`.
     pub(super) fn console_called(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Ok(called) = serde_json::from_str::<Called>(params.get()) else { return };
+        let Some(called) = self.read::<Called>(params) else { return };
         if called.timestamp < self.console_since {
             // Said before anybody wanted to know; the browser says it again to whoever begins to listen.
             return;
@@ -178,7 +178,7 @@ impl Capture {
 
     /// `Runtime.exceptionThrown`.
     pub(super) fn exception_thrown(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Ok(Thrown { timestamp, details }) = serde_json::from_str::<Thrown>(params.get()) else { return };
+        let Some(Thrown { timestamp, details }) = self.read::<Thrown>(params) else { return };
         if timestamp < self.console_since {
             return;
         }

@@ -3,8 +3,14 @@
 (() => {
   'use strict';
   const report = globalThis.__binding__;
-  if (globalThis.listening || typeof report !== 'function') return;
-  globalThis.listening = true;
+  // No name of an element can stand in the place of a symbol.
+  const STOP = Symbol.for('casement.stop');
+  if (globalThis[STOP] || typeof report !== 'function') return;
+  const stopped = new AbortController();
+  globalThis[STOP] = () => {
+    delete globalThis[STOP];
+    stopped.abort();
+  };
   const getter = (type, name) => {
     const { get } = Object.getOwnPropertyDescriptor(type.prototype, name);
     return object => { try { return get.call(object); } catch { return null; } };
@@ -47,13 +53,32 @@
 
   // Fields that have once been secret stay so: a page may show what is in one.
   const secrets = new WeakSet();
-  const SECRET = /pass|pwd|secret|token|otp|pin(?![a-z])|cvc|cvv|csc|card|ccnum|iban|ssn|security.?code|one.?time/i;
+  const SECRETS = '__secrets__';
+  const wordsOf = text => text.replace(/([\p{Ll}\p{N}])(\p{Lu})/gu, '$1 $2').toLowerCase().split(/[^\p{Alphabetic}\p{N}]+/u);
+  const namesSecret = text => {
+    const parts = wordsOf(cut(text, 1000));
+    const whole = parts.join('');
+    return SECRETS.words.some(word => whole.includes(word)) || parts.some(part => SECRETS.parts.includes(part)) || SECRETS.names.includes(whole);
+  };
+  const labelled = [HTMLInputElement, HTMLTextAreaElement, HTMLSelectElement].map(type => getter(type, 'labels'));
+  const rootOf = node => Node.prototype.getRootNode.call(node);
+  const byId = (root, id) => {
+    const type = root instanceof Document ? Document : DocumentFragment;
+    return type.prototype.getElementById.call(root, id);
+  };
+  // Everything that says what a field is for.
+  const labelsOf = element => {
+    const around = labelled.flatMap(labels => [...(labels(element) || [])]);
+    const named = attribute(element, 'aria-labelledby').split(/\s+/).filter(Boolean).slice(0, 20).map(id => byId(rootOf(element), id));
+    return [...around.slice(0, 20), ...named].filter(Boolean).map(label => String(textOf(label) || ''));
+  };
   const isSecret = element => {
     if (secrets.has(element)) return true;
     const words = attribute(element, 'autocomplete').toLowerCase().split(/\s+/);
     const secret = attribute(element, 'type').toLowerCase() === 'password'
       || words.some(word => word.startsWith('cc-') || word.endsWith('-password') || word === 'one-time-code')
-      || ['name', 'id', 'aria-label', 'placeholder'].some(name => SECRET.test(attribute(element, name)))
+      || ['name', 'id', 'aria-label', 'placeholder'].some(name => namesSecret(attribute(element, name)))
+      || labelsOf(element).some(namesSecret)
       || attribute(element, 'style').includes('text-security');
     if (secret) secrets.add(element);
     return secret;
@@ -66,7 +91,7 @@
   const listen = (name, heard) => {
     addEventListener(name, event => {
       try { if (event.isTrusted) heard(event); } catch { /* The page goes on. */ }
-    }, { capture: true, passive: true });
+    }, { capture: true, passive: true, signal: stopped.signal });
   };
 
   listen('focusin', event => isSecret(targetOf(event)));

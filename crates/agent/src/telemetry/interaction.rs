@@ -1,16 +1,25 @@
 //! What the page's user does: clicks, keys and scrolls, told by a script in a world of its own.
 
+use std::sync::LazyLock;
+
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::capture::Capture;
 use super::event::Event;
+use super::secrets::{NAMES, PARTS, WORDS};
 use crate::protocol::telemetry::Category;
 
 /// The world of the script, and the function by which it tells.
 pub(super) const WORLD: &str = "casement";
 pub(super) const BINDING: &str = "__binding__";
-pub(super) const SCRIPT: &str = include_str!("interaction.js");
+pub(super) static SCRIPT: LazyLock<String> = LazyLock::new(|| {
+    let secrets = json!({ "words": WORDS, "parts": PARTS, "names": NAMES });
+    include_str!("interaction.js").replace("'__secrets__'", &secrets.to_string())
+});
+/// Ends what the script does in a document.
+pub(super) const STOP: &str = "globalThis[Symbol.for('casement.stop')]?.()";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,9 +40,12 @@ enum Told {
 impl Capture {
     /// `Runtime.bindingCalled`.
     pub(super) fn interacted(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Ok(called) = serde_json::from_str::<Called>(params.get()) else { return };
+        let Some(called) = self.read::<Called>(params) else { return };
+        if called.name != BINDING {
+            return;
+        }
         let told = serde_json::from_str::<Told>(&called.payload);
-        let (BINDING, Ok(told)) = (called.name.as_str(), told) else { return };
+        let Ok(told) = told else { return self.lose() };
         let kind = match told {
             Told::Click { .. } => "interaction_click",
             Told::Key { .. } => "interaction_key",

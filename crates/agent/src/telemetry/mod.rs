@@ -234,6 +234,7 @@ async fn capture(core: &Arc<Core>) {
             tokio::time::sleep(AGAIN).await;
         }
     }
+    telemetry.applied.send_replace(wish.borrow().number);
 }
 
 /// Waits for the browser and answers where it is; none when the wish changed meanwhile or it does not come.
@@ -265,9 +266,28 @@ fn monitor(kind: &'static str) -> Event {
 }
 
 impl Telemetry {
-    /// Gives a server that follows the time to read what happened last.
+    /// Ends the capture, and gives a server that follows the time to read what happened last.
     pub(crate) async fn drain(&self) {
-        drop(tokio::time::timeout(LAST_WORDS, self.kept.drained()).await);
+        let last_words = async {
+            self.stop().await;
+            self.kept.drained().await;
+        };
+        drop(tokio::time::timeout(LAST_WORDS, last_words).await);
+    }
+
+    /// Returns when nothing is captured any more, and what was open has been told of.
+    async fn stop(&self) {
+        if !*self.runs.lock().unwrap_or_else(PoisonError::into_inner) {
+            return;
+        }
+        let mut applied = self.applied.subscribe();
+        let mut number = 0;
+        self.wish.send_modify(|wish| {
+            wish.on = On::default();
+            wish.number += 1;
+            number = wish.number;
+        });
+        drop(applied.wait_for(|applied| *applied >= number).await);
     }
 
     /// A browser that was being started anew will not come back.

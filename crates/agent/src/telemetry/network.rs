@@ -14,7 +14,7 @@ use super::secrets::{REDACTED, told_body};
 use crate::protocol::telemetry::Category;
 
 /// Requests without an answer that are remembered.
-const MOST_REQUESTS: usize = 10_000;
+pub(super) const MOST_REQUESTS: usize = 10_000;
 /// How long nothing is asked before the network counts as idle.
 pub(super) const IDLE_AFTER: Duration = Duration::from_millis(500);
 /// How much of a body is told, in bytes: of data, and of other text.
@@ -137,7 +137,7 @@ struct Body {
 impl Capture {
     /// `Network.requestWillBeSent`.
     pub(super) fn request_sent(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Ok(sent) = serde_json::from_str::<Sent>(params.get()) else { return };
+        let Some(sent) = self.read::<Sent>(params) else { return };
         let redirected = sent.redirect_response.and_then(|response| {
             let mut before = self.requests.0.remove(&sent.request_id)?;
             let url = response.url.clone();
@@ -179,14 +179,18 @@ impl Capture {
             if redirected.is_none() {
                 self.in_flight(session, 1);
             }
-        } else if redirected.is_some() {
-            self.landed(session, 1);
+        } else {
+            // Its answer will not be known for one.
+            self.lose();
+            if redirected.is_some() {
+                self.landed(session, 1);
+            }
         }
     }
 
     /// `Network.responseReceived`: the head of an answer. It is told when all of it is there.
     pub(super) fn response_received(&mut self, params: &RawValue) {
-        let Ok(mut received) = serde_json::from_str::<Received>(params.get()) else { return };
+        let Some(mut received) = self.read::<Received>(params) else { return };
         if let Some(request) = self.requests.0.get_mut(&received.request_id) {
             received.response.headers = told_headers(received.response.headers);
             request.response = Some(received.response);
@@ -195,7 +199,7 @@ impl Capture {
 
     /// `Network.dataReceived`.
     pub(super) fn data_received(&mut self, params: &RawValue) {
-        let Ok(progress) = serde_json::from_str::<Progress>(params.get()) else { return };
+        let Some(progress) = self.read::<Progress>(params) else { return };
         if let Some(request) = self.requests.0.get_mut(&progress.request_id) {
             request.length = request.length.saturating_add(progress.data_length);
         }
@@ -203,7 +207,7 @@ impl Capture {
 
     /// `Network.loadingFinished`.
     pub(super) fn loading_finished(&mut self, session: &str, params: &RawValue) {
-        let Ok(progress) = serde_json::from_str::<Progress>(params.get()) else { return };
+        let Some(progress) = self.read::<Progress>(params) else { return };
         let Some(request) = self.requests.0.remove(&progress.request_id) else { return };
         self.landed(&request.session, 1);
         let is_text = request.response.as_ref().is_some_and(|response| body_told(&response.mime_type).is_some());
@@ -226,7 +230,7 @@ impl Capture {
 
     /// `Network.loadingFailed`.
     pub(super) fn loading_failed(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Ok(progress) = serde_json::from_str::<Progress>(params.get()) else { return };
+        let Some(progress) = self.read::<Progress>(params) else { return };
         let request = self.requests.0.remove(&progress.request_id);
         let mut event = Event::told("network_loading_failed", Category::Network, "Network.loadingFailed").cut(cut);
         if let Some(request) = &request {

@@ -103,7 +103,7 @@ impl Capture {
 
     /// What was open already when the capture came.
     pub(super) fn frames_told(&mut self, session: &str, answer: &RawValue) {
-        let Ok(answer) = serde_json::from_str::<TreeAnswer>(answer.get()) else { return };
+        let Some(answer) = self.read::<TreeAnswer>(answer) else { return };
         let mut left = vec![answer.frame_tree];
         while let Some(tree) = left.pop() {
             left.extend(tree.child_frames);
@@ -120,7 +120,7 @@ impl Capture {
 
     /// `Page.frameNavigated`.
     pub(super) fn frame_navigated(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Ok(Navigated { frame }) = serde_json::from_str::<Navigated>(params.get()) else { return };
+        let Some(Navigated { frame }) = self.read::<Navigated>(params) else { return };
         self.note_frame(session, &frame);
         let Some(known) = self.sessions.get_mut(session) else { return };
         if known.kind == Kind::Page && frame.id == known.target {
@@ -155,7 +155,7 @@ impl Capture {
             frame_id: String,
             url: String,
         }
-        let Ok(moved) = serde_json::from_str::<Moved>(params.get()) else { return };
+        let Some(moved) = self.read::<Moved>(params) else { return };
         let Some(session) = self.sessions.get_mut(session) else { return };
         let known = session.frame(&moved.frame_id).cloned().unwrap_or_default();
         session.remember_frame(&moved.frame_id, Frame { url: short_url(&moved.url).into_owned(), ..known });
@@ -170,7 +170,7 @@ impl Capture {
             #[serde(default)]
             reason: String,
         }
-        let Ok(detached) = serde_json::from_str::<Detached>(params.get()) else { return };
+        let Some(detached) = self.read::<Detached>(params) else { return };
         if let Some(session) = self.sessions.get_mut(session) {
             session.frames.remove(&detached.frame_id);
         }
@@ -182,7 +182,7 @@ impl Capture {
 
     /// `Page.domContentEventFired` and `Page.loadEventFired`.
     pub(super) fn page_loaded(&mut self, session: &str, method: &str, params: &RawValue) {
-        let Ok(fired) = serde_json::from_str::<Fired>(params.get()) else { return };
+        let Some(fired) = self.read::<Fired>(params) else { return };
         let Some(page) = self.sessions.get_mut(session).filter(|page| page.kind == Kind::Page) else { return };
         let whole = method == "Page.loadEventFired";
         if whole {
@@ -206,7 +206,7 @@ impl Capture {
 
     /// `PerformanceTimeline.timelineEventAdded`.
     pub(super) fn rendered(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Ok(Timeline { event: entry }) = serde_json::from_str::<Timeline>(params.get()) else { return };
+        let Some(Timeline { event: entry }) = self.read::<Timeline>(params) else { return };
         let shift = entry.kind == "layout-shift";
         let kind = if shift { "page_layout_shift" } else { "page_lcp" };
         let mut event = Event::told(kind, Category::Page, "PerformanceTimeline.timelineEventAdded")

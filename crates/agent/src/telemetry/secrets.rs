@@ -6,34 +6,128 @@ use serde_json::Value;
 
 /// In the place of a secret.
 pub(super) const REDACTED: &str = "[redacted]";
-/// Words in the names of fields that hold secrets.
-const WORDS: [&str; 17] = [
+/// Words in the names and labels of fields that hold secrets, wherever they stand, without what separates them: of passwords in the
+/// common languages, of cards, of codes for one time and of keys.
+pub(super) const WORDS: &[&str] = &[
     "pass",
     "pwd",
+    "pswd",
+    "kennwort",
+    "motdepasse",
+    "contrasena",
+    "contraseña",
+    "clave",
+    "senha",
+    "parola",
+    "wachtwoord",
+    "lösenord",
+    "losenord",
+    "adgangskode",
+    "salasana",
+    "hasło",
+    "haslo",
+    "heslo",
+    "jelszó",
+    "jelszo",
+    "lozinka",
+    "şifre",
+    "sifre",
+    "пароль",
+    "κωδικόςπρόσβασης",
+    "密码",
+    "密碼",
+    "パスワード",
+    "暗証番号",
+    "비밀번호",
+    "סיסמה",
+    "كلمةالمرور",
+    "matkhau",
+    "mậtkhẩu",
+    "katasandi",
     "secret",
     "token",
     "otp",
+    "onetime",
+    "twofactor",
+    "verificationcode",
+    "verifycode",
+    "confirmationcode",
+    "securitycode",
+    "authcode",
+    "authenticationcode",
+    "accesscode",
+    "logincode",
+    "smscode",
+    "mfacode",
+    "2fa",
+    "sicherheitscode",
+    "bestätigungscode",
+    "codedesécurité",
+    "codigodeseguridad",
+    "códigodeseguridad",
     "cvc",
     "cvv",
     "csc",
     "card",
     "ccnum",
+    "ccexp",
+    "cccsc",
+    "kreditkarte",
+    "kartennummer",
+    "tarjeta",
     "iban",
     "ssn",
-    "securitycode",
-    "onetime",
     "apikey",
-    "verificationcode",
-    "authorization",
 ];
-/// Whole names of such fields, and what others end in.
-const NAMES: [&str; 1] = ["pin"];
+/// Such words that tell only as one of several: elsewhere they are a part of others.
+pub(super) const PARTS: &[&str] = &["pin", "tan", "pw", "psw", "mdp", "cvn", "mfa", "authorization"];
+/// What tells only as the whole of a name.
+pub(super) const NAMES: &[&str] = &["p", "code", "código", "codigo", "codice", "kod", "验证码"];
 
-/// Whether a field of this name holds a secret.
+/// The words of a name, in small letters: `newPassword[0]` has the words `new`, `password` and `0`.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    for letter in name.chars() {
+        if letter.is_uppercase() && (before.is_lowercase() || before.is_numeric()) || !letter.is_alphanumeric() {
+            words.push(String::new());
+        }
+        if letter.is_alphanumeric()
+            && let Some(word) = words.last_mut()
+        {
+            word.extend(letter.to_lowercase());
+        }
+        before = letter;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Whether a field of this name holds a secret. The script in the pages asks the same of names and labels.
 fn is_secret(name: &str) -> bool {
-    let parts: Vec<String> = name.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_ascii_lowercase).collect();
+    let parts = words(name);
     let whole = parts.concat();
-    WORDS.iter().any(|word| whole.contains(word)) || parts.iter().any(|part| NAMES.contains(&part.as_str()))
+    WORDS.iter().any(|word| whole.contains(word))
+        || parts.iter().any(|part| PARTS.contains(&part.as_str()))
+        || NAMES.contains(&whole.as_str())
+}
+
+/// Whether a text in which names stand has one of a secret.
+fn has_secret(text: &str) -> bool {
+    is_secret(text) || words(text).iter().any(|word| NAMES.contains(&word.as_str()))
+}
+
+/// A name as a form has it, before its bytes were written as text.
+fn decoded(name: &str) -> String {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        let byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        bytes.push(byte.unwrap_or(if *first == b'+' { b' ' } else { *first }));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// A body that a page sends, without what its fields say whose names tell of a secret. One that says of itself to be of such fields
@@ -51,7 +145,7 @@ pub(super) fn told_body<'a>(content_type: &str, body: &'a str) -> Cow<'a, str> {
 }
 
 fn unread(body: &str) -> Cow<'_, str> {
-    if is_secret(body) { REDACTED.into() } else { body.into() }
+    if has_secret(body) { REDACTED.into() } else { body.into() }
 }
 
 fn json(body: &str) -> Cow<'_, str> {
@@ -76,7 +170,7 @@ fn redact(value: &mut Value) -> bool {
 
 /// `name=value&…`; anything else is found to have no such names.
 fn fields(body: &str) -> Cow<'_, str> {
-    let secret = |pair: &str| pair.split_once('=').is_some_and(|(name, _)| is_secret(&name.replace("%5F", "_")));
+    let secret = |pair: &str| pair.split_once('=').is_some_and(|(name, _)| is_secret(&decoded(name)));
     if !body.split('&').any(secret) {
         return body.into();
     }
@@ -128,6 +222,65 @@ mod tests {
         };
         let body = |word: &str| part("user", "ada") + &part("passwd", word) + &part("shoe_size", "44") + "--xyz--\r\n";
         assert_eq!(told_body("multipart/form-data; boundary=xyz", &body("a\r\n\r\nb")), body(gone));
+    }
+
+    #[test]
+    fn a_field_of_a_secret_is_known_by_its_name_in_the_common_languages_and_however_it_is_written() {
+        for name in [
+            "p",
+            "pw",
+            "passwd",
+            "user[password]",
+            "kennwort",
+            "Passwort",
+            "mot_de_passe",
+            "mdp",
+            "contraseña",
+            "contrase%C3%B1a",
+            "clave",
+            "senha",
+            "wachtwoord",
+            "hasło",
+            "пароль",
+            "密码",
+            "パスワード",
+            "code",
+            "Code",
+            "smsCode",
+            "sms-code",
+            "verification_code",
+            "otp",
+            "mfa",
+            "tan",
+            "loginPin",
+            "cc-number",
+            "cc_number",
+            "ccNumber",
+            "cc-exp",
+            "card[number]",
+            "api-key",
+            "kennw%6Frt",
+        ] {
+            assert_eq!(told_body(FORM, &format!("a=1&{name}=5")), format!("a=1&{name}={REDACTED}"));
+        }
+        assert_eq!(told_body("application/json", r#"{"code":"12"#), REDACTED);
+        assert_eq!(words("newPassword[0].Pin2x"), ["new", "password", "0", "pin2x"]);
+        for name in [
+            "zip_code",
+            "countryCode",
+            "postal-code",
+            "promo code",
+            "opinion",
+            "shipping",
+            "page",
+            "spin",
+            "step",
+            "title",
+            "cc",
+            "tanning",
+        ] {
+            assert!(!is_secret(name), "{name}");
+        }
     }
 
     #[test]

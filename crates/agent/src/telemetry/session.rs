@@ -91,6 +91,14 @@ pub(super) struct Navigation {
     pub(super) idle_at: Option<Instant>,
 }
 
+impl Navigation {
+    /// Nothing is known of requests any more.
+    pub(super) fn forget_requests(&mut self) {
+        self.in_flight = 0;
+        self.idle_at = None;
+    }
+}
+
 /// An attached target.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -105,6 +113,8 @@ pub(super) struct Session {
     pub(super) parent_frame: Option<String>,
     /// In which frame a script context is.
     pub(super) contexts: HashMap<i64, String>,
+    /// The scripts for new documents that are in place, by the browser's names.
+    pub(super) scripts: Vec<String>,
     /// Objects that the browser keeps for us, since they were let go.
     pub(super) objects: u32,
     pub(super) navigation: Navigation,
@@ -121,6 +131,7 @@ impl Session {
             frames: HashMap::new(),
             parent_frame: info.parent_frame_id.clone(),
             contexts: HashMap::new(),
+            scripts: Vec::new(),
             objects: 0,
             navigation: Navigation::default(),
         }

@@ -152,6 +152,23 @@ impl Wire {
         Ok(())
     }
 
+    /// What was put in the queue since it was last asked.
+    #[cfg(test)]
+    pub(super) fn sent(&mut self) -> Vec<serde_json::Value> {
+        let mut rest = std::mem::take(&mut self.to_send);
+        let mut sent = Vec::new();
+        while let [_, short, ..] = *rest {
+            let (head, length) = match short & 0x7f {
+                126 => (4, usize::from(u16::from_be_bytes([rest[2], rest[3]]))),
+                short => (2, usize::from(short)),
+            };
+            let payload = head + 4;
+            sent.push(serde_json::from_slice(&rest[payload..payload + length]).expect("JSON"));
+            rest.drain(..payload + length);
+        }
+        sent
+    }
+
     /// The head of the next frame, once it is there.
     fn head(&mut self) -> io::Result<Option<Frame>> {
         let bytes = &self.read[self.at..];

@@ -18,23 +18,23 @@ use crate::sandbox::{SILENT, Sandbox, config};
 const QUICK: Duration = Duration::from_secs(20);
 
 /// Programs need no browser.
-fn without_browser() -> AgentConfig {
+pub(crate) fn without_browser() -> AgentConfig {
     let mut config = config(true);
     config.chromium = SILENT.into();
     config
 }
 
-fn shell(line: &str) -> Program {
+pub(crate) fn shell(line: &str) -> Program {
     Program { command: line.to_owned(), ..Program::default() }
 }
 
-struct Ran {
-    told: Executed,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
+pub(crate) struct Ran {
+    pub(crate) told: Executed,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
 }
 
-async fn run(client: &AgentClient, program: Program, timeout_ms: u64) -> Result<Ran, ClientError> {
+pub(crate) async fn run(client: &AgentClient, program: Program, timeout_ms: u64) -> Result<Ran, ClientError> {
     let mut answer = client.download(EXEC, &Exec { program, timeout_ms }, QUICK).await?;
     let mut bytes = Vec::new();
     while let Some(part) = answer.next().await {

@@ -191,19 +191,35 @@ async fn nothing_of_an_earlier_script_is_alive_in_the_next() {
         "eval('var left = 1'); (0, eval)('let alsoLeft = 1')",
         "void page.waitForEvent('popup', { timeout: 0 }).then(() => console.log('left'))",
         "void (async () => { for (;;) { await page.evaluate(() => 1); console.log('left') } })()",
+        "const tick = () => AbortSignal.timeout(5).addEventListener('abort', () => { console.log('left'); tick() }); tick()",
+        "const wait = (setTimeout as any)[Symbol.for('nodejs.util.promisify.custom')];
+         void (async () => { for (;;) { await wait(5); console.log('left') } })()",
+        "const wait = require('util').promisify(setTimeout); void (async () => { for (;;) { await wait(5); console.log('left') } })()",
+        "const wait = (await import('timers/promises')).setTimeout;
+         void (async () => { for (;;) { await wait(5); console.log('left') } })()",
+        "const cell = new Int32Array(new SharedArrayBuffer(4));
+         const tick = () => (Atomics as any).waitAsync(cell, 0, 0, 5).value.then(() => { console.log('left'); tick() }); tick()",
+        "performance.mark('left'); performance.measure('left too')",
+        "pr\\u006fcess.env.LEFT = '1'",
+        "(function (this: any) { return this }).call(null)['pro' + 'cess'].env.LEFT = '1'",
+        "const made: any = (async () => {})['construc' + 'tor']; await made('pro' + 'cess.env.LEFT = 1')()",
+        "const { constructor: Made }: any = () => {}; Made('pro' + 'cess.env.LEFT = 1')()",
+        "page['_conn' + 'ection'].dispatch = () => {}",
+        "/left/.test('left')",
     ] {
         let end = execute(&client, leaves).await;
         assert!(end.success, "{leaves}: {end:?}");
-        let looks = "console.log('seen'); await new Promise(done => setTimeout(done, 20));
+        let looks = "const matched = (RegExp as any).input; console.log('seen'); await new Promise(done => setTimeout(done, 20));
             await page.goto('data:text/html,<title>T</title>', { timeout: 5000 });
             const listening = await new Promise(done => require('net').connect(4555, '127.0.0.1')
                 .on('connect', () => done(true)).on('error', () => done(false)));
             const all = []; all.push(1);
             return [typeof left, typeof alsoLeft, ({} as any).left, (page as any).left, await page.title(), process.env.LEFT, process.cwd(),
-                listening, all.length, page.listenerCount('console'), await page.evaluate(() => typeof (window as any).left)]";
+                listening, all.length, page.listenerCount('console'), await page.evaluate(() => typeof (window as any).left),
+                performance.getEntries().length, matched]";
         let end = execute(&client, looks).await;
         let seen = end.result.as_ref().map_or("nothing", |result| result.get());
-        let clean = r#"["undefined","undefined",null,null,"T",null,"/home/casement",false,1,0,"undefined"]"#;
+        let clean = r#"["undefined","undefined",null,null,"T",null,"/home/casement",false,1,0,"undefined",0,""]"#;
         assert_eq!(
             (seen, end.stdout.as_str(), end.stderr.as_str()),
             (clean, "seen\n", ""),

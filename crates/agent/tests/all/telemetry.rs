@@ -243,7 +243,8 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
     assert_eq!((&clicked["x"], &clicked["y"]), (&json!(x), &json!(y)));
     assert!(clicked["selector"].as_str().unwrap().starts_with("#button"), "{clicked}");
     assert!(["press me", "me"].contains(&clicked["text"].as_str().unwrap()), "{clicked}");
-    for (field, keys) in [("plain", "a"), ("word", "SECRET"), ("card", "4111"), ("code", "0099"), ("shown", "b")] {
+    let secrets = ["word", "card", "code", "f1", "cc_number", "f2", "f3", "f4", "f5", "f6"].map(|field| (field, "S1"));
+    for (field, keys) in [("plain", "a")].into_iter().chain(secrets).chain([("shown", "b")]) {
         cdp.evaluate(page, &format!("document.querySelector('#{field}').focus()")).await;
         for key in keys.chars() {
             press(cdp, page, &key.to_string()).await;
@@ -348,6 +349,57 @@ async fn a_crash(heard: &Heard, sandbox: &Sandbox) {
     let whole = data(&heard.until("the browser's crash", crashed("chromium")).await);
     assert_eq!(whole["phase"], "running");
     assert!(whole["pid"].is_u64(), "{whole}");
+}
+
+/// How many connections to the browser's debugging port are open.
+fn connections(sandbox: &Sandbox) -> usize {
+    let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", sandbox.browser())).unwrap();
+    let port = format!(":{:04X}", config(true).debugging_port);
+    let open = |line: &&str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields[1].ends_with(&port) && fields[3] == "01"
+    };
+    table.lines().skip(1).filter(open).count()
+}
+
+async fn until_connections(sandbox: &Sandbox, wanted: impl Fn(usize) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !wanted(connections(sandbox)) {
+        assert!(Instant::now() < deadline, "{} connections", connections(sandbox));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_turned_off_is_not_heard_and_with_everything_off_there_is_no_connection() {
+    let sandbox = Sandbox::start(&config(true));
+    let status = sandbox.ready("turned off").await;
+    let client = sandbox.client().await;
+    let heard = Heard::after(&sandbox, 0).await;
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    cdp.evaluate(&page, "document.body.style = 'margin: 0; height: 100vh'").await;
+    let before = connections(&sandbox);
+    capture(&client, &[Category::Console, Category::Interaction]).await;
+    until_connections(&sandbox, |count| count > before).await;
+    let clicks = || heard.all().iter().filter(|told| told.kind == "interaction_click").count();
+    let said = async |cdp: &mut Cdp, word: &str| {
+        cdp.evaluate(&page, &format!("console.log('{word}')")).await;
+        heard.until(word, |told| data(told)["text"] == word).await;
+    };
+    for round in 1..=3 {
+        click(&mut cdp, &page, 50, 50).await;
+        said(&mut cdp, &format!("on {round}")).await;
+        assert_eq!(clicks(), round, "each click is told of once");
+        capture(&client, &[Category::Console]).await;
+        click(&mut cdp, &page, 50, 50).await;
+        said(&mut cdp, &format!("off {round}")).await;
+        assert_eq!(clicks(), round);
+        capture(&client, &[Category::Console, Category::Interaction]).await;
+    }
+    capture(&client, &[]).await;
+    until_connections(&sandbox, |count| count == before).await;
 }
 
 #[tokio::test]

@@ -8,6 +8,9 @@ const PAGE: &str = r#"<!doctype html><meta charset=utf-8><title>telemetry</title
 <h1 id=large>Everything happens here, one thing after the other, as large as can be</h1>
 <form><input id=plain name=plain><input id=word type=password name=word><input id=card autocomplete="section-a cc-number">
 <input id=code autocomplete=one-time-code><input id=shown name=shown></form>
+<form><input id=f1 name=kennwort><input id=cc_number><input id=f2 aria-label="Verification code"><input id=f3 placeholder="Security code">
+<label for=f4>Card number</label><input id=f4><label>Your <b>PIN</b><input id=f5></label><i id=said>Code</i><input id=f6 aria-labelledby="none said"></form>
+<form name=getElementById></form>
 <button id=button>press <b>me</b></button> <button id=popup onclick="window.open('/telemetry/popup')">open</button>
 <div id=host></div>
 <iframe id=frame src="/telemetry/frame"></iframe>
@@ -31,8 +34,8 @@ Promise.reject(new Error('nor this'));
   new Worker('/telemetry/worker.js');
 })();
 addEventListener = null;
-setTimeout(() => { document.getElementById('late').style.height = '150px'; }, 300);
-const shadow = document.getElementById('host').attachShadow({ mode: 'closed' });
+setTimeout(() => { document.querySelector('#late').style.height = '150px'; }, 300);
+const shadow = document.querySelector('#host').attachShadow({ mode: 'closed' });
 shadow.innerHTML = '<input>';
 window.focusHidden = () => shadow.firstChild.focus();
 const deep = document.createElement('p');
@@ -42,7 +45,7 @@ deep.attachShadow({ mode: 'open' }).innerHTML = '<div></div>';
 deep.shadowRoot.firstChild.attachShadow({ mode: 'open' }).innerHTML = '<input type=password>';
 document.body.append(deep);
 window.focusDeep = () => deep.shadowRoot.firstChild.shadowRoot.firstChild.focus({ preventScroll: true });
-window.reveal = () => { document.getElementById('word').type = 'text'; };
+window.reveal = () => { document.querySelector('#word').type = 'text'; };
 </script>"#;
 
 /// A page with a captcha, which is solved in a moment.

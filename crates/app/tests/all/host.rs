@@ -11,6 +11,13 @@ use ulid::Ulid;
 
 use super::support::{Cdp, Process, Server, Session, processes_of, until};
 
+/// What a process holds of its own, in MiB.
+pub(super) fn resident(pid: i32) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("no RssAnon")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+}
+
 /// Asks the server's private database. Rows are lines, columns are parted by `|`.
 pub(super) fn sql(server: &Server, statement: &str) -> anyhow::Result<String> {
     let socket_dir = server.database_socket()?;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::host::{browser_of, chromium, count, id_of, idle_browsers, kind, metric, sandboxes, sql};
 use super::support::http::{Answer, Request};
-use super::support::{Cdp, Options, Server, Session, Shared, until};
+use super::support::{Cdp, Clients, Options, Server, Session, Shared, until};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -308,6 +308,9 @@ fn h6_a_pool_that_cannot_fill_backs_off_says_why_and_fills_once_it_can() -> anyh
     let blocked = format!("casement_pool_blocked{{pool=\"{}\"", broken.id);
     let why: Vec<&str> = shown.lines().filter(|line| line.starts_with(&blocked) && line.ends_with(" 1")).collect();
     assert!(why.len() == 1 && why[0].contains("reason=\"display_error\""), "{why:#?}");
+    let page = Clients::find()?.run(&server, "crates/app/tests/scripts/ui_pools.mjs", &["broken"])?.json()?;
+    let read = page.as_str().context("no text")?;
+    assert!(read.starts_with("The last ") && read.contains(" starts failed: the display did not start. "), "{read}");
     let log = server.log();
     let said = log.lines().find(|line| line.contains("a pool cannot fill"));
     let said = said.context("the log says nothing")?;

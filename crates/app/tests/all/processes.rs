@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::host::{resident, server_process};
 use super::support::http::Request;
 use super::support::{Clients, Options, Server, Session, Shared, until};
 
 const SOON: Duration = Duration::from_secs(60);
+/// What the server may take for what passes through it, in MiB.
+const MOST_MEMORY: u64 = 24;
 
 fn every_call_works(headless: bool) -> anyhow::Result<()> {
     // The script's own site has a port that nobody knows beforehand.
@@ -181,10 +184,15 @@ fn a_caller_that_hangs_up_ends_its_program() -> anyhow::Result<()> {
 fn a_million_lines_to_a_reader_that_never_reads_stay_bounded() -> anyhow::Result<()> {
     use std::io::Write as _;
 
-    let server = &Shared::get().server;
+    // One of its own, so that its memory tells of this alone.
+    let server = &Server::start(Options::default())?;
     let session = session(server)?;
     let base = format!("/browsers/{}/process", session.id());
-    let spawned = server.post(&format!("{base}/spawn"), &json!({ "command": "seq 1000000" }))?.json()?;
+    let pid = server_process(server)?.pid;
+    let before = resident(pid)?;
+    // 100 MB of them.
+    let lines = json!({ "command": "seq -f %099.0f 1000000" });
+    let spawned = server.post(&format!("{base}/spawn"), &lines)?.json()?;
     let id = spawned["process_id"].as_str().context("no process_id")?;
     let mut reader = TcpStream::connect(server.address())?;
     let head = format!(
@@ -210,6 +218,8 @@ fn a_million_lines_to_a_reader_that_never_reads_stay_bounded() -> anyhow::Result
         text.contains("\"dropped_bytes\":") && text.ends_with("{\"event\":\"exit\",\"exit_code\":0}\n\n"),
         "{text:.200}"
     );
+    let after = resident(pid)?;
+    ensure!(after < before + MOST_MEMORY, "the server: {before} MiB before, {after} MiB after");
     drop(reader);
     ensure!(server.delete(&format!("/browsers/{}", session.id()))?.status == 204);
     Ok(())

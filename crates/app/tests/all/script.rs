@@ -2,7 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::support::{Clients, Shared};
+use super::host::{resident, server_process};
+use super::support::{Clients, Options, Server, Shared};
+
+/// What the server may take for whatever scripts do, in MiB: less than one of the results that are refused.
+const MOST_MEMORY: u64 = 48;
 
 #[test]
 fn every_call_of_the_python_client_for_scripts_works() -> anyhow::Result<()> {
@@ -62,10 +66,14 @@ fn a_script_reaches_neither_the_server_nor_what_lies_on_its_host() -> anyhow::Re
 
 #[test]
 fn f3_a_script_that_ruins_itself_leaves_the_session_and_the_server_as_they_are() -> anyhow::Result<()> {
-    let Shared { server, .. } = Shared::get();
+    // One of its own, so that its memory tells of this alone.
+    let server = &Server::start(Options::default())?;
     let session = server.headless()?;
     let path = format!("/browsers/{}/playwright/execute", session.id());
     let execute = |code: &str| server.post(&path, &json!({ "code": code, "timeout_sec": 20 }))?.expect(200)?.json();
+    assert_eq!(execute("return 'x'.repeat(9 << 20)")?["success"], true, "as long as a result may be");
+    let pid = server_process(server)?.pid;
+    let before = resident(pid)?;
     for code in [
         "process.exit(0)",
         "return 'x'.repeat(100 << 20)",
@@ -81,5 +89,7 @@ fn f3_a_script_that_ruins_itself_leaves_the_session_and_the_server_as_they_are()
     }
     let flood = execute("for (let n = 0; n < 1e6; n++) console.log('line', n)")?;
     assert_eq!(flood["stdout"].as_str().map(str::len), Some(1 << 20));
+    let after = resident(pid)?;
+    assert!(after < before + MOST_MEMORY, "the server: {before} MiB before, {after} MiB after");
     Ok(())
 }

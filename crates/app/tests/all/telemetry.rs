@@ -1,7 +1,10 @@
 //! What happened in a session, told through the API to the public client.
 
+use casement_domain::telemetry::Event;
 use serde_json::json;
+use time::OffsetDateTime;
 
+use super::host::{sql, uuid};
 use super::support::{Clients, Options, Pages, Server};
 use super::telemetry_site;
 
@@ -53,6 +56,40 @@ fn everything_that_has_a_name_is_told_and_the_python_client_reads_it() -> anyhow
         "of one category": ["captcha"],
         "console is off": true,
         "the stream ends with its session": true,
+    });
+    assert_eq!(run.json()?, saw);
+    Ok(())
+}
+
+/// Stored as the server stores what it tells, since neither a full memory nor a browser that stays away can be had at will.
+#[test]
+fn what_seldom_happens_is_decoded_by_the_python_client_too() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let session = server.headless()?;
+    let now = OffsetDateTime::UNIX_EPOCH;
+    let monitor = |kind: &str, data: &serde_json::Value| {
+        json!({ "type": kind, "category": "monitor", "ts": 1, "source": { "kind": "cdp" }, "data": data }).to_string()
+    };
+    let failed = json!({ "reason": "reconnect_exhausted" });
+    let refused = json!({ "step": "Target.setAutoAttach" });
+    for (seq, category, body) in [
+        (1, "system", Event::oom_kill(now, 4, "chromium", 5).body.to_string()),
+        (5, "monitor", Event::dropped(now, 2, 4).body.to_string()),
+        (6, "monitor", monitor("monitor_reconnect_failed", &failed)),
+        (7, "monitor", monitor("monitor_init_failed", &refused)),
+    ] {
+        let id = uuid(session.id())?;
+        sql(&server, &format!("insert into telemetry_events values ('{id}', {seq}, now(), '{category}', '{body}')"))?;
+    }
+
+    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/telemetry_rare.py", &[session.id()])?;
+
+    let saw = json!({
+        "kinds": ["BrowserMonitorInitFailedEvent", "BrowserMonitorReconnectFailedEvent", "BrowserSystemOomKillEvent"],
+        "system_oom_kill": { "pid": 4, "process_name": "chromium", "rss_kb": 5, "constraint": "memcg" },
+        "telemetry_dropped": { "count": 3, "first_seq": 2, "last_seq": 4 },
+        "monitor_reconnect_failed": failed,
+        "monitor_init_failed": refused,
     });
     assert_eq!(run.json()?, saw);
     Ok(())

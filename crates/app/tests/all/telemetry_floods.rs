@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::host::{browser_of, sandbox, server_process, sql, uuid};
+use super::host::{browser_of, resident, sandbox, server_process, sql, uuid};
 use super::support::{Cdp, Options, Server, Session, until};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -38,13 +38,6 @@ fn events(server: &Server, session: &Session, category: &str) -> anyhow::Result<
         }
         query = format!("offset={}", answer.header("x-next-offset").context("an offset")?);
     }
-}
-
-/// What a process holds of its own, in MiB.
-fn resident(pid: i32) -> anyhow::Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("no RssAnon")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
 }
 
 fn agent(server: &Server) -> anyhow::Result<i32> {

@@ -23,7 +23,7 @@ fn b9_a_person_signs_in_finds_watches_and_ends_sessions_with_a_keyboard_and_on_a
     let hostile = "<img src=x onerror=window.owned=1> \u{202e}\"'`";
     let session = |name: &str| {
         let tags = json!({ "seen": "<b>here</b>" });
-        let captured: serde_json::Map<_, _> = ["console", "network", "page", "interaction"]
+        let captured: serde_json::Map<_, _> = ["console", "network", "page", "interaction", "screenshot"]
             .map(|name| (name.to_owned(), json!({ "enabled": true })))
             .into_iter()
             .collect();
@@ -54,6 +54,7 @@ fn b9_a_person_signs_in_finds_watches_and_ends_sessions_with_a_keyboard_and_on_a
             "captured": true,
             "paused": 0,
             "earlier": [0, 1],
+            "picture": true,
             "careful": "Cancel",
             "ended": "plain one",
             "title": format!("{} · Casement", hostile.replace('\u{202e}', "\u{fffd}")),

@@ -131,6 +131,15 @@ try {
   await desk.getByRole('checkbox', { name: 'Console' }).uncheck();
   await event('console', 'onerror').waitFor({ state: 'hidden', ...patience });
   await desk.getByRole('checkbox', { name: 'Console' }).check();
+  // What the browser showed is seen, and opened with the keyboard.
+  const picture = desk.locator('.event.screenshot').first();
+  await picture.locator('img').waitFor(patience);
+  await desk.waitForFunction(() => document.querySelector('.event.screenshot img')?.naturalWidth > 100, null, patience);
+  saw.picture = true;
+  await picture.locator('summary').focus();
+  await desk.keyboard.press('Enter');
+  await desk.locator('.event.screenshot details[open] pre').first().waitFor(patience);
+  await desk.keyboard.press('Enter');
   // It stands still for a person who reads, and goes on then.
   await desk.getByRole('button', { name: 'Pause' }).click();
   await page.evaluate(() => console.log('said meanwhile'));

@@ -77,8 +77,9 @@ pub struct Stored {
     pub events: Vec<Numbered>,
 }
 
-/// More events than these are lost at no time, whatever an agent says: numbers never come to their end.
-const MOST_LOST: u64 = 1 << 40;
+/// What was lost takes no session's numbers beyond this one, whatever an agent says; of any loss there one event is counted. As many
+/// numbers are left for events before those that an [offset](super::Span::offset) can name come to their end.
+const LAST_LOST: u64 = 1 << 31;
 
 /// Numbers the items of a batch. What the agent told before is left out, and a gap in the agent's numbers is what it lost.
 pub fn number(counted: &mut Counted, items: Vec<Item>, now: OffsetDateTime) -> Vec<Numbered> {
@@ -89,20 +90,20 @@ pub fn number(counted: &mut Counted, items: Vec<Item>, now: OffsetDateTime) -> V
             if seq <= counted.agent_seq {
                 continue;
             }
-            lost = (seq - counted.agent_seq - 1).min(MOST_LOST);
+            lost = seq - counted.agent_seq - 1;
             counted.agent_seq = seq;
         }
         let event = match what {
             What::Event(event) => Some(event),
             What::Nothing => None,
             What::Lost(more) => {
-                lost += more;
+                lost = lost.saturating_add(more);
                 None
             }
         };
         if lost > 0 {
             let first = counted.last_seq + 1;
-            counted.last_seq = counted.last_seq.saturating_add(lost);
+            counted.last_seq += lost.min(LAST_LOST.saturating_sub(counted.last_seq).max(1));
             numbered.push(counted.next(Event::dropped(now, first, counted.last_seq), now));
         }
         numbered.extend(event.map(|event| counted.next(event, now)));
@@ -126,7 +127,8 @@ mod tests {
     use time::Duration;
 
     use super::*;
-    use crate::testing::NOON;
+    use crate::telemetry::EventsQuery;
+    use crate::testing::{NOON, session_id};
 
     fn event(seconds: i64) -> Event {
         Event::api_call(NOON + Duration::seconds(seconds), "x", "y", 200, 0)
@@ -169,10 +171,16 @@ mod tests {
     #[test]
     fn an_agent_that_counts_beyond_all_bounds_stops_nobody() {
         let mut counted = Counted::NOTHING;
-        let items = vec![agents(u64::MAX), agents(1), own(0)];
+        let more = Item { agent_seq: None, what: What::Lost(u64::MAX) };
+        let items = vec![agents(u64::MAX), agents(1), own(0), more];
         let numbered = number(&mut counted, items, NOON);
-        assert_eq!(dropped(&numbered[0]), Some((MOST_LOST, 1, MOST_LOST)));
-        assert_eq!(numbered.iter().map(|one| one.seq - MOST_LOST).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(dropped(&numbered[0]), Some((LAST_LOST, 1, LAST_LOST)));
+        assert_eq!(numbered.iter().map(|one| one.seq - LAST_LOST).collect::<Vec<_>>(), [1, 2, 3, 5]);
+        let (span, _) = EventsQuery::default().parse(NOON).expect("a span");
+        assert!(
+            numbered.iter().all(|one| span.offset(session_id(1), one.seq).is_some()),
+            "one can be paged behind all of them"
+        );
     }
 
     #[test]

@@ -29,8 +29,30 @@ const MAX_NEW_SESSION: usize = 1024 * 1024;
 pub struct ClassicRequest {
     method: Method,
     path: String,
-    new_session: bool,
+    kind: CommandKind,
     body: Bytes,
+}
+
+/// What a command is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandKind {
+    /// chromedriver itself.
+    Status,
+    /// A session that is to be made.
+    NewSession,
+    /// Something in this session.
+    Within(WebDriverSessionId),
+    /// The end of this session.
+    End(WebDriverSessionId),
+}
+
+/// chromedriver's answer.
+#[derive(Debug)]
+pub struct ClassicAnswer {
+    /// As the client gets it.
+    pub response: HttpResponse,
+    /// The session that was made.
+    pub made: Option<WebDriverSessionId>,
 }
 
 /// A command that did not come through.
@@ -66,21 +88,25 @@ impl ClassicRequest {
             return Err(ClassicError::Method);
         }
         let segments: Vec<&str> = tail.split('/').collect();
-        let new_session = match segments.as_slice() {
-            ["status"] if method == Method::GET => false,
-            ["session"] if method == Method::POST => true,
-            ["session", id, command @ ..] => {
-                let known = WebDriverSessionId::parse(id).is_ok() && command.iter().all(|segment| harmless(segment));
-                if !known {
-                    return Err(ClassicError::UnknownCommand);
-                }
-                false
+        let kind = match segments.as_slice() {
+            ["status"] if method == Method::GET => CommandKind::Status,
+            ["session"] if method == Method::POST => CommandKind::NewSession,
+            ["session", id, command @ ..] if command.iter().all(|segment| harmless(segment)) => {
+                let id = WebDriverSessionId::parse(id).map_err(|_| ClassicError::UnknownCommand)?;
+                let ends = command.is_empty() && method == Method::DELETE;
+                if ends { CommandKind::End(id) } else { CommandKind::Within(id) }
             }
             // Everything else is chromedriver's own: `shutdown`, other clients' `sessions`.
             _ => return Err(ClassicError::UnknownCommand),
         };
-        let body = if new_session { bound(&body)? } else { body };
-        Ok(Self { method: method.clone(), path: format!("/{tail}"), new_session, body })
+        let body = if kind == CommandKind::NewSession { bound(&body)? } else { body };
+        Ok(Self { method: method.clone(), path: format!("/{tail}"), kind, body })
+    }
+
+    /// What it is about.
+    #[must_use]
+    pub fn kind(&self) -> &CommandKind {
+        &self.kind
     }
 }
 
@@ -111,8 +137,8 @@ pub async fn forward(
     request: ClassicRequest,
     upstream: std::net::TcpStream,
     webdriver_url: &Url,
-) -> Result<HttpResponse, ClassicError> {
-    let new_session = request.new_session;
+) -> Result<ClassicAnswer, ClassicError> {
+    let new_session = request.kind == CommandKind::NewSession;
     let answer = send(request, Upstream::adopt(upstream)?).await?;
     let status = StatusCode::from_u16(answer.status().as_u16()).map_err(broken)?;
     let mut response = HttpResponse::build(status);
@@ -120,14 +146,18 @@ pub async fn forward(
     response.insert_header((header::CACHE_CONTROL, "no-cache"));
     if !new_session {
         let stream = BodyDataStream::new(answer.into_body());
-        return Ok(response.streaming(stream.map_err(|error| std::io::Error::other(error.to_string()))));
+        let response = response.streaming(stream.map_err(|error| std::io::Error::other(error.to_string())));
+        return Ok(ClassicAnswer { response, made: None });
     }
     let body = Limited::new(answer.into_body(), MAX_NEW_SESSION).collect().await.map_err(ClassicError::Answer)?;
     let mut value: Value = serde_json::from_slice(&body.to_bytes()).map_err(broken)?;
+    let mut made = None;
     if let Some(result) = value.get_mut("value") {
         public_url::rewrite(result, webdriver_url);
+        made = result.get("sessionId").and_then(Value::as_str).and_then(|id| WebDriverSessionId::parse(id).ok());
     }
-    Ok(response.body(value.to_string()))
+    let made = made.filter(|_| status.is_success());
+    Ok(ClassicAnswer { response: response.body(value.to_string()), made })
 }
 
 async fn send(request: ClassicRequest, upstream: Upstream) -> Result<Response<Incoming>, ClassicError> {

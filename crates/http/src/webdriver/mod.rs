@@ -5,10 +5,12 @@ mod bidi;
 mod capabilities;
 mod classic;
 mod public_url;
+mod sessions;
 
+pub(crate) use self::sessions::ClassicSessions;
 pub use self::{
     bidi::BidiRelay,
     capabilities::{BadCapabilities, Bidi, bind},
-    classic::{ClassicError, ClassicRequest, MAX_BODY, forward},
+    classic::{ClassicAnswer, ClassicError, ClassicRequest, CommandKind, MAX_BODY, forward},
     public_url::{BadSessionId, WebDriverSessionId},
 };

@@ -4,7 +4,7 @@ use serde_json::Value;
 use url::Url;
 
 /// A WebDriver session's identifier, as chromedriver makes them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WebDriverSessionId(String);
 
 /// The text is no identifier of a WebDriver session.

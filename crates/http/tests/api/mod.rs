@@ -34,3 +34,4 @@ mod sockets;
 mod support;
 mod telemetry;
 mod ui;
+mod webdriver;

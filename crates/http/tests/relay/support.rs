@@ -197,7 +197,7 @@ async fn classic(request: HttpRequest, body: web::Bytes, shared: web::Data<Share
             let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();
             forward(command, upstream, &public_url())
                 .await
-                .unwrap_or_else(|error| ApiError::from(error).error_response())
+                .map_or_else(|error| ApiError::from(error).error_response(), |answer| answer.response)
         }
         Err(error) => ApiError::from(error).error_response(),
     }

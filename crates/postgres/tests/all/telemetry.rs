@@ -117,6 +117,81 @@ async fn pages_have_no_gap_and_no_duplicate_while_many_write() -> TestResult {
     Ok(())
 }
 
+/// The numbers of all pages from the first on, until `done` says so after one that is empty.
+async fn all_pages(
+    store: &PgTelemetry,
+    change: impl Fn(&mut Span),
+    mut done: impl AsyncFnMut() -> Result<bool, Fault>,
+) -> Result<Vec<u64>, Fault> {
+    let (mut seen, mut behind) = (Vec::new(), None);
+    loop {
+        let asked = |span: &mut Span| {
+            change(span);
+            (span.limit, span.behind) = (7, behind);
+        };
+        let (page, _) = read(store, 1, asked).await?;
+        behind = page.last().copied().or(behind);
+        seen.extend_from_slice(&page);
+        if page.is_empty() && done().await? {
+            return Ok(seen);
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_of_one_category_and_those_of_the_newest_have_no_gap_and_no_duplicate_while_many_write() -> TestResult {
+    let (_world, store) = world(1).await?;
+    let store = Arc::new(store);
+    let items = || [Category::Control, Category::Page, Category::Control, Category::Console].map(own).to_vec();
+    // Something to begin with, so that the newest are not all the writers' own.
+    store.append(&[batch(1, 1, (0..10).flat_map(|_| items()).collect())], NOON).await?;
+    let writing = (2..=21_u128).map(|id| {
+        let store = Arc::clone(&store);
+        let items = (0..5).flat_map(|_| items()).collect();
+        tokio::spawn(async move { store.append(&[batch(1, id, items)], NOON).await.map(drop) })
+    });
+    let mut writers = writing.collect::<Vec<_>>();
+    let newest = |span: &mut Span| (span.order, span.since) = (Order::Descending, None);
+    let first = read(&store, 1, newest).await?.0[0];
+    // Whoever pages back from the newest that there was sees all before it, and none that came since.
+    let back = all_pages(&store, newest, async || Ok(true)).await?;
+    let last = back[0];
+    assert!(last >= first);
+    assert_eq!(back, (1..=last).rev().collect::<Vec<_>>());
+
+    let control = |span: &mut Span| span.categories = vec![EventCategory::Captured(Category::Control)];
+    let forth = all_pages(&store, control, async || {
+        let left = writers.pop();
+        Ok(match left {
+            Some(writer) => writer.await?.map(|()| false)?,
+            None => true,
+        })
+    });
+    let forth = forth.await?;
+    let whole = read_all(&store).await?;
+    let expected: Vec<u64> = whole
+        .iter()
+        .filter(|one| one.event.category == EventCategory::Captured(Category::Control))
+        .map(|one| one.seq)
+        .collect();
+    assert_eq!((whole.len(), expected.len()), (440, 220));
+    assert_eq!(forth, expected);
+    Ok(())
+}
+
+/// Every event, when nobody writes any more.
+async fn read_all(store: &PgTelemetry) -> Result<Vec<Numbered>, Fault> {
+    let mut all: Vec<Numbered> = Vec::new();
+    loop {
+        let behind = all.last().map(|one| one.seq);
+        let (page, more) = store.page(session_id(1), &span(|span| span.behind = behind)).await?;
+        all.extend(page);
+        if !more {
+            return Ok(all);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_page_is_cut_by_time_category_and_direction() -> TestResult {
     let (_world, store) = world(1).await?;

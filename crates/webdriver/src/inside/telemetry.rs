@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_agent::protocol::telemetry::{
-    CONFIGURE, CONFIRM, Category as Word, Configure, Confirm, FOLLOW, Follow, GAP, MAX_EVENT_LINE,
+    CONFIGURE, CONFIRM, Category as Word, Configure, Confirm, FOLLOW, Follow, GAP,
 };
 use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
 use casement_domain::inside::InsideError;
-use casement_domain::telemetry::{Capture, Category, Event, EventCategory, Item, TelemetryTap, ToldEvents, What};
+use casement_domain::telemetry::{
+    Capture, Category, Event, EventCategory, Item, LONGEST_EVENT, TelemetryTap, ToldEvents, What,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
@@ -39,7 +41,7 @@ impl TelemetryTap for Engine {
         let running = self.running(browser)?;
         let lines = running.agent.download(FOLLOW, &Follow { after }, QUICK).await;
         let lines = lines.map_err(|error| inside_error(&running, &error))?;
-        Ok(Lines::new(running, lines, MAX_EVENT_LINE).told(item))
+        Ok(Lines::new(running, lines, LONGEST_EVENT).each(told))
     }
 
     async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), InsideError> {
@@ -92,6 +94,19 @@ struct Line {
     truncated: bool,
 }
 
+/// What a line tells. One that is not readable, or only the beginning of one that is too long, is an event that was lost; without a number
+/// of its own it is the gap before the next one.
+fn told(line: &[u8]) -> Option<Item> {
+    let read = serde_json::from_slice::<Line>(line).ok().and_then(|line| item(line).ok());
+    read.or_else(|| Some(Item { agent_seq: Some(leading_number(line)?), what: What::Lost(1) }))
+}
+
+/// The number with which an agent begins a line.
+fn leading_number(line: &[u8]) -> Option<u64> {
+    let rest = std::str::from_utf8(line.strip_prefix(br#"{"seq":"#)?).ok()?;
+    rest.split_once(',').and_then(|(number, _)| number.trim().parse().ok())
+}
+
 /// The agent's word is not believed: whatever it says, an event is one line of the form that callers expect.
 fn item(line: Line) -> Result<Item, InsideError> {
     let agent_seq = Some(line.seq);
@@ -139,7 +154,7 @@ mod tests {
         item(line).map_err(|error| error.to_string())
     }
 
-    fn told() -> Told {
+    fn sample() -> Told {
         let data = json!({ "text": "a\nb\u{2028}\u{0}", "args": [1, { "b": null }] });
         let Value::Object(data) = data else { unreachable!("an object was written") };
         Told {
@@ -155,7 +170,7 @@ mod tests {
 
     #[test]
     fn an_event_goes_on_as_the_agent_told_it_without_its_number() {
-        let line = serde_json::to_string(&told()).expect("JSON");
+        let line = serde_json::to_string(&sample()).expect("JSON");
         let Item { agent_seq: Some(7), what: What::Event(event) } = read(&line).expect("an event") else {
             panic!("no event of that number")
         };
@@ -168,9 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_agents_to_tell_is_left_out_and_nonsense_ends_it() {
+    fn what_is_not_the_agents_to_tell_is_left_out_and_nonsense_is_lost() {
         let with = |name: &str, value: Value| {
-            let mut line = serde_json::to_value(told()).expect("JSON");
+            let mut line = serde_json::to_value(sample()).expect("JSON");
             line[name] = value;
             line.to_string()
         };
@@ -178,7 +193,7 @@ mod tests {
             let item = read(&with("category", json!(category))).expect("counted");
             assert_eq!(item, Item { agent_seq: Some(7), what: What::Nothing });
         }
-        let mut gap = serde_json::to_value(told()).expect("JSON");
+        let mut gap = serde_json::to_value(sample()).expect("JSON");
         (gap["type"], gap["category"]) = (json!(GAP), json!("other"));
         assert_eq!(read(&gap.to_string()).expect("counted"), Item { agent_seq: Some(7), what: What::Lost(1) });
         for (name, value) in [
@@ -191,6 +206,11 @@ mod tests {
             ("seq", json!(-1)),
         ] {
             assert!(read(&with(name, value.clone())).is_err(), "{name} {value}");
+        }
+        let broken = format!(r#"{{"seq":8,"type":"console_log","data":{{"text":"{}"#, "x".repeat(30));
+        assert_eq!(told(broken.as_bytes()), Some(Item { agent_seq: Some(8), what: What::Lost(1) }));
+        for unnumbered in ["", "{}", "nonsense", r#"{"seq":-1,"#, r#"{"seq":"1","#, r#"{"seq":9"#] {
+            assert_eq!(told(unnumbered.as_bytes()), None, "{unnumbered}");
         }
         let with_return = with("source", json!({ "kind": "cdp" })).replace(r#""kind":"cdp""#, "\"kind\":\r\"cdp\"");
         assert!(read(&with_return).is_err());

@@ -1,0 +1,19 @@
+// node ui_pools.mjs POOL: what a person reads on the page of the pools about one that cannot fill.
+import { chromium } from 'playwright-core';
+
+const [pool] = process.argv.slice(2);
+const { CASEMENT_URL: base, CASEMENT_KEY: key } = process.env;
+const patience = { timeout: 40000 };
+// The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
+const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+try {
+  const page = await own.newPage();
+  await page.goto(`${base}/ui/pools`);
+  await page.fill('#key', key, patience);
+  await page.keyboard.press('Enter');
+  const card = page.locator('.pool', { has: page.getByRole('heading', { name: pool, exact: true }) });
+  await card.locator('.state.bad').waitFor(patience);
+  console.log(JSON.stringify(await card.locator('.state').textContent()));
+} finally {
+  await own.close();
+}

@@ -1,0 +1,171 @@
+//! Who drives a session over classic WebDriver is told as a connection into it.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use casement_domain::{
+    BrowserId,
+    session::SessionEvent,
+    store_error::Replaced,
+    telemetry::{Category, Event, MockRecorder},
+    testing::{session, session_id},
+};
+use casement_http::{
+    Permission, SessionDial,
+    relay::{Channel, Dial, DialError},
+};
+use pretty_assertions::assert_eq;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+use super::support::{Ports, TestApi};
+
+/// A chromedriver that makes one session, and has done whatever is asked of it there.
+#[derive(Clone, Copy)]
+struct Driver(SocketAddr);
+
+impl Driver {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(answer(stream));
+            }
+        });
+        Self(address)
+    }
+}
+
+async fn answer(mut stream: TcpStream) {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|four| four == b"\r\n\r\n") {
+        if stream.read_buf(&mut request).await.unwrap() == 0 {
+            return;
+        }
+    }
+    let (status, body) = match &request {
+        new if new.starts_with(b"POST /session HTTP") => {
+            ("200 OK", json!({ "value": { "sessionId": "abc", "capabilities": {} } }))
+        }
+        within if String::from_utf8_lossy(within).contains(" /session/abc") => ("200 OK", json!({ "value": null })),
+        _ => ("404 Not Found", json!({ "value": { "error": "invalid session id" } })),
+    };
+    let body = body.to_string();
+    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    stream.write_all((head + &body).as_bytes()).await.unwrap();
+}
+
+impl SessionDial for Driver {
+    fn of(&self, _: BrowserId) -> Arc<dyn Dial> {
+        Arc::new(*self)
+    }
+}
+
+#[async_trait]
+impl Dial for Driver {
+    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
+        std::net::TcpStream::connect(self.0).map_err(|error| DialError::Unavailable(error.into()))
+    }
+
+    async fn cdp_path(&self) -> Result<String, DialError> {
+        Err(DialError::Unavailable("there is none".into()))
+    }
+}
+
+/// A client, and what is told of it.
+struct Client {
+    api: TestApi,
+    token: String,
+    heard: mpsc::Receiver<Event>,
+}
+
+impl Client {
+    async fn start() -> Self {
+        let (told, heard) = mpsc::channel();
+        let mut recorder = MockRecorder::new();
+        recorder.expect_captures().returning(|_, category| category == Category::Connection);
+        recorder.expect_note().returning(move |_, event| drop(told.send(event)));
+        recorder.expect_ended().returning(|_| ());
+        let mut ports =
+            Ports { dial: Some(Arc::new(Driver::start().await)), recorder: Some(recorder), ..Ports::default() };
+        ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+        ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
+        ports.engine.expect_end().returning(|_| Ok(()));
+        ports.browsers.expect_forget().returning(|_| Ok(()));
+        let api = TestApi::start(ports);
+        let token = api.token(session_id(1), Permission::Drive);
+        Self { api, token, heard }
+    }
+
+    async fn command(&self, method: &str, tail: &str, status: u16) {
+        let path = format!("/vm/{}/wd/{tail}?jwt={}", session_id(1), self.token);
+        let body = if method == "POST" { r#"{"capabilities":{"alwaysMatch":{}}}"# } else { "" };
+        let reply = self.api.request(method, &path, &["Content-Type: application/json"], body).await;
+        assert_eq!(reply.status, status, "{method} {tail}: {reply}");
+    }
+
+    fn next(&self) -> Value {
+        let event = self.heard.recv_timeout(Duration::from_secs(30)).expect("an event");
+        serde_json::from_str(&event.body).unwrap()
+    }
+
+    /// It is told that somebody came.
+    fn connects(&self) {
+        let told = self.next();
+        assert_eq!((&told["type"], &told["category"]), (&json!("cdp_connect"), &json!("connection")));
+        assert_eq!(told["source"]["event"], "webdriver");
+    }
+
+    /// It is told that they went: why, and after how many messages.
+    fn disconnects(&self, reason: &str, messages: u64) {
+        let told = self.next();
+        assert_eq!(
+            (&told["type"], &told["source"]["event"]),
+            (&json!("cdp_disconnect"), &json!("webdriver")),
+            "{told}"
+        );
+        assert_eq!((&told["data"]["reason"], &told["data"]["message_count"]), (&json!(reason), &json!(messages)));
+        assert!(told["data"]["duration_ms"].is_u64(), "{told}");
+    }
+
+    fn nothing(&self) {
+        assert!(self.heard.try_recv().is_err(), "something was told");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_classic_session_connects_when_it_is_made_and_disconnects_when_its_client_ends_it() {
+    let client = Client::start().await;
+    client.command("GET", "status", 404).await;
+    client.command("DELETE", "session/other", 404).await;
+    client.nothing();
+    client.command("POST", "session", 200).await;
+    client.connects();
+    client.command("GET", "session/abc/url", 200).await;
+    client.command("DELETE", "session/abc/cookie", 200).await;
+    client.nothing();
+    client.command("DELETE", "session/abc", 200).await;
+    client.disconnects("client_close", 8);
+    client.command("DELETE", "session/abc", 200).await;
+    client.nothing();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_classic_session_that_nobody_ends_ends_with_its_browser() {
+    for (event, reason) in [(SessionEvent::Delete, "context_cancelled"), (SessionEvent::Crash, "upstream_error")] {
+        let client = Client::start().await;
+        client.api.sessions.activity().watch(&session(1));
+        client.command("POST", "session", 200).await;
+        client.connects();
+        client.api.sessions.end(session_id(1), event).await.unwrap();
+        client.disconnects(reason, 2);
+    }
+}
