@@ -46,7 +46,17 @@ function isFar(name) {
   return FAR.has(name) || /^_./.test(name);
 }
 
-/** Whether a script may reach what cannot be looked at afterwards: by a name, by a key that is made while it runs, or by `this`. */
+/** Whether a key is an index, or the value of a variable: of those that scripts use all the time. None that is put together of texts. */
+function isPlain(key) {
+  switch (key.type) {
+    case 'NumericLiteral': case 'Identifier': case 'MemberExpression': case 'UpdateExpression': return true;
+    case 'ParenthesisExpression': return isPlain(key.expression);
+    case 'BinaryExpression': return (key.operator !== '+' || key.right.type === 'NumericLiteral') && isPlain(key.left) && isPlain(key.right);
+    default: return false;
+  }
+}
+
+/** Whether a script may reach what cannot be looked at afterwards: by a name, by a key that it puts together, or by `this`. */
 function reachesFar(code) {
   if (code.length > MOST_LOOKED) return true;
   // Most scripts need no closer look: every name stands as a word in the text, and every key that is made in brackets.
@@ -57,7 +67,7 @@ function reachesFar(code) {
     if (node.type === 'ThisExpression' || node.type === 'Import' || node.type === 'MetaProperty') return true;
     if (node.type === 'Identifier' && isFar(node.value)) return true;
     const key = node.type === 'Computed' ? node.expression : node.key;
-    if (key?.type === 'StringLiteral' ? isFar(key.value) : node.type === 'Computed' && key.type !== 'NumericLiteral') return true;
+    if (key?.type === 'StringLiteral' ? isFar(key.value) : node.type === 'Computed' && !isPlain(key)) return true;
     for (const name in node) if (node[name] !== null && typeof node[name] === 'object') open.push(node[name]);
   }
   return false;
