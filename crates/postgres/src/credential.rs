@@ -130,6 +130,85 @@ struct RowChange<'a> {
     updated_at: OffsetDateTime,
 }
 
+/// Stores a new credential, inside of a transaction. See [`CredentialRepository::create`].
+pub(crate) async fn insert(
+    connection: &mut AsyncPgConnection,
+    credential: &Credential,
+    secrets: &SealedSecrets,
+    most: u32,
+) -> Result<CredentialStored, CallError> {
+    let project = uuid(credential.project.ulid());
+    // Held, so that two do not both take the last place, and the project is not deleted meanwhile.
+    let owner = projects::table.find(project).filter(projects::deleted_at.is_null());
+    let owner: Option<Uuid> = owner.select(projects::id).for_no_key_update().get_result(connection).await.optional()?;
+    if owner.is_none() {
+        return Ok(CredentialStored::ProjectGone);
+    }
+    let used = credentials::table.filter(credentials::project_id.eq(project)).count();
+    let used = count(used.get_result(connection).await?);
+    if used >= most {
+        let limit = LimitExceeded { limit: Limit::ProjectCredentials, value: most, used, asked: 1 };
+        return Ok(CredentialStored::LimitExceeded(limit));
+    }
+    let id = uuid(credential.id.ulid());
+    let row = (
+        credentials::id.eq(id),
+        credentials::project_id.eq(project),
+        credentials::name.eq(credential.name.as_str()),
+        credentials::domain.eq(&credential.domain),
+        credentials::sso_provider.eq(&credential.sso_provider),
+        credentials::sealed_totp.eq(&secrets.totp),
+        credentials::created_at.eq(credential.created_at),
+        credentials::updated_at.eq(credential.updated_at),
+    );
+    // A name that is taken must not undo the transaction, which may have more to do.
+    let inserted =
+        diesel::insert_into(credentials::table).values(row).on_conflict((credentials::project_id, credentials::name));
+    if inserted.do_nothing().execute(connection).await? == 0 {
+        return Ok(CredentialStored::NameTaken);
+    }
+    put_values(connection, id, &secrets.values).await?;
+    Ok(CredentialStored::Yes)
+}
+
+/// Changes a credential, inside of a transaction. See [`CredentialRepository::update`].
+pub(crate) async fn set(
+    connection: &mut AsyncPgConnection,
+    id: CredentialId,
+    change: &CredentialChange,
+    at: OffsetDateTime,
+) -> Result<CredentialUpdated, CallError> {
+    let id = uuid(id.ulid());
+    let row = credentials::table.find(id);
+    // Held: two changes at once do not both fill the last place among the values.
+    let held = row.select((credentials::project_id, credentials::name)).for_no_key_update();
+    let held: Option<(Uuid, String)> = held.get_result(connection).await.optional()?;
+    let Some((project, before)) = held else { return Ok(CredentialUpdated::NotFound) };
+    let values = credential_values::table.filter(credential_values::credential_id.eq(id));
+    let kept = values.filter(credential_values::name.ne_all(&change.remove));
+    let kept = kept.filter(credential_values::name.ne_all(change.values.keys())).count();
+    let kept: i64 = kept.get_result(connection).await?;
+    if usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(change.values.len()) > MOST_VALUES {
+        return Ok(CredentialUpdated::TooManyValues);
+    }
+    let forgotten = values.filter(credential_values::name.eq_any(&change.remove));
+    diesel::delete(forgotten).execute(connection).await?;
+    put_values(connection, id, &change.values).await?;
+    let changed = RowChange {
+        name: change.name.as_ref().map(LabelName::as_str),
+        sso_provider: change.sso_provider.as_ref().map(Option::as_deref),
+        sealed_totp: change.totp.as_ref().map(Option::as_deref),
+        updated_at: at,
+    };
+    let changed = diesel::update(row).set(changed).returning(CredentialRow::as_select());
+    let rows: Vec<CredentialRow> = changed.load(connection).await?;
+    if let Some(name) = &change.name {
+        names::credential_renamed(connection, project, (&before, name.as_str())).await?;
+    }
+    let now = complete(connection, rows).await?.pop();
+    Ok(now.map_or(CredentialUpdated::NotFound, |credential| CredentialUpdated::Yes(Box::new(credential))))
+}
+
 #[async_trait]
 impl CredentialRepository for PgCredentials {
     async fn create(
@@ -138,40 +217,8 @@ impl CredentialRepository for PgCredentials {
         secrets: &SealedSecrets,
         most: u32,
     ) -> Result<CredentialStored, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let project = uuid(credential.project.ulid());
-            // Held, so that two do not both take the last place, and the project is not deleted meanwhile.
-            let owner = projects::table.find(project).filter(projects::deleted_at.is_null());
-            let owner: Option<Uuid> =
-                owner.select(projects::id).for_no_key_update().get_result(connection).await.optional()?;
-            if owner.is_none() {
-                return Ok(CredentialStored::ProjectGone);
-            }
-            let used = credentials::table.filter(credentials::project_id.eq(project)).count();
-            let used = count(used.get_result(connection).await?);
-            if used >= most {
-                let limit = LimitExceeded { limit: Limit::ProjectCredentials, value: most, used, asked: 1 };
-                return Ok(CredentialStored::LimitExceeded(limit));
-            }
-            let id = uuid(credential.id.ulid());
-            let row = (
-                credentials::id.eq(id),
-                credentials::project_id.eq(project),
-                credentials::name.eq(credential.name.as_str()),
-                credentials::domain.eq(&credential.domain),
-                credentials::sso_provider.eq(&credential.sso_provider),
-                credentials::sealed_totp.eq(&secrets.totp),
-                credentials::created_at.eq(credential.created_at),
-                credentials::updated_at.eq(credential.updated_at),
-            );
-            diesel::insert_into(credentials::table).values(row).execute(connection).await?;
-            put_values(connection, id, &secrets.values).await?;
-            Ok(CredentialStored::Yes)
-        };
-        let name_taken = |error: CallError| {
-            if error.violated() == Some(NAME_KEY) { Ok(CredentialStored::NameTaken) } else { Err(error) }
-        };
-        self.database.transaction_or("credential.create", work, name_taken).await
+        let work = async |connection: &mut AsyncPgConnection| insert(connection, credential, secrets, most).await;
+        self.database.transaction("credential.create", work).await
     }
 
     async fn find(&self, project: ProjectId, which: &IdOrName<CredentialId>) -> Result<Option<Credential>, StoreError> {
@@ -233,37 +280,7 @@ impl CredentialRepository for PgCredentials {
         change: &CredentialChange,
         at: OffsetDateTime,
     ) -> Result<CredentialUpdated, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let id = uuid(id.ulid());
-            let row = credentials::table.find(id);
-            // Held: two changes at once do not both fill the last place among the values.
-            let held = row.select((credentials::project_id, credentials::name)).for_no_key_update();
-            let held: Option<(Uuid, String)> = held.get_result(connection).await.optional()?;
-            let Some((project, before)) = held else { return Ok(CredentialUpdated::NotFound) };
-            let values = credential_values::table.filter(credential_values::credential_id.eq(id));
-            let kept = values.filter(credential_values::name.ne_all(&change.remove));
-            let kept = kept.filter(credential_values::name.ne_all(change.values.keys())).count();
-            let kept: i64 = kept.get_result(connection).await?;
-            if usize::try_from(kept).unwrap_or(usize::MAX).saturating_add(change.values.len()) > MOST_VALUES {
-                return Ok(CredentialUpdated::TooManyValues);
-            }
-            let forgotten = values.filter(credential_values::name.eq_any(&change.remove));
-            diesel::delete(forgotten).execute(connection).await?;
-            put_values(connection, id, &change.values).await?;
-            let changed = RowChange {
-                name: change.name.as_ref().map(LabelName::as_str),
-                sso_provider: change.sso_provider.as_ref().map(Option::as_deref),
-                sealed_totp: change.totp.as_ref().map(Option::as_deref),
-                updated_at: at,
-            };
-            let changed = diesel::update(row).set(changed).returning(CredentialRow::as_select());
-            let rows: Vec<CredentialRow> = changed.load(connection).await?;
-            if let Some(name) = &change.name {
-                names::credential_renamed(connection, project, (&before, name.as_str())).await?;
-            }
-            let now = complete(connection, rows).await?.pop();
-            Ok(now.map_or(CredentialUpdated::NotFound, |credential| CredentialUpdated::Yes(Box::new(credential))))
-        };
+        let work = async |connection: &mut AsyncPgConnection| set(connection, id, change, at).await;
         let name_taken = |error: CallError| {
             if error.violated() == Some(NAME_KEY) { Ok(CredentialUpdated::NameTaken) } else { Err(error) }
         };

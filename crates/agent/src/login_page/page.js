@@ -162,6 +162,7 @@ globalThis.casement ??= (() => {
   const BAD = /(^|[-_\s])(errors?|err|invalid|danger|alert|warning|warn|fail(ed|ure)?|fehler|erreur|flash|critical)([-_\s]|$)|error|Error/;
   const CAPTCHAS = [['g-recaptcha', 'recaptcha'], ['h-captcha', 'hcaptcha'], ['cf-turnstile', 'turnstile'], ['frc-captcha', 'friendlycaptcha'],
     ['geetest_captcha', 'geetest'], ['smart-captcha', 'smartcaptcha']];
+  const UNSEEN_CAPTCHA = 'button,input,a,[role=button],[data-size=invisible]';
   const PROOFS = '[name=g-recaptcha-response],[name=h-captcha-response],[name=cf-turnstile-response],[name=geetest_validate],' +
     '[name=fc-token],[name=frc-captcha-solution],[name=smart-token],[name=mtcaptcha-verifiedtoken]';
   let layers = [];
@@ -205,7 +206,8 @@ globalThis.casement ??= (() => {
       else if (!here.news && BAD.test(names) && !inside(node, 'input,button,select')) here.news = 'error';
       if (/^h[1-6]$/.test(tag) || role === 'heading') here.heading = true;
       for (const [name, kind] of CAPTCHAS) {
-        if (!matches(node, `.${name}`)) continue;
+        // On a button, or called invisible, it shows something only when it is asked to: then in a frame of its own.
+        if (!matches(node, `.${name}`) || matches(node, UNSEEN_CAPTCHA)) continue;
         const box = rectOf(node);
         if (sees(node)) out.captchas.push({ kind, blocking: box.width * box.height > innerWidth * innerHeight / 4, solved: solved() });
       }

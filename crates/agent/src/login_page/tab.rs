@@ -24,6 +24,8 @@ const OPENED_BY_CLICK: Duration = Duration::from_secs(5);
 /// Something that is loaded for so long does not hold up the reading of a page.
 const SLOW_DATA: Duration = Duration::from_secs(5);
 const SLOW_PAGE: Duration = Duration::from_secs(20);
+/// What was sent may change everything once it is answered: nothing else that is asked for without end is waited for so long.
+const SLOW_ANSWER: Duration = Duration::from_secs(60);
 /// The words of a dialog that are kept.
 const DIALOG_TEXT: usize = 400;
 
@@ -331,7 +333,9 @@ impl Heard {
     }
 
     fn request_sent(&mut self, session: String, params: &Value) {
+        let is_sent = matches!(text(&params["request"]["method"]), "POST" | "PUT" | "PATCH");
         let slow = match text(&params["type"]) {
+            "Document" | "XHR" | "Fetch" if is_sent => SLOW_ANSWER,
             "Document" => SLOW_PAGE,
             "XHR" | "Fetch" | "Script" | "Stylesheet" => SLOW_DATA,
             _ => return,

@@ -54,6 +54,8 @@ fn a_person_logs_in_at_the_hosted_page_with_a_keyboard_and_on_a_phone() -> anyho
             "address": "",
             "stranger": [410, "This link was used"],
             "framed": false,
+            "missing": [["true", "Fill this in."], ["true", "Fill this in."]],
+            "missed": "User name",
             "refusal": "Wrong user name or password.",
             "kept": ["ann", ""],
             "picture": true,

@@ -57,6 +57,11 @@ impl<'a> Site<'a> {
         self.pages.put(&format!("/{}/{page}", self.name), html);
     }
 
+    /// The path of a page.
+    pub(crate) fn path(&self, page: &str) -> String {
+        format!("/{}/{page}", self.name)
+    }
+
     pub(crate) fn url(&self, page: &str) -> String {
         self.pages.url(&format!("/{}/{page}", self.name)).replace("127.0.0.1", "localhost")
     }

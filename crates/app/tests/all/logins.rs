@@ -1,5 +1,7 @@
 //! Logins: a person's, one by itself, looks whether they hold; and whatever is killed or deleted in between.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
@@ -113,6 +115,126 @@ fn c8_a_login_goes_nowhere_it_may_not() -> anyhow::Result<()> {
         server.delete(&connection.path(""))?.expect(204)?;
     }
     Ok(())
+}
+
+#[test]
+fn c8_a_login_is_redirected_nowhere_it_may_not_go() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    for (name, to, codes) in [
+        ("shop-302-elsewhere", pages.url("/form"), ["domain_not_allowed", "domain_not_allowed"]),
+        ("shop-302-private", "http://10.0.0.1:81/".to_owned(), ["navigation_failed", "domain_not_allowed"]),
+        ("shop-302-metadata", "http://169.254.169.254/".to_owned(), ["navigation_failed", "domain_not_allowed"]),
+        ("shop-302-file", "file:///etc/passwd".to_owned(), ["navigation_failed", "domain_not_allowed"]),
+    ] {
+        let site = Site::new(pages, name);
+        pages.redirect(&site.path("home"), &to);
+        let connection = Connection::new(server, &site, &json!({}))?;
+        connection.login()?;
+        let over = connection.until_over("FAILED")?;
+        assert!(codes.contains(&over["error_code"].as_str().unwrap_or_default()), "{name}: {over}");
+        assert!(!over.to_string().contains("root:"), "{over}");
+        connection.until_closed()?;
+        server.delete(&connection.path(""))?.expect(204)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_page_that_never_comes_ends_the_login_and_one_that_never_ends_does_not() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let site = Site::new(pages, "shop-silent");
+    pages.hold(&site.path("home"));
+    let connection = Connection::new(server, &site, &json!({}))?;
+    connection.login()?;
+    let over = connection.until_over("FAILED")?;
+    assert_eq!(over["error_code"], "navigation_failed", "{over}");
+    connection.until_closed()?;
+    server.delete(&connection.path(""))?.expect(204)?;
+
+    let site = Site::new(pages, "shop-endless");
+    pages.put_without_end(&site.path("login"), LOGIN);
+    let connection = Connection::new(server, &site, &json!({}))?;
+    connection.login()?;
+    connection.until_awaiting()?;
+    connection.submit(&ann(PASSWORD))?;
+    connection.until_over("SUCCESS")?;
+    connection.until_closed()?;
+    server.delete(&connection.path(""))?.expect(204).map(drop)
+}
+
+#[test]
+fn a_slow_site_is_waited_for_and_not_asked_again() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let site = Site::new(pages, "shop-slow");
+    // Longer than anything else that is loaded holds up a page.
+    pages.put_late(&site.path("slow"), Duration::from_secs(15), "ok");
+    let slow =
+        "f.onsubmit = async event => {\n    event.preventDefault();\n    await fetch('slow', { method: 'POST' });";
+    site.put("login", &LOGIN.replace("f.onsubmit = event => {\n    event.preventDefault();", slow));
+    let values = json!({ "name": "slow", "domain": "localhost", "values": { "email": "ann", "password": PASSWORD } });
+    server.post("/credentials", &values)?.expect(201)?;
+    let connection = Connection::new(server, &site, &json!({ "credential": { "name": "slow" } }))?;
+    connection.login()?;
+    let over = connection.until_over("SUCCESS")?;
+    // Nobody was asked, or it would seem that somebody answered in the live view.
+    assert_eq!(over["can_reauth_reason"], "requirements_satisfiable", "{over}");
+    assert_eq!(pages.asked().iter().filter(|asked| *asked == "POST /shop-slow/slow").count(), 1);
+    connection.until_closed()?;
+    server.delete(&connection.path(""))?.expect(204).map(drop)
+}
+
+/// A code in six boxes, which takes one.
+const BOXES: &str = "<!doctype html><html lang=en><title>Verification - Shop</title><h1>Enter the verification code</h1>\
+    <form id=f><input maxlength=1 aria-label='Digit 1'><input maxlength=1 aria-label='Digit 2'><input maxlength=1 aria-label='Digit 3'>\
+    <input maxlength=1 aria-label='Digit 4'><input maxlength=1 aria-label='Digit 5'><input maxlength=1 aria-label='Digit 6'>\
+    <button>Verify</button></form><script>f.onsubmit = () => { const code = [...f.querySelectorAll('input')].map(it => it.value).join('');\
+    if (code === '731946') { document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home'; } return false; };</script>";
+
+#[test]
+fn what_a_page_does_not_take_is_asked_for_again() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let site = Site::new(pages, "shop-boxes");
+    site.put("login", BOXES);
+    let connection = Connection::new(server, &site, &json!({}))?;
+    connection.login()?;
+    connection.until_awaiting()?;
+    connection.submit(&json!({ "code": "73194" }))?;
+    let again = connection.until("asked again", |now| now["website_error"].is_string())?;
+    assert_eq!(again["flow_step"], "AWAITING_INPUT", "{again}");
+    connection.submit(&json!({ "code": "731946" }))?;
+    connection.until_over("SUCCESS")?;
+    connection.until_closed()?;
+    server.delete(&connection.path(""))?.expect(204)?;
+
+    // Something lies over the button.
+    let site = Site::new(pages, "shop-covered");
+    let over = "<div style='position:relative'><button type=submit>Sign in</button>\
+        <div style='position:absolute;inset:0'></div></div>";
+    site.put("login", &LOGIN.replace("<button type=submit>Sign in</button>", over));
+    let connection = Connection::new(server, &site, &json!({}))?;
+    connection.login()?;
+    connection.until_awaiting()?;
+    connection.submit(&ann(PASSWORD))?;
+    let again = connection.until("asked again", |now| now["website_error"].is_string())?;
+    assert_eq!(again["flow_step"], "AWAITING_INPUT", "{again}");
+    server.delete(&connection.path(""))?.expect(204).map(drop)
+}
+
+#[test]
+fn a_login_goes_on_with_what_its_connection_was_told_when_it_began() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let site = Site::new(pages, "shop-told");
+    let connection = Connection::new(server, &site, &json!({}))?;
+    connection.login()?;
+    connection.until_awaiting()?;
+    let told = json!({ "save_credentials": false, "login_url": "http://localhost:1/nowhere" });
+    server.send("PATCH", &connection.path(""), Some(&told))?.expect(200)?;
+    connection.submit(&ann(PASSWORD))?;
+    let over = connection.until_over("SUCCESS")?;
+    assert!(over["credential"]["name"].is_string(), "{over}");
+    assert_eq!(over["login_url"], "http://localhost:1/nowhere");
+    connection.until_closed()?;
+    server.delete(&connection.path(""))?.expect(204).map(drop)
 }
 
 #[test]

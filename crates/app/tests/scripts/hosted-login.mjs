@@ -49,7 +49,15 @@ try {
   saw.framed = !other.frames()[1].url().startsWith('chrome-error:');
   faults.length = 0; // The browser itself notes the 410.
 
-  // With the keyboard alone: wrong first.
+  // With the keyboard alone: nothing first, and each field says what it lacks.
+  await desk.keyboard.press('Enter');
+  saw.missing = await desk.locator('#fields input').evaluateAll((all) => all.map((one) => {
+    const about = one.getAttribute('aria-describedby').split(' ').map((id) => document.getElementById(id));
+    const said = about.filter((it) => it.role === 'alert' && !it.hidden).map((it) => it.textContent);
+    return [one.getAttribute('aria-invalid'), ...said];
+  }));
+  saw.missed = await desk.evaluate(() => document.activeElement.labels?.[0]?.textContent);
+  // Wrong then.
   await desk.keyboard.type('ann');
   await desk.keyboard.press('Tab');
   await desk.keyboard.type('hunter3-so-wrong');

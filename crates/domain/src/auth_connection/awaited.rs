@@ -1,6 +1,6 @@
 //! What a flow waits for: values and choices, as a page asked for them.
 
-use crate::login_page::{Choice, ChoiceKind, Field, FieldKind, InputKind, MfaKind};
+use crate::login_page::{Choice, ChoiceKind, Field, FieldKind, InputKind, MOST_OPTIONS, MfaKind};
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $word:literal,)+ }) => {
@@ -100,6 +100,8 @@ pub struct AwaitedField {
     pub required: bool,
     /// Which second factor it is of.
     pub mfa: Option<MfaKind>,
+    /// What its value is one of; empty: it may be anything.
+    pub options: Vec<String>,
 }
 
 /// A choice that is waited for. All texts are the page's.
@@ -138,6 +140,8 @@ impl From<&Field> for AwaitedField {
             selector: field.selector.clone(),
             required: field.required,
             mfa: field.mfa,
+            // Of a longer list not all are known.
+            options: if field.options.len() < MOST_OPTIONS { field.options.clone() } else { Vec::new() },
         }
     }
 }

@@ -3,9 +3,9 @@
 use time::{Duration, OffsetDateTime};
 
 use super::awaited::words;
-use super::{AwaitedChoice, AwaitedField, ConnectionStatus};
-use crate::ids::{AuthConnectionId, AuthFlowId, NodeId, ProxyId, ReplayId, SessionId};
-use crate::login_page::Progress;
+use super::{AuthConnection, AwaitedChoice, AwaitedField, ConnectionStatus, CredentialRef};
+use crate::ids::{AuthConnectionId, AuthFlowId, CredentialId, NodeId, ProxyId, ReplayId, SessionId};
+use crate::login_page::{HostPattern, Progress};
 
 words! {
     /// What a flow is for.
@@ -144,6 +144,39 @@ impl Need {
     }
 }
 
+/// What a flow goes on with, whatever its connection is told meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BegunWith {
+    /// Where it may go.
+    pub allowed_domains: Vec<HostPattern>,
+    /// Whether what it is given is kept.
+    pub save_credentials: bool,
+    /// What it logs in with.
+    pub credential: Option<CredentialRef>,
+    /// The credential of that name, which may be called otherwise since.
+    pub credential_id: Option<CredentialId>,
+    /// Where it begins.
+    pub login_url: Option<String>,
+    /// When the connection was told so. As long as it was told nothing since, it is right: also of what was renamed.
+    pub told_at: OffsetDateTime,
+}
+
+impl BegunWith {
+    /// What a flow of the connection begins with now.
+    #[must_use]
+    pub fn of(connection: &AuthConnection) -> Self {
+        let settings = connection.settings.clone();
+        Self {
+            allowed_domains: settings.allowed_domains,
+            save_credentials: settings.save_credentials,
+            credential: settings.credential,
+            credential_id: connection.credential.as_ref().map(|credential| credential.id),
+            login_url: settings.login_url,
+            told_at: connection.updated_at,
+        }
+    }
+}
+
 /// One login, one login by itself, or one look whether the login holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
@@ -173,6 +206,8 @@ pub struct Flow {
     pub proxy: Option<ProxyId>,
     /// Whether it is recorded.
     pub record_session: bool,
+    /// What else it goes on with; `None`: with what its connection is told now.
+    pub begun_with: Option<Box<BegunWith>>,
     /// The recording.
     pub replay: Option<ReplayId>,
     /// The values that it waits for.
@@ -197,7 +232,7 @@ pub struct Flow {
     pub needs: Vec<Need>,
     /// What has been done so far.
     pub progress: Progress,
-    /// How often it has acted on a page.
+    /// How often it has acted on a page, or somebody else has while it waited.
     pub acts: u32,
     /// How often the site has refused what was typed.
     pub refusals: u32,

@@ -1,6 +1,6 @@
 //! What callers ask for, before and after it was checked.
 
-use super::{ConnectionChange, CredentialRef};
+use super::{ConnectionChange, CredentialRef, Settings};
 use crate::credential::domain;
 use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
 use crate::login_page::{AllowedHosts, HostPattern};
@@ -92,26 +92,35 @@ impl ConnectionInput {
         let mut fields = Fields::new();
         let domain = fields.take_required("domain", self.domain.as_deref(), domain);
         let profile = fields.take_required("profile_name", self.profile_name.as_deref(), SlugName::parse);
-        let wish = self.wish(&mut fields, domain.as_deref(), &[]);
+        let wish = self.wish(&mut fields, domain.as_deref(), &Settings::default());
         fields.finish()?;
         let (Some(domain), Some(profile)) = (domain, profile) else { unreachable!("a refused field is an error") };
         Ok(NewConnection { domain, profile, wish })
     }
 
-    /// Changes of a connection at `domain` that lists `listed` now.
-    pub(super) fn change(self, domain: &str, listed: &[HostPattern]) -> Result<Wish, InvalidInput> {
+    /// Changes of a connection at `domain` that is told this now.
+    pub(super) fn change(self, domain: &str, now: &Settings) -> Result<Wish, InvalidInput> {
         let mut fields = Fields::new();
-        let wish = self.wish(&mut fields, Some(domain), listed);
+        let wish = self.wish(&mut fields, Some(domain), now);
         fields.finish()?;
         Ok(wish)
     }
 
-    fn wish(self, fields: &mut Fields, domain: Option<&str>, listed: &[HostPattern]) -> Wish {
+    fn wish(self, fields: &mut Fields, domain: Option<&str>, now: &Settings) -> Wish {
         let allowed = fields.take_optional("allowed_domains", self.allowed_domains, patterns);
         let interval = |seconds| within(seconds, 300, 86_400);
         let interval = fields.take_optional("health_check_interval", self.health_check_interval, interval);
         let credential = fields.take_optional("credential", self.credential, CredentialInput::parse);
-        let hosts = domain.map(|domain| AllowedHosts::new(domain, allowed.clone().unwrap_or_else(|| listed.to_vec())));
+        let listed = || allowed.clone().unwrap_or_else(|| now.allowed_domains.clone());
+        let hosts = domain.map(|domain| AllowedHosts::new(domain, listed()));
+        // What stays must fit what changes.
+        if let (Some(hosts), Some(_), None, Some(stays)) = (&hosts, &allowed, &self.login_url, &now.login_url)
+            && hosts.check(stays).is_err()
+        {
+            let bad =
+                Bad::new(FieldCode::NotAllowed, "must hold the host of login_url, or come with another login_url");
+            fields.refuse("allowed_domains", bad);
+        }
         let login_url = fields.take_optional("login_url", self.login_url, |text| login_url(&text, hosts.as_ref()));
         let proxy = fields.take_optional("proxy", self.proxy, ProxyInput::parse);
         let change = ConnectionChange {

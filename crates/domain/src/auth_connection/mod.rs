@@ -17,13 +17,14 @@ mod submit;
 mod transitions;
 
 pub use awaited::{AwaitedChoice, AwaitedField};
-pub use flow::{Flow, FlowError, FlowFailure, FlowKind, FlowStatus, FlowStep, Need, TimelineEvent};
+pub use flow::{BegunWith, Flow, FlowError, FlowFailure, FlowKind, FlowStatus, FlowStep, Need, TimelineEvent};
 pub use hosted::{HandoffError, HostedFlow, PageKey};
 pub use input::{ConnectionInput, CredentialInput, LoginInput, ProxyInput};
 pub use model::{AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef};
 pub use ports::{
     AuthConnectionRepository, CarriedFlow, ConnectionDeleted, ConnectionFilter, ConnectionStored, ConnectionUpdated,
-    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowEnd, FlowNews, NoExternalCredentials,
+    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowEnd, FlowNews, KeptCredential,
+    NoExternalCredentials,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockAuthConnectionRepository, MockExternalCredentials, MockFlowNews};

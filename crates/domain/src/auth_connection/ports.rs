@@ -6,8 +6,8 @@ use secrecy::SecretString;
 use time::OffsetDateTime;
 
 use super::{AuthConnection, ConnectionChange, ConnectionStatus, Flow, FlowKind, Need, TimelineEvent};
-use crate::credential::TotpSecret;
-use crate::ids::{AuthConnectionId, AuthFlowId, NodeId, OrganizationId, ProjectId, SessionId};
+use crate::credential::{Credential, CredentialChange, SealedSecrets, TotpSecret};
+use crate::ids::{AuthConnectionId, AuthFlowId, CredentialId, NodeId, OrganizationId, ProjectId, SessionId};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::store_error::StoreError;
@@ -59,6 +59,27 @@ pub enum FlowBegun {
     Gone,
 }
 
+/// What a login that succeeded was given, as it is kept with its end. That it cannot be kept does not undo the login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeptCredential {
+    /// As a new credential, if its name is free and the project has fewer than `most`.
+    New {
+        /// The credential.
+        credential: Box<Credential>,
+        /// Sealed.
+        secrets: SealedSecrets,
+        /// How many credentials a project may have.
+        most: u32,
+    },
+    /// In one that is there.
+    Changed {
+        /// Which.
+        id: CredentialId,
+        /// How.
+        change: CredentialChange,
+    },
+}
+
 /// What a flow that ends does to its connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowEnd {
@@ -66,10 +87,14 @@ pub struct FlowEnd {
     pub status: Option<ConnectionStatus>,
     /// What a login that succeeded was asked for.
     pub needs: Option<Vec<Need>>,
-    /// The credential that it was kept as, if the connection names none.
+    /// What it was given, to be kept.
+    pub kept: Option<KeptCredential>,
+    /// What the credential that it is kept as is called, for a connection that names none.
     pub credential: Option<String>,
     /// When it was looked whether the login holds.
     pub checked_at: Option<OffsetDateTime>,
+    /// The flow that follows on it, unless one goes on already.
+    pub next: Option<Box<Flow>>,
 }
 
 /// A flow that nobody carries, and where it stands.
@@ -136,7 +161,7 @@ pub trait AuthConnectionRepository: Send + Sync {
     /// Stores what a flow is now, with its revision counted up, if nobody stored it since `flow` was read; whether it was.
     async fn put(&self, flow: &Flow) -> Result<bool, StoreError>;
 
-    /// As [`put`](Self::put), of a flow that ends, with what that does to its connection, both or none.
+    /// As [`put`](Self::put), of a flow that ends, with all that its end does, or nothing of both. Nothing if its connection is gone.
     async fn end(&self, flow: &Flow, end: &FlowEnd) -> Result<bool, StoreError>;
 
     /// Nothing of the flow's session is left. A flow without a connection is forgotten.

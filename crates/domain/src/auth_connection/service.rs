@@ -9,9 +9,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::hosted::mint;
 use super::input::{NewConnection, ProxyInput, Wish};
 use super::{
-    AuthConnection, AuthConnectionRepository, ConnectionFilter, ConnectionInput, ConnectionStatus, ConnectionStored,
-    ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowEvent, FlowKind, FlowNews, FlowRefused,
-    FlowStatus, FlowStep, LoginInput, Reauth, Settings, Submission, SubmitInput, TimelineEvent,
+    AuthConnection, AuthConnectionRepository, BegunWith, ConnectionFilter, ConnectionInput, ConnectionStatus,
+    ConnectionStored, ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowEvent, FlowKind,
+    FlowNews, FlowRefused, FlowStatus, FlowStep, LoginInput, Reauth, Settings, Submission, SubmitInput, TimelineEvent,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, Entropy, IdSource};
@@ -204,7 +204,7 @@ impl AuthConnections {
     ) -> Result<AuthConnection, AuthConnectionError> {
         scope.writable()?;
         let before = self.get(scope, which).await?;
-        let mut wish = input.change(&before.domain, &before.settings.allowed_domains)?;
+        let mut wish = input.change(&before.domain, &before.settings)?;
         self.look_up(scope, &mut wish).await?;
         match self.deps.connections.update(before.id, &wish.change, self.deps.clock.now()).await? {
             ConnectionUpdated::Yes(connection) => Ok(self.as_of_now(*connection)),
@@ -367,6 +367,7 @@ impl AuthConnections {
             open: false,
             proxy: connection.settings.proxy,
             record_session: false,
+            begun_with: Some(Box::new(BegunWith::of(connection))),
             replay: None,
             fields: Vec::new(),
             choices: Vec::new(),

@@ -5,7 +5,7 @@ use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{AwaitedChoice, Flow};
+use super::{AwaitedChoice, AwaitedField, Flow};
 use crate::field::{Bad, FieldCode, Fields, InvalidInput};
 use crate::login_page::ChoiceKind;
 
@@ -136,6 +136,8 @@ fn values(
         };
         if value.expose_secret().len() > LONGEST_VALUE {
             bad.push(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_VALUE} bytes")).of(shown));
+        } else if !value.expose_secret().is_empty() && !takes(field, value.expose_secret()) {
+            bad.push(Bad::new(FieldCode::NotAllowed, "is none of the options").of(shown));
         } else if !value.expose_secret().is_empty() {
             values.insert(field.id.clone(), value);
         }
@@ -153,6 +155,11 @@ fn values(
     }
     Bad::any(bad)?;
     Ok(values)
+}
+
+/// Whether a field may be given the value.
+fn takes(field: &AwaitedField, value: &str) -> bool {
+    field.options.is_empty() || field.options.iter().any(|option| option == value)
 }
 
 /// Under which of `keys` the value for a field of that name is kept: its own, else one that people use for the same.

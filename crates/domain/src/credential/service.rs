@@ -11,6 +11,7 @@ use super::{
     CredentialStored, CredentialUpdated, OpenSecrets, SealedSecrets, TotpCode, TotpSecret, UpdateCredential,
 };
 use crate::access::{ProjectArchived, Scope};
+use crate::auth_connection::KeptCredential;
 use crate::clock::{Clock, IdSource};
 use crate::field::InvalidInput;
 use crate::ids::CredentialId;
@@ -92,6 +93,24 @@ impl Credentials {
         scope: &Scope,
         wish: CreateCredential,
     ) -> Result<(Credential, Option<TotpCode>), CredentialError> {
+        let (credential, secrets, totp) = self.draft(scope, wish)?;
+        match self.deps.credentials.create(&credential, &secrets, self.deps.most).await? {
+            CredentialStored::Yes => {
+                let now = credential.created_at;
+                Ok((credential, totp.map(|secret| secret.code(now))))
+            }
+            CredentialStored::NameTaken => Err(CredentialError::NameTaken(credential.name.as_str().to_owned())),
+            CredentialStored::LimitExceeded(limit) => Err(limit.into()),
+            CredentialStored::ProjectGone => Err(CredentialError::ProjectGone),
+        }
+    }
+
+    /// A new credential that is yet to be stored; with what its codes are made of.
+    fn draft(
+        &self,
+        scope: &Scope,
+        wish: CreateCredential,
+    ) -> Result<(Credential, SealedSecrets, Option<TotpSecret>), CredentialError> {
         scope.writable()?;
         let wish = wish.parse()?;
         let id = CredentialId::mint(self.deps.ids.as_ref());
@@ -111,12 +130,26 @@ impl Credentials {
             created_at: now,
             updated_at: now,
         };
-        match self.deps.credentials.create(&credential, &secrets, self.deps.most).await? {
-            CredentialStored::Yes => Ok((credential, wish.totp.map(|secret| secret.code(now)))),
-            CredentialStored::NameTaken => Err(CredentialError::NameTaken(credential.name.as_str().to_owned())),
-            CredentialStored::LimitExceeded(limit) => Err(limit.into()),
-            CredentialStored::ProjectGone => Err(CredentialError::ProjectGone),
-        }
+        Ok((credential, secrets, wish.totp))
+    }
+
+    /// What a login was given, as a new credential that is stored with the login's end.
+    pub(crate) fn kept_as_new(&self, scope: &Scope, wish: CreateCredential) -> Result<KeptCredential, CredentialError> {
+        let (credential, secrets, _) = self.draft(scope, wish)?;
+        Ok(KeptCredential::New { credential: Box::new(credential), secrets, most: self.deps.most })
+    }
+
+    /// What a login was given, as values of a credential that is changed with the login's end.
+    pub(crate) fn kept_in(
+        &self,
+        scope: &Scope,
+        id: CredentialId,
+        values: BTreeMap<String, SecretString>,
+    ) -> Result<KeptCredential, CredentialError> {
+        scope.writable()?;
+        let wish = UpdateCredential { values: Some(values), ..UpdateCredential::default() };
+        let values = self.seal_values(id, &wish.parse()?.values)?;
+        Ok(KeptCredential::Changed { id, change: CredentialChange { values, ..CredentialChange::default() } })
     }
 
     /// The project's credential, by identifier or name.

@@ -58,6 +58,9 @@ impl HostPattern {
     /// Whether it is meant.
     #[must_use]
     pub fn matches(&self, host: &str) -> bool {
+        if host.len() > MOST_HOST {
+            return false;
+        }
         let host: Vec<&str> = host.split('.').collect();
         fits(&self.0, &host)
     }
@@ -69,17 +72,27 @@ impl std::fmt::Display for HostPattern {
     }
 }
 
-/// Label by label from the end, where the names stand.
+/// Whether the labels of a host are those of a pattern: one pass over the host for each label of the pattern, whatever either says.
 fn fits(pattern: &[String], host: &[&str]) -> bool {
-    match (pattern.split_last(), host.split_last()) {
-        (None, None) => true,
-        (Some((wanted, before)), Some((label, rest))) => match wanted.as_str() {
-            "**" => fits(before, rest) || fits(pattern, rest),
-            "*" => !label.is_empty() && fits(before, rest),
-            name => name == *label && fits(before, rest),
-        },
-        _ => false,
+    // Which beginnings of the host, by their number of labels, the pattern's labels so far can stand for.
+    let mut before = vec![false; host.len() + 1];
+    if let Some(nothing) = before.first_mut() {
+        *nothing = true;
     }
+    for wanted in pattern {
+        let mut after = vec![false];
+        let mut any = false;
+        for (label, reached) in host.iter().zip(&before) {
+            any |= reached;
+            after.push(match wanted.as_str() {
+                "**" => any,
+                "*" => *reached && !label.is_empty(),
+                name => *reached && name == *label,
+            });
+        }
+        before = after;
+    }
+    before.last() == Some(&true)
 }
 
 /// Where one login may go: its own domain and what lies below, what was listed for it, and [`WITHOUT_LISTING`].

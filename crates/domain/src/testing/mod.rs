@@ -430,6 +430,7 @@ pub fn auth_flow(n: u32, connection: AuthConnectionId) -> Flow {
         open: false,
         proxy: None,
         record_session: false,
+        begun_with: None,
         replay: None,
         fields: Vec::new(),
         choices: Vec::new(),

@@ -11,6 +11,8 @@ mod extensions;
 mod filler;
 mod leases;
 mod leases_ahead;
+mod login_flows;
+mod login_hosts;
 mod plan;
 mod pools;
 mod profiles;

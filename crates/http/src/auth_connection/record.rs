@@ -124,6 +124,9 @@ struct FieldBody {
     #[serde(skip_serializing_if = "String::is_empty")]
     observed_selector: String,
     required: bool,
+    /// What the value is one of, if the site takes nothing else.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    options: Vec<String>,
 }
 
 /// A choice that is waited for.
@@ -368,6 +371,7 @@ impl From<&AwaitedField> for FieldBody {
             label: field.label.clone(),
             observed_selector: field.selector.clone(),
             required: field.required,
+            options: field.options.clone(),
         }
     }
 }

@@ -41,6 +41,9 @@ struct PageField {
     #[serde(skip_serializing_if = "Option::is_none")]
     placeholder: Option<String>,
     required: bool,
+    /// What it is one of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    options: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -99,6 +102,7 @@ impl From<AwaitedField> for PageField {
             hint: field.hint,
             placeholder: field.placeholder,
             required: field.required,
+            options: field.options,
         }
     }
 }

@@ -7,7 +7,7 @@ use casement_domain::{
         ConnectionUpdated, CredentialRef, Flow, FlowBegun, FlowError, FlowFailure, FlowKind, FlowStatus, FlowStep,
         Need, Settings, TimelineEvent,
     },
-    login_page::{ChoiceKind, FieldKind, InputKind, MfaKind, Progress},
+    login_page::{ChoiceKind, FieldKind, HostPattern, InputKind, MfaKind, Progress},
     page::Listed,
     profile::{Profile, ProfileStored},
     sealing::Sealer as _,
@@ -55,6 +55,7 @@ fn field(id: &str, kind: FieldKind, required: bool) -> AwaitedField {
         selector: format!("#{id}"),
         required,
         mfa: None,
+        options: Vec::new(),
     }
 }
 
@@ -88,6 +89,7 @@ pub(super) fn flow() -> Flow {
         open: true,
         proxy: None,
         record_session: false,
+        begun_with: None,
         replay: None,
         fields: vec![field("identifier", FieldKind::Identifier, true), field("company", FieldKind::Text, false)],
         choices: vec![
@@ -262,6 +264,24 @@ async fn a_login_that_waits_is_shown_in_both_forms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_list_shows_its_options_and_takes_no_other() {
+    let mut ports = Ports::default();
+    let company = field("company", FieldKind::Text, true);
+    let company = AwaitedField { options: vec!["North".to_owned(), "South".to_owned()], ..company };
+    let flow = Flow { fields: vec![company], ..flow() };
+    finds(&mut ports, AuthConnection { flow: Some(Box::new(flow)), ..connection() });
+    ports.auth_connections.expect_put().times(1).returning(|_| Ok(true));
+    let api = TestApi::start(ports);
+    assert_eq!(api.get(&path("")).await.json()["fields"][0]["options"], json!(["North", "South"]));
+    for given in [json!({ "field_values": { "company": "West" } }), json!({ "fields": { "company-name": "north" } })] {
+        let reply = api.post(&path("/submit"), &given).await;
+        assert_eq!((reply.status, &reply.json()["details"][0]["code"]), (400, &json!("not_allowed")), "{reply}");
+    }
+    let reply = api.post(&path("/submit"), &json!({ "field_values": { "company": "South" } })).await;
+    assert_eq!(reply.status, 202, "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_login_whose_time_is_over_is_shown_as_expired_whoever_noted_it() {
     let mut ports = Ports::default();
     let over = Flow { expires_at: NOON, ..flow() };
@@ -272,6 +292,35 @@ async fn a_login_whose_time_is_over_is_shown_as_expired_whoever_noted_it() {
     assert!(said.get("fields").is_none() && said.get("hosted_url").is_none(), "{said}");
     let reply = api.post(&path("/submit"), &json!({ "field_values": { "identifier": "me" } })).await;
     assert_eq!((reply.status, &reply.json()["code"]), (409, &json!("invalid_state")), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_leaves_no_login_url_where_no_login_may_go() {
+    let mut ports = Ports::default();
+    let settings = Settings {
+        allowed_domains: vec![HostPattern::parse("id.example").expect("a host")],
+        login_url: Some("https://id.example/in".to_owned()),
+        ..Settings::default()
+    };
+    finds(&mut ports, AuthConnection { settings, ..connection() });
+    ports
+        .auth_connections
+        .expect_update()
+        .times(4)
+        .returning(|_, _, _| Ok(ConnectionUpdated::Yes(Box::new(connection()))));
+    let api = TestApi::start(ports);
+    let reply = api.patch(&path(""), &json!({ "allowed_domains": ["other.example"] })).await;
+    assert_eq!((reply.status, &reply.json()["details"][0]["code"]), (400, &json!("not_allowed")), "{reply}");
+    assert!(reply.text().contains("allowed_domains: "), "{reply}");
+    for change in [
+        json!({ "allowed_domains": ["*.example"] }),
+        json!({ "allowed_domains": [], "login_url": "" }),
+        json!({ "allowed_domains": ["other.example"], "login_url": "https://other.example/" }),
+        json!({ "auto_reauth": false }),
+    ] {
+        let reply = api.patch(&path(""), &change).await;
+        assert_eq!(reply.status, 200, "{change}: {reply}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

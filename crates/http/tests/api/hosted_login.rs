@@ -1,5 +1,6 @@
 //! `/login/{connection_id}`: opened once by a code, then by a cookie, by nobody else, and in no frame.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use casement_domain::{
@@ -271,4 +272,79 @@ async fn what_is_done_with_the_code_or_the_cookie_is_recorded_without_what_was_g
     assert_eq!(said, [by_cookie("/login/{connection_id}", 303), by_cookie(submit, 400), by_cookie(submit, 202)]);
     let text = format!("{recorded:?}");
     assert!(!text.contains("secret-word") && !text.contains("the-code"), "{text}");
+}
+
+/// An element of a page: its name, and its attributes by name.
+struct Element {
+    name: String,
+    attributes: BTreeMap<String, String>,
+}
+
+impl Element {
+    fn has(&self, name: &str, value: &str) -> bool {
+        self.attributes.get(name).is_some_and(|has| has == value)
+    }
+}
+
+/// The elements of a page of our own, in their order: well formed, without `<` or `>` in an attribute.
+fn elements(html: &str) -> Vec<Element> {
+    let tags = html.split('<').skip(1).filter_map(|rest| rest.split_once('>')).map(|(tag, _)| tag);
+    let one = |tag: &str| {
+        let (name, mut rest) = tag.split_once(' ').unwrap_or((tag, ""));
+        let mut attributes = BTreeMap::new();
+        while let Some(at) = rest.trim_start().chars().next().map(|_| rest.trim_start()) {
+            let end = at.find([' ', '=']).unwrap_or(at.len());
+            let (attribute, after) = at.split_at(end);
+            let value = after.strip_prefix("=\"").map(|quoted| quoted.split_once('"').expect("a closing quote"));
+            let (value, after) = value.unwrap_or(("", after));
+            attributes.insert(attribute.to_owned(), value.to_owned());
+            rest = after;
+        }
+        Element { name: name.to_owned(), attributes }
+    };
+    tags.filter(|tag| tag.starts_with(|c: char| c.is_ascii_alphabetic())).map(one).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_tells_a_screen_reader_what_it_says_and_what_its_parts_are() {
+    let (ports, _) = keeping(flow());
+    let api = TestApi::start(ports);
+    let door = elements(&get(&api, "?code=the-code", &[]).await.text());
+    let nothing = elements(&get(&api, "?code=another", &[]).await.text());
+    let cookie = opened(&api).await;
+    let page = elements(&get(&api, "", &[&cookie]).await.text());
+    for (what, page) in [("door", &door), ("nothing", &nothing), ("page", &page)] {
+        let named = |name: &str| page.iter().filter(|one| one.name == name).count();
+        assert!(page.iter().any(|one| one.name == "html" && one.has("lang", "en")), "{what}");
+        assert_eq!((named("title"), named("main"), named("h1")), (1, 1, 1), "{what}");
+        assert!(page.iter().any(|one| one.name == "meta" && one.has("name", "viewport")), "{what}");
+        // Neither zoom nor order of the keyboard is taken from anybody, and what is pressed is a button.
+        assert!(
+            !page.iter().any(|one| one
+                .attributes
+                .get("content")
+                .is_some_and(|all| all.contains("maximum") || all.contains("user"))),
+            "{what}"
+        );
+        assert!(
+            page.iter().all(|one| one.attributes.get("tabindex").is_none_or(|at| at == "-1" || at == "0")),
+            "{what}"
+        );
+        assert!(page.iter().all(|one| one.name != "button" || one.attributes.contains_key("type")), "{what}");
+        let ids: Vec<&String> = page.iter().filter_map(|one| one.attributes.get("id")).collect();
+        for reference in ["aria-labelledby", "aria-describedby", "aria-controls", "for"] {
+            for wanted in page.iter().filter_map(|one| one.attributes.get(reference)).flat_map(|all| all.split(' ')) {
+                assert_eq!(ids.iter().filter(|id| **id == wanted).count(), 1, "{what}: {reference}={wanted}");
+            }
+        }
+    }
+    let of = |id: &str| page.iter().find(|one| one.has("id", id)).unwrap_or_else(|| panic!("no {id}"));
+    // News is told as it comes, a refusal at once.
+    assert!(of("status").has("role", "status") && of("refusal").has("role", "alert"));
+    assert!(of("title").has("tabindex", "-1"), "the focus goes there when it is over");
+    assert!(of("look").has("aria-expanded", "false") && of("look").has("aria-controls", "view"));
+    for section in page.iter().filter(|one| one.name == "section") {
+        assert!(["aria-label", "aria-labelledby"].iter().any(|name| section.attributes.contains_key(*name)));
+    }
+    assert!(page.iter().any(|one| one.name == "noscript"));
 }

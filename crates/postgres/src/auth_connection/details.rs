@@ -1,14 +1,15 @@
 //! What of a flow nobody looks for, as JSON.
 
 use casement_domain::auth_connection::{
-    AwaitedChoice, AwaitedField, ConnectionStatus, Flow, FlowError, FlowFailure, Need,
+    AwaitedChoice, AwaitedField, BegunWith, ConnectionStatus, Flow, FlowError, FlowFailure, Need,
 };
 use casement_domain::login_page::{ChoiceKind, FieldKind, InputKind, MfaKind, Progress};
-use casement_domain::{ProxyId, ReplayId};
+use casement_domain::{CredentialId, ProxyId, ReplayId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use super::row::{parts, patterns, texts, whole};
 use crate::convert::by_text;
 use crate::error::BadRow;
 
@@ -22,6 +23,7 @@ pub(super) struct Details {
     session_made: bool,
     proxy: Option<String>,
     record_session: bool,
+    begun_with: Option<BegunWithForm>,
     replay: Option<String>,
     fields: Vec<FieldForm>,
     choices: Vec<ChoiceForm>,
@@ -40,6 +42,20 @@ pub(super) struct Details {
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
+struct BegunWithForm {
+    allowed_domains: Vec<String>,
+    save_credentials: bool,
+    credential_name: Option<String>,
+    credential_provider: Option<String>,
+    credential_path: Option<String>,
+    credential_id: Option<String>,
+    login_url: Option<String>,
+    /// In microseconds, as the database keeps times.
+    told_at: i64,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 struct FieldForm {
     id: String,
     name: String,
@@ -51,6 +67,7 @@ struct FieldForm {
     selector: String,
     required: bool,
     mfa: Option<String>,
+    options: Vec<String>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -85,6 +102,7 @@ impl Details {
             session_made: flow.session_made,
             proxy: flow.proxy.map(|id| id.to_string()),
             record_session: flow.record_session,
+            begun_with: flow.begun_with.as_deref().map(BegunWithForm::from),
             replay: flow.replay.map(|id| id.to_string()),
             fields: flow.fields.iter().map(FieldForm::from).collect(),
             choices: flow.choices.iter().map(ChoiceForm::from).collect(),
@@ -132,6 +150,7 @@ impl Details {
             session_made: self.session_made,
             proxy,
             record_session: self.record_session,
+            begun_with: self.begun_with.map(BegunWithForm::begun_with).transpose()?.map(Box::new),
             replay,
             fields: self.fields.into_iter().map(FieldForm::field).collect::<Result<_, _>>()?,
             choices: self.choices.into_iter().map(ChoiceForm::choice).collect::<Result<_, _>>()?,
@@ -155,6 +174,39 @@ fn mfa(text: Option<String>) -> Result<Option<MfaKind>, BadRow> {
     text.map(|text| by_text(COLUMN, MfaKind::ALL, MfaKind::as_str, text)).transpose()
 }
 
+impl From<&BegunWith> for BegunWithForm {
+    fn from(begun: &BegunWith) -> Self {
+        let (name, provider, path) = parts(begun.credential.as_ref());
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        Self {
+            allowed_domains: texts(&begun.allowed_domains),
+            save_credentials: begun.save_credentials,
+            credential_name: owned(name),
+            credential_provider: owned(provider),
+            credential_path: owned(path),
+            credential_id: begun.credential_id.map(|id| id.to_string()),
+            login_url: begun.login_url.clone(),
+            told_at: i64::try_from(begun.told_at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+impl BegunWithForm {
+    fn begun_with(self) -> Result<BegunWith, BadRow> {
+        let bad = |error: &dyn ToString| BadRow::new(COLUMN, error.to_string());
+        let id = self.credential_id.map(|id| id.parse::<CredentialId>().map_err(|error| bad(&error))).transpose()?;
+        let told_at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.told_at) * 1000);
+        Ok(BegunWith {
+            allowed_domains: patterns(COLUMN, &self.allowed_domains)?,
+            save_credentials: self.save_credentials,
+            credential: whole(self.credential_name, self.credential_provider, self.credential_path),
+            credential_id: id,
+            login_url: self.login_url,
+            told_at: told_at.map_err(|error| bad(&error))?,
+        })
+    }
+}
+
 impl From<&AwaitedField> for FieldForm {
     fn from(field: &AwaitedField) -> Self {
         Self {
@@ -168,6 +220,7 @@ impl From<&AwaitedField> for FieldForm {
             selector: field.selector.clone(),
             required: field.required,
             mfa: field.mfa.map(|mfa| mfa.as_str().to_owned()),
+            options: field.options.clone(),
         }
     }
 }
@@ -185,6 +238,7 @@ impl FieldForm {
             selector: self.selector,
             required: self.required,
             mfa: mfa(self.mfa)?,
+            options: self.options,
         })
     }
 }

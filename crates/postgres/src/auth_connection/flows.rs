@@ -1,6 +1,7 @@
 //! Flows, inside of a transaction of their connection.
 
-use casement_domain::auth_connection::{CarriedFlow, Flow, FlowBegun, FlowEnd, FlowKind, Need};
+use casement_domain::auth_connection::{CarriedFlow, Flow, FlowBegun, FlowEnd, FlowKind, KeptCredential, Need};
+use casement_domain::credential::{CredentialStored, CredentialUpdated};
 use casement_domain::{AuthConnectionId, AuthFlowId, NodeId, SessionId};
 use diesel::prelude::*;
 use diesel::sql_types;
@@ -11,6 +12,7 @@ use uuid::Uuid;
 use super::AUTH_CHANNEL;
 use super::row::FlowRow;
 use crate::convert::{int, ulid, uuid};
+use crate::credential;
 use crate::error::CallError;
 use crate::line::statements::pg_notify;
 use crate::schema::{auth_connections, auth_flows, browsers, nodes, sessions};
@@ -108,11 +110,24 @@ pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, en
     if let Some(at) = end.checked_at {
         diesel::update(row).set(auth_connections::last_check_at.eq(at)).execute(connection).await?;
     }
-    if let Some(name) = &end.credential {
+    let is_kept = match &end.kept {
+        None => true,
+        Some(KeptCredential::New { credential, secrets, most }) => {
+            credential::insert(connection, credential, secrets, *most).await? == CredentialStored::Yes
+        }
+        Some(KeptCredential::Changed { id, change }) => {
+            matches!(credential::set(connection, *id, change, flow.updated_at).await?, CredentialUpdated::Yes(_))
+        }
+    };
+    if let Some(name) = end.credential.as_ref().filter(|_| is_kept) {
         // Unless it was told meanwhile which to use.
         let nameless = row.filter(auth_connections::credential_name.is_null());
         let nameless = nameless.filter(auth_connections::credential_provider.is_null());
         diesel::update(nameless).set(auth_connections::credential_name.eq(name)).execute(connection).await?;
+    }
+    if let Some(next) = &end.next {
+        // One that goes on already is as good.
+        let _ = begin(connection, next).await?;
     }
     Ok(())
 }

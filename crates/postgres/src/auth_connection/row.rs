@@ -49,15 +49,7 @@ impl TryFrom<ConnectionRow> for AuthConnection {
     type Error = BadRow;
 
     fn try_from(row: ConnectionRow) -> Result<Self, BadRow> {
-        let credential = match (row.credential_name, row.credential_provider, row.credential_path) {
-            (Some(name), ..) => Some(CredentialRef::Named(name)),
-            (None, Some(provider), Some(path)) => Some(CredentialRef::Item { provider, path }),
-            (None, Some(provider), None) => Some(CredentialRef::Auto { provider }),
-            (None, None, _) => None,
-        };
-        let pattern = |text: &String| {
-            HostPattern::parse(text).map_err(|bad| unreadable("auth_connections.allowed_domains", &bad))
-        };
+        let credential = whole(row.credential_name, row.credential_provider, row.credential_path);
         let (status, interval) = ("auth_connections.status", "auth_connections.health_check_interval_seconds");
         Ok(Self {
             id: AuthConnectionId::from_ulid(ulid(row.id)),
@@ -68,7 +60,7 @@ impl TryFrom<ConnectionRow> for AuthConnection {
             profile_name: row.profile_name.unwrap_or_default(),
             status: by_text(status, ConnectionStatus::ALL, ConnectionStatus::as_str, row.status)?,
             settings: Settings {
-                allowed_domains: row.allowed_domains.iter().map(pattern).collect::<Result<_, _>>()?,
+                allowed_domains: patterns("auth_connections.allowed_domains", &row.allowed_domains)?,
                 auto_reauth: row.auto_reauth,
                 health_checks: row.health_checks,
                 health_check_interval_seconds: number(interval, row.health_check_interval_seconds)?,
@@ -113,7 +105,7 @@ pub(super) struct NewConnection<'a> {
 }
 
 /// Name, provider and path.
-fn parts(credential: Option<&CredentialRef>) -> (Option<&str>, Option<&str>, Option<&str>) {
+pub(super) fn parts(credential: Option<&CredentialRef>) -> (Option<&str>, Option<&str>, Option<&str>) {
     match credential {
         Some(CredentialRef::Named(name)) => (Some(name), None, None),
         Some(CredentialRef::Item { provider, path }) => (None, Some(provider), Some(path)),
@@ -122,8 +114,22 @@ fn parts(credential: Option<&CredentialRef>) -> (Option<&str>, Option<&str>, Opt
     }
 }
 
-fn texts(patterns: &[HostPattern]) -> Vec<String> {
+/// The credential of that name, or provider and path.
+pub(super) fn whole(name: Option<String>, provider: Option<String>, path: Option<String>) -> Option<CredentialRef> {
+    match (name, provider, path) {
+        (Some(name), ..) => Some(CredentialRef::Named(name)),
+        (None, Some(provider), Some(path)) => Some(CredentialRef::Item { provider, path }),
+        (None, Some(provider), None) => Some(CredentialRef::Auto { provider }),
+        (None, None, _) => None,
+    }
+}
+
+pub(super) fn texts(patterns: &[HostPattern]) -> Vec<String> {
     patterns.iter().map(ToString::to_string).collect()
+}
+
+pub(super) fn patterns(column: &'static str, texts: &[String]) -> Result<Vec<HostPattern>, BadRow> {
+    texts.iter().map(|text| HostPattern::parse(text).map_err(|bad| unreadable(column, &bad))).collect()
 }
 
 impl<'a> From<&'a AuthConnection> for NewConnection<'a> {
@@ -258,6 +264,7 @@ impl TryFrom<FlowRow> for Flow {
             open: row.open,
             proxy: None,
             record_session: false,
+            begun_with: None,
             replay: None,
             fields: Vec::new(),
             choices: Vec::new(),

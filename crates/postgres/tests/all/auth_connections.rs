@@ -1,13 +1,14 @@
 //! Auth connections and their flows: one login at a time, every step seen before the next, nothing after a deletion.
 
 use casement_domain::auth_connection::{
-    AuthConnection, AuthConnectionRepository as _, AwaitedChoice, AwaitedField, ConnectionChange, ConnectionFilter,
-    ConnectionStatus, ConnectionStored, ConnectionUpdated, CredentialRef, Flow, FlowBegun, FlowEnd, FlowError,
-    FlowEvent, FlowFailure, FlowKind, FlowStatus, Need, Settings,
+    AuthConnection, AuthConnectionRepository as _, AwaitedChoice, AwaitedField, BegunWith, ConnectionChange,
+    ConnectionFilter, ConnectionStatus, ConnectionStored, ConnectionUpdated, CredentialRef, Flow, FlowBegun, FlowEnd,
+    FlowError, FlowEvent, FlowFailure, FlowKind, FlowStatus, KeptCredential, Need, Settings,
 };
 use casement_domain::browser::{Browser, BrowserState};
 use casement_domain::credential::{
-    Credential, CredentialChange, CredentialRepository as _, CredentialStored, CredentialUpdated, SealedSecrets,
+    Credential, CredentialChange, CredentialFilter, CredentialRepository as _, CredentialStored, CredentialUpdated,
+    SealedSecrets,
 };
 use casement_domain::credential_provider::{
     CredentialProvider, CredentialProviderRepository as _, ProviderChange, ProviderDeleted, ProviderPlace,
@@ -152,6 +153,14 @@ fn full(flow: &Flow) -> Flow {
         open: true,
         proxy: Some(proxy_id()),
         record_session: true,
+        begun_with: Some(Box::new(BegunWith {
+            allowed_domains: first().settings.allowed_domains,
+            save_credentials: true,
+            credential: Some(CredentialRef::Item { provider: "vault".to_owned(), path: "Web/Shop".to_owned() }),
+            credential_id: Some(CredentialId::from_ulid(Ulid::from_parts(14, 1))),
+            login_url: Some("https://d1.example/in".to_owned()),
+            told_at: NOON + time::Duration::microseconds(1),
+        })),
         replay: Some(ReplayId::from_ulid(Ulid::from_parts(9, 9))),
         fields: vec![AwaitedField {
             id: "password".to_owned(),
@@ -164,6 +173,7 @@ fn full(flow: &Flow) -> Flow {
             selector: "#p".to_owned(),
             required: true,
             mfa: Some(MfaKind::Password),
+            options: vec!["North".to_owned(), "South".to_owned()],
         }],
         choices: vec![AwaitedChoice {
             id: "sms".to_owned(),
@@ -481,6 +491,7 @@ async fn the_end_of_a_flow_and_what_it_does_to_its_connection_are_one() -> TestR
         needs: Some(vec![Need::Totp]),
         credential: Some("made".to_owned()),
         checked_at: Some(seconds(3)),
+        ..FlowEnd::default()
     };
     let unseen = Flow { revision: 5, ..done.clone() };
     assert!(!site.connections.end(&unseen, &end).await?);
@@ -509,6 +520,85 @@ async fn the_end_of_a_flow_and_what_it_does_to_its_connection_are_one() -> TestR
     assert_eq!(timeline.items.iter().map(|one| one.flow.id).collect::<Vec<_>>(), [auth_flow_id(2), auth_flow_id(1)]);
     let looks = site.connections.timeline(flow.connection, Some(FlowKind::HealthCheck), PAGE).await?;
     assert!(looks.items.is_empty());
+    Ok(())
+}
+
+/// What a login was given, as a new credential.
+fn kept(n: u32, named: &str, most: u32) -> Result<FlowEnd, Fault> {
+    let secrets = SealedSecrets { values: [("password".to_owned(), vec![7])].into(), totp: None };
+    let kept = KeptCredential::New { credential: Box::new(credential(n, named)?), secrets, most };
+    Ok(FlowEnd {
+        status: Some(ConnectionStatus::Authenticated),
+        kept: Some(kept),
+        credential: Some(named.to_owned()),
+        ..FlowEnd::default()
+    })
+}
+
+#[tokio::test]
+async fn what_a_login_was_given_is_kept_with_its_end_or_not_at_all() -> TestResult {
+    let site = Site::new().await?;
+    let flow = site.begun(1).await?;
+    let done = flow.on(FlowEvent::LoggedIn(String::new()), NOON)?.on(FlowEvent::Completed, NOON)?;
+    let names = async || {
+        let listed = site.credentials.list(testing::project_id(), &CredentialFilter::default(), PAGE).await?;
+        Ok::<_, Fault>(listed.items.into_iter().map(|one| one.name.as_str().to_owned()).collect::<Vec<_>>())
+    };
+    // Not by whoever has not seen the last, nor where there is no place; the login is a success all the same.
+    let unseen = Flow { revision: 5, ..done.clone() };
+    assert!(!site.connections.end(&unseen, &kept(2, "mine", 10)?).await?);
+    assert_eq!(names().await?, ["Shop"]);
+    assert!(site.connections.end(&done, &kept(2, "mine", 1)?).await?);
+    assert_eq!((names().await?, site.stored().await?.settings.credential), (vec!["Shop".to_owned()], None));
+    assert_eq!(site.stored().await?.status, ConnectionStatus::Authenticated);
+
+    // Nor under a name that is taken.
+    let again = |n: u32| Flow { created_at: seconds(i64::from(n)), ..auth_flow(n, flow.connection) };
+    let done = async |n: u32| {
+        assert_eq!(site.connections.begin(&again(n)).await?, FlowBegun::Yes);
+        Ok::<_, Fault>(again(n).on(FlowEvent::LoggedIn(String::new()), NOON)?.on(FlowEvent::Completed, NOON)?)
+    };
+    assert!(site.connections.end(&done(2).await?, &kept(2, "SHOP", 10)?).await?);
+    assert_eq!((names().await?.len(), site.stored().await?.settings.credential), (1, None));
+    assert!(site.connections.end(&done(3).await?, &kept(2, "mine", 10)?).await?);
+    let stored = site.stored().await?;
+    assert_eq!(stored.settings.credential, Some(CredentialRef::Named("mine".to_owned())));
+    let mine = stored.credential.ok_or("no credential")?;
+    assert_eq!(mine.value_keys, ["password"]);
+
+    // In one that is there.
+    let change = CredentialChange { values: [("password".to_owned(), vec![8])].into(), ..CredentialChange::default() };
+    let end =
+        FlowEnd { kept: Some(KeptCredential::Changed { id: mine.id, change: change.clone() }), ..FlowEnd::default() };
+    assert!(site.connections.end(&done(4).await?, &end).await?);
+    let secrets = async || site.credentials.secrets(mine.id).await.map(|found| found.map(|secrets| secrets.values));
+    assert_eq!(secrets().await?, Some([("password".to_owned(), vec![8])].into()));
+
+    // After a deletion nothing is kept.
+    let late = done(5).await?;
+    assert!(site.connections.delete(flow.connection).await?.is_some());
+    assert!(!site.connections.end(&late, &kept(3, "late", 10)?).await?);
+    let change = CredentialChange { values: [("password".to_owned(), vec![9])].into(), ..change };
+    let end = FlowEnd { kept: Some(KeptCredential::Changed { id: mine.id, change }), ..FlowEnd::default() };
+    assert!(!site.connections.end(&late, &end).await?);
+    assert_eq!(names().await?.len(), 2);
+    assert_eq!(secrets().await?, Some([("password".to_owned(), vec![8])].into()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_login_that_follows_on_a_look_begins_with_the_end_of_it() -> TestResult {
+    let site = Site::new().await?;
+    let look = Flow { kind: FlowKind::HealthCheck, ..auth_flow(1, auth_connection_id(1)) };
+    assert_eq!(site.connections.begin(&look).await?, FlowBegun::Yes);
+    let over = look.on(FlowEvent::LoggedIn(String::new()), NOON)?.on(FlowEvent::Completed, NOON)?;
+    let next = Flow { kind: FlowKind::Reauth, ..auth_flow(2, look.connection) };
+    let end = FlowEnd { next: Some(Box::new(next.clone())), ..FlowEnd::default() };
+    let unseen = Flow { revision: 5, ..over.clone() };
+    assert!(!site.connections.end(&unseen, &end).await?);
+    assert_eq!(site.connections.flow(next.id).await?, None);
+    assert!(site.connections.end(&over, &end).await?);
+    assert_eq!(site.connections.flow(next.id).await?, Some(next));
     Ok(())
 }
 

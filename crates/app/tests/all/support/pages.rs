@@ -28,10 +28,30 @@ pub(crate) struct Pages {
     shelf: Arc<Shelf>,
 }
 
+/// What is answered.
+#[derive(Clone)]
+struct Answer {
+    status: &'static str,
+    /// The lines of the head that are the page's own.
+    head: String,
+    body: String,
+    /// How much of it is sent; the rest never comes.
+    sent: Sent,
+}
+
+/// How much of an answer is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Whole,
+    Late(Duration),
+    WithoutEnd,
+    Nothing,
+}
+
 #[derive(Default)]
 struct Shelf {
-    /// By path: the lines of the head that are the page's own, and the body.
-    pages: Mutex<HashMap<String, (String, String)>>,
+    /// By path.
+    pages: Mutex<HashMap<String, Answer>>,
     asked: Mutex<Vec<String>>,
 }
 
@@ -70,7 +90,32 @@ impl Pages {
 
     /// Serves `body` at `path` from now on, with these lines in the head.
     pub(crate) fn put_as(&self, path: &str, head: &str, body: &str) {
-        self.shelf.pages.lock().unwrap().insert(path.to_owned(), (head.to_owned(), body.to_owned()));
+        self.answer(path, "200 OK", (head, body), Sent::Whole);
+    }
+
+    /// Sends whoever asks for `path` to another address from now on.
+    pub(crate) fn redirect(&self, path: &str, to: &str) {
+        self.answer(path, "302 Found", (&format!("Location: {to}"), ""), Sent::Whole);
+    }
+
+    /// Serves `html` at `path` from now on, and never comes to its end.
+    pub(crate) fn put_without_end(&self, path: &str, html: &str) {
+        self.answer(path, "200 OK", ("Content-Type: text/html; charset=utf-8", html), Sent::WithoutEnd);
+    }
+
+    /// Serves `text` at `path` from now on, after that time.
+    pub(crate) fn put_late(&self, path: &str, after: Duration, text: &str) {
+        self.answer(path, "200 OK", ("Content-Type: text/plain", text), Sent::Late(after));
+    }
+
+    /// Answers nothing at `path` from now on.
+    pub(crate) fn hold(&self, path: &str) {
+        self.answer(path, "", ("", ""), Sent::Nothing);
+    }
+
+    fn answer(&self, path: &str, status: &'static str, (head, body): (&str, &str), sent: Sent) {
+        let answer = Answer { status, head: head.to_owned(), body: body.to_owned(), sent };
+        self.shelf.pages.lock().unwrap().insert(path.to_owned(), answer);
     }
 
     /// Everything that was asked for so far, as `GET /path?query`, in order.
@@ -94,13 +139,30 @@ impl Shelf {
             skip_rest(&mut reader)?;
             let path = target.split('?').next().unwrap_or_default();
             let found = self.pages.lock().unwrap().get(path).cloned();
-            let nothing = || ("Content-Type: text/plain".to_owned(), "nothing here".to_owned());
-            let status = if found.is_some() { "200 OK" } else { "404 Not Found" };
-            let (head, body) = found.unwrap_or_else(nothing);
-            let length = body.len();
-            write!(reader.get_mut(), "HTTP/1.1 {status}\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}")?;
+            let nothing = || Answer {
+                status: "404 Not Found",
+                head: "Content-Type: text/plain".to_owned(),
+                body: "nothing here".to_owned(),
+                sent: Sent::Whole,
+            };
+            let Answer { status, head, body, sent } = found.unwrap_or_else(nothing);
+            let length = if sent == Sent::WithoutEnd { usize::MAX >> 12 } else { body.len() };
+            if let Sent::Late(after) = sent {
+                thread::sleep(after);
+            }
+            if sent != Sent::Nothing {
+                write!(reader.get_mut(), "HTTP/1.1 {status}\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}")?;
+            }
+            if matches!(sent, Sent::WithoutEnd | Sent::Nothing) {
+                return until_hung_up(reader.get_mut());
+            }
         }
     }
+}
+
+fn until_hung_up(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.set_read_timeout(None)?;
+    std::io::copy(stream, &mut std::io::sink()).map(drop)
 }
 
 /// Reads the remaining head and the body, if one is announced.

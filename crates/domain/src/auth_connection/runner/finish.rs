@@ -9,10 +9,10 @@ use super::session::ended;
 use super::{FlowRunner, Next};
 use crate::access::Scope;
 use crate::auth_connection::{
-    AuthConnection, ConnectionStatus, CredentialRef, Flow, FlowEnd, FlowError, FlowEvent, FlowFailure,
+    AuthConnection, ConnectionStatus, CredentialRef, Flow, FlowEnd, FlowError, FlowEvent, FlowFailure, KeptCredential,
 };
-use crate::credential::{CreateCredential, CredentialError, UpdateCredential};
-use crate::session::SessionState;
+use crate::credential::CreateCredential;
+use crate::session::{IdOrName, SessionState};
 use crate::store_error::StoreError;
 
 /// For how long it is tried to save a profile after a login's own time is over.
@@ -53,20 +53,26 @@ impl FlowRunner {
 
     async fn succeed(&self, connection: &AuthConnection, flow: &Flow) -> Result<Next, StoreError> {
         let Ok(next) = flow.on(FlowEvent::Completed, self.now()) else { return Ok(Next::Step) };
-        let credential = self.keep(connection, flow).await?;
+        let (kept, credential) = self.to_keep(connection, flow).await?.unzip();
+        // Who was logged in already was asked for nothing: what it takes to log in is what the login before was asked for.
+        let needs = (!flow.needs.is_empty() || connection.needs.is_none()).then(|| flow.needs.clone());
         let end = FlowEnd {
             status: Some(ConnectionStatus::Authenticated),
-            needs: Some(flow.needs.clone()),
-            credential,
-            checked_at: None,
+            needs,
+            kept,
+            credential: credential.flatten(),
+            ..FlowEnd::default()
         };
         let _ = self.connections.deps().connections.end(&next, &end).await?;
         Ok(Next::Step)
     }
 
-    /// Keeps what a person gave as the connection's credential; its name, if the connection names none yet. That it cannot be kept does not
-    /// undo the login.
-    async fn keep(&self, connection: &AuthConnection, flow: &Flow) -> Result<Option<String>, StoreError> {
+    /// What a person gave, to be kept as the connection's credential; and what that is called, if the connection names none yet.
+    async fn to_keep(
+        &self,
+        connection: &AuthConnection,
+        flow: &Flow,
+    ) -> Result<Option<(KeptCredential, Option<String>)>, StoreError> {
         let entered = self.entered(flow).unwrap_or_default();
         if !connection.settings.save_credentials || entered.is_empty() {
             return Ok(None);
@@ -78,60 +84,51 @@ impl FlowRunner {
             // Where values come from a provider, they are kept there.
             (Some(CredentialRef::Item { .. } | CredentialRef::Auto { .. }), _) => Ok(None),
             (Some(CredentialRef::Named(_)), Some(credential)) => {
-                let change = UpdateCredential { values: Some(entered), ..UpdateCredential::default() };
-                stored(self.deps.credentials.update(&scope, &credential.id.to_string(), change).await.map(|_| ()))?;
-                Ok(None)
+                Ok(self.deps.credentials.kept_in(&scope, credential.id, entered).ok().map(|kept| (kept, None)))
             }
             (Some(CredentialRef::Named(name)), None) => {
-                self.make_credential(&scope, connection, vec![name.clone()], &entered).await?;
-                Ok(None)
+                let kept = self.new_credential(&scope, connection, vec![name.clone()], &entered).await?;
+                Ok(kept.map(|(kept, _)| (kept, None)))
             }
             (None, _) => {
                 let name = format!("{} {}", connection.domain, connection.profile_name);
                 let names = vec![name.clone(), format!("{name} {}", flow.id)];
-                self.make_credential(&scope, connection, names, &entered).await
+                let kept = self.new_credential(&scope, connection, names, &entered).await?;
+                Ok(kept.map(|(kept, name)| (kept, Some(name))))
             }
         }
     }
 
-    /// Makes a credential by the first of the names that is free, or changes that of the same site; its name.
-    async fn make_credential(
+    /// A credential by the first of the names that is free, or a change of that of the same site; with its name.
+    async fn new_credential(
         &self,
         scope: &Scope,
         connection: &AuthConnection,
         names: Vec<String>,
         values: &BTreeMap<String, SecretString>,
-    ) -> Result<Option<String>, StoreError> {
+    ) -> Result<Option<(KeptCredential, String)>, StoreError> {
+        let credentials = &self.deps.credentials;
         for name in names {
             let name: String = name.chars().take(255).collect();
-            let new = CreateCredential {
-                name: Some(name.clone()),
-                domain: Some(connection.domain.clone()),
-                values: Some(values.clone()),
-                ..CreateCredential::default()
-            };
-            match self.deps.credentials.create(scope, new).await.map(|_| ()) {
-                Err(CredentialError::NameTaken(_)) => {
-                    // Kept just before this server was killed, or by a connection of before.
-                    let change = UpdateCredential { values: Some(values.clone()), ..UpdateCredential::default() };
-                    let taken = self.deps.credentials.get(scope, &name).await;
-                    if taken.is_ok_and(|taken| taken.domain == connection.domain) {
-                        return stored(self.deps.credentials.update(scope, &name, change).await.map(|_| ()))
-                            .map(|()| Some(name));
-                    }
+            let which = IdOrName::Name(name.clone());
+            let kept = match self.connections.deps().credentials.find(connection.project, &which).await? {
+                // Kept by a connection of before.
+                Some(taken) if taken.domain == connection.domain => {
+                    credentials.kept_in(scope, taken.id, values.clone())
                 }
-                Ok(()) => return Ok(Some(name)),
-                other => return stored(other).map(|()| None),
-            }
+                Some(_) => continue,
+                None => {
+                    let new = CreateCredential {
+                        name: Some(name.clone()),
+                        domain: Some(connection.domain.clone()),
+                        values: Some(values.clone()),
+                        ..CreateCredential::default()
+                    };
+                    credentials.kept_as_new(scope, new)
+                }
+            };
+            return Ok(kept.ok().map(|kept| (kept, name)));
         }
         Ok(None)
-    }
-}
-
-/// Only the store's failure is worth trying again.
-fn stored(done: Result<(), CredentialError>) -> Result<(), StoreError> {
-    match done {
-        Err(CredentialError::Store(error)) => Err(error),
-        _ => Ok(()),
     }
 }

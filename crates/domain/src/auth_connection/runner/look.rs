@@ -37,7 +37,7 @@ impl FlowRunner {
                 && step.kind != StepKind::OpenLogin
                 && flow.acts < MOST_ACTS
             {
-                self.deps.pages.act(browser, step.acts.clone()).await?;
+                self.act(browser, memory, step.acts.clone()).await?;
                 memory.acted_on = Some(reading.mark.clone());
             }
             Ok::<_, LoginPageError>((reading, understood))
@@ -77,14 +77,18 @@ impl FlowRunner {
     /// It was found out whether the login holds.
     async fn found(&self, connection: &AuthConnection, flow: &Flow, holds: bool) -> Result<Outcome, StoreError> {
         let now = self.now();
+        // What follows on a look is what is wished by now.
+        let Some(connection) = self.connections.deps().connections.any(connection.id).await? else {
+            return Ok(Outcome::Goes(Next::Step));
+        };
         // A login that went on meanwhile knows better: what was looked at is the profile of before.
-        let latest =
-            self.connections.deps().connections.any(connection.id).await?.and_then(|connection| connection.flow);
-        let overtaken =
-            latest.is_some_and(|login| login.status == FlowStatus::InProgress || login.updated_at > flow.created_at);
+        let newer = |login: &Flow| login.status == FlowStatus::InProgress || login.updated_at > flow.created_at;
+        let overtaken = connection.flow.as_deref().is_some_and(newer);
         let reauth =
-            !holds && !overtaken && connection.settings.auto_reauth && self.connections.reauth(connection).await?.can;
-        let after = match (holds, reauth) {
+            !holds && !overtaken && connection.settings.auto_reauth && self.connections.reauth(&connection).await?.can;
+        // Begun with the end of the look, in one: nobody would begin it later.
+        let next = if reauth { self.draft_reauth(&connection) } else { None };
+        let after = match (holds, next.is_some()) {
             (true, _) => ConnectionStatus::Authenticated,
             // Until the login by itself has ended.
             (false, true) => connection.status,
@@ -96,11 +100,8 @@ impl FlowRunner {
             return Ok(Outcome::Goes(Next::Step));
         };
         let over = Flow { found: Some((connection.status, seen)), ..over };
-        let end = FlowEnd { status: (!overtaken).then_some(after), checked_at: Some(now), ..FlowEnd::default() };
-        let ended = self.connections.deps().connections.end(&over, &end).await?;
-        if ended && reauth {
-            self.begin_reauth(connection).await?;
-        }
+        let end = FlowEnd { status: (!overtaken).then_some(after), checked_at: Some(now), next, ..FlowEnd::default() };
+        let _ = self.connections.deps().connections.end(&over, &end).await?;
         Ok(Outcome::Goes(Next::Step))
     }
 }

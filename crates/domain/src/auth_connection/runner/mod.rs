@@ -14,8 +14,7 @@ use async_trait::async_trait;
 use time::{Duration, OffsetDateTime};
 
 use super::{
-    AuthConnection, AuthConnections, CarriedFlow, Flow, FlowBegun, FlowEnd, FlowEvent, FlowFailure, FlowKind,
-    FlowStatus,
+    AuthConnection, AuthConnections, CarriedFlow, Flow, FlowEnd, FlowEvent, FlowFailure, FlowKind, FlowStatus, Settings,
 };
 use crate::credential::Credentials;
 use crate::ids::{AuthFlowId, NodeId};
@@ -23,6 +22,7 @@ use crate::login_page::{LoginPages, Mark};
 use crate::node::Node;
 use crate::project::ProjectRepository;
 use crate::replay::Replays;
+use crate::session::IdOrName;
 use crate::store_error::StoreError;
 
 /// How many looks are begun at a time.
@@ -82,8 +82,16 @@ pub struct Memory {
     acted_on: Option<Mark>,
     /// How often in a row nothing came of a reading.
     fruitless: u32,
+    /// How often in a row the page could not be acted on.
+    untaken: u32,
     /// Whether something was sent, and the page not read since.
     answered: bool,
+    /// What the page said was wrong before something was sent.
+    refused_before: Option<String>,
+    /// Since when a page that has not come to rest asks for what was sent.
+    resent_since: Option<OffsetDateTime>,
+    /// How often in a row a page that waits was another one and had not come to rest.
+    restless: u32,
     /// How often another step elsewhere took the place of one.
     retold: u32,
 }
@@ -177,6 +185,7 @@ impl FlowRunner {
             // Its deletion cancels it in the same transaction.
             return Ok(Next::Step);
         };
+        let connection = self.as_begun(connection, &flow).await?;
         if flow.post_login_url.is_some() {
             return self.finish(&connection, flow).await;
         }
@@ -247,12 +256,27 @@ impl FlowRunner {
         self.move_on(connection, flow, FlowEvent::Failed(failure)).await
     }
 
-    /// Begins a login by itself, after a look found that the login is gone.
-    async fn begin_reauth(&self, connection: &AuthConnection) -> Result<(), StoreError> {
-        let Ok(flow) = self.connections.draft(connection, FlowKind::Reauth) else { return Ok(()) };
-        let flow = Flow { unattended: true, record_session: connection.settings.record_session, ..flow };
-        match self.connections.deps().connections.begin(&flow).await? {
-            FlowBegun::Yes | FlowBegun::Running(_) | FlowBegun::Gone => Ok(()),
-        }
+    /// A login by itself, for when a look found that the login is gone.
+    fn draft_reauth(&self, connection: &AuthConnection) -> Option<Box<Flow>> {
+        let flow = self.connections.draft(connection, FlowKind::Reauth).ok()?;
+        Some(Box::new(Flow { unattended: true, record_session: connection.settings.record_session, ..flow }))
+    }
+
+    /// The connection as it was told when the flow began.
+    async fn as_begun(&self, now: AuthConnection, flow: &Flow) -> Result<AuthConnection, StoreError> {
+        let begun = flow.begun_with.as_deref().filter(|begun| begun.told_at != now.updated_at);
+        let Some(begun) = begun.cloned() else { return Ok(now) };
+        let credential = match begun.credential_id {
+            Some(id) => self.connections.deps().credentials.find(now.project, &IdOrName::Id(id)).await?,
+            None => None,
+        };
+        let settings = Settings {
+            allowed_domains: begun.allowed_domains,
+            save_credentials: begun.save_credentials,
+            credential: begun.credential,
+            login_url: begun.login_url,
+            ..now.settings.clone()
+        };
+        Ok(AuthConnection { settings, credential, ..now })
     }
 }

@@ -11,7 +11,8 @@ use crate::auth_connection::{
 use crate::browser::EngineError;
 use crate::ids::BrowserId;
 use crate::login_page::{
-    Asked, Await, External, Known, LoginPageError, Reading, Refusal, RefusalKind, Step, Understanding, understand,
+    Act, Asked, Await, External, Field, Known, LoginPageError, Reading, Refusal, RefusalKind, Step, Understanding,
+    understand,
 };
 use crate::store_error::StoreError;
 
@@ -26,6 +27,10 @@ const MOST_ACTS: u32 = 40;
 const MOST_FRUITLESS: u32 = 6;
 /// How often a site may refuse what it got.
 const MOST_REFUSALS: u32 = 5;
+/// How often in a row a page that waits may be another one without coming to rest.
+const MOST_RESTLESS: u32 = 3;
+/// For how long a site may take to answer what was sent.
+const SLOWEST: Duration = Duration::seconds(60);
 /// For how long a page may take to show something else after it was acted on.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 /// For how long it may take to come to rest.
@@ -107,26 +112,43 @@ impl FlowRunner {
         };
         let awaited: Vec<String> =
             flow.fields.iter().map(|f| &f.id).chain(flow.choices.iter().map(|c| &c.id)).cloned().collect();
+        let now = match &understood {
+            Understanding::Fields(asked) | Understanding::Choices(asked) => ids(asked),
+            _ => Vec::new(),
+        };
+        let waits_elsewhere = flow.step == FlowStep::AwaitingExternalAction;
         let same = match &understood {
             Understanding::Fields(asked) | Understanding::Choices(asked) => {
-                let waits_elsewhere = flow.step == FlowStep::AwaitingExternalAction;
-                if waits_elsewhere { asked.captcha.is_some() } else { ids(asked) == awaited }
+                if waits_elsewhere {
+                    asked.captcha.is_some()
+                } else {
+                    now == awaited
+                }
             }
-            Understanding::External(_) | Understanding::Captcha { .. } => flow.step == FlowStep::AwaitingExternalAction,
+            Understanding::External(_) | Understanding::Captcha { .. } => waits_elsewhere,
             Understanding::Busy | Understanding::NotUnderstood => true,
             Understanding::LoggedIn { .. }
             | Understanding::Refused(_)
             | Understanding::Step(_)
             | Understanding::NotAllowed { .. } => false,
         };
-        if same || !reading.settled {
+        memory.restless = if same || reading.settled { 0 } else { memory.restless + 1 };
+        // A page on its way is another one for a moment; one that never rests, for good.
+        if same || (1..MOST_RESTLESS).contains(&memory.restless) {
             return wait;
         }
-        memory.fruitless = 0;
-        memory.answered = false;
+        *memory = Memory { opened: true, retold: memory.retold, ..Memory::default() };
         match flow.on(FlowEvent::MovedOn, self.now()) {
             Ok(mut next) => {
-                next.progress.external |= flow.step == FlowStep::AwaitingExternalAction;
+                next.progress.external |= waits_elsewhere;
+                // A page that changes without end is given up as one that is acted on without end.
+                next.acts += 1;
+                // Whoever answered in the live view is needed again. A banner is no answer.
+                let by_itself = matches!(understood, Understanding::Step(_) | Understanding::Captcha { .. });
+                let answered = !waits_elsewhere && !by_itself && !awaited.iter().any(|id| now.contains(id));
+                if answered && !next.needs.contains(&Need::External) {
+                    next.needs.push(Need::External);
+                }
                 Outcome::Moves(Box::new(next))
             }
             Err(_) => wait,
@@ -184,7 +206,7 @@ impl FlowRunner {
         if flow.acts >= MOST_ACTS {
             return Ok(self.not_understood(browser, flow, &reading.url).await);
         }
-        self.deps.pages.act(browser, step.acts).await?;
+        self.act(browser, memory, step.acts).await?;
         memory.acted_on = Some(reading.mark);
         Ok(Outcome::Moves(Box::new(Flow { acts: flow.acts + 1, updated_at: self.now(), ..flow.clone() })))
     }
@@ -197,6 +219,10 @@ impl FlowRunner {
         (browser, reading, asked): (BrowserId, Reading, Asked),
     ) -> Result<Outcome, LoginPageError> {
         let mut flow = flow.clone();
+        if self.is_on_its_way(&flow, memory, &reading, &asked) {
+            memory.acted_on = Some(reading.mark);
+            return Ok(Outcome::Goes(Next::Step));
+        }
         let sent = std::mem::take(&mut memory.answered);
         if let Some(refusal) = &asked.refusal {
             flow.refusals += u32::from(sent);
@@ -230,9 +256,55 @@ impl FlowRunner {
             return Ok(self.captcha(&flow, kind));
         }
         match answer {
-            Some(answer) => self.send(flow, memory, (browser, reading), answer).await,
+            Some(answer) => self.send(flow, memory, (browser, reading, asked), answer).await,
             None => Ok(self.ask(&flow, &asked)),
         }
+    }
+
+    /// Whether a slow site may still answer: it has not come to rest, says nothing new, and asks for no more than what was sent.
+    fn is_on_its_way(&self, flow: &Flow, memory: &mut Memory, reading: &Reading, asked: &Asked) -> bool {
+        let sent = |field: &Field| flow.needs.contains(&answers::need(field));
+        let said = asked.refusal.as_ref().map(|refusal| &refusal.website_error);
+        let news = said.is_some() && said != memory.refused_before.as_ref();
+        if reading.settled || news || asked.fields.is_empty() || !asked.fields.iter().all(sent) {
+            memory.resent_since = None;
+            return false;
+        }
+        let since = *memory.resent_since.get_or_insert(self.now());
+        flow.submission.is_none() && self.now() < since + SLOWEST
+    }
+
+    /// Acts on the page, and counts how often that fails.
+    pub(super) async fn act(
+        &self,
+        browser: BrowserId,
+        memory: &mut Memory,
+        acts: Vec<Act>,
+    ) -> Result<(), LoginPageError> {
+        let done = self.deps.pages.act(browser, acts).await;
+        memory.untaken = if done.is_ok() { 0 } else { memory.untaken + 1 };
+        done
+    }
+
+    /// The page does not take an answer: it is tried again, and then whoever is there is asked for another one.
+    async fn not_taken(
+        &self,
+        mut flow: Flow,
+        memory: &mut Memory,
+        (browser, reading, asked): (BrowserId, Reading, Asked),
+        error: LoginPageError,
+    ) -> Result<Outcome, LoginPageError> {
+        let of_page = matches!(error, LoginPageError::NotUsable(_) | LoginPageError::Stale(_));
+        if !of_page || flow.unattended || memory.untaken < MOST_FRUITLESS {
+            return Err(error);
+        }
+        memory.untaken = 0;
+        flow.refusals += 1;
+        if flow.refusals >= MOST_REFUSALS {
+            return Ok(self.not_understood(browser, &flow, &reading.url).await);
+        }
+        flow.website_error = Some(format!("The page did not take this: {error}."));
+        Ok(self.ask(&flow, &asked))
     }
 
     /// Fills in and sends.
@@ -240,7 +312,7 @@ impl FlowRunner {
         &self,
         flow: Flow,
         memory: &mut Memory,
-        (browser, reading): (BrowserId, Reading),
+        (browser, reading, asked): (BrowserId, Reading, Asked),
         answer: Answer,
     ) -> Result<Outcome, LoginPageError> {
         if flow.step == FlowStep::Discovering {
@@ -250,9 +322,13 @@ impl FlowRunner {
                 Err(_) => Outcome::Goes(Next::Step),
             });
         }
-        self.deps.pages.act(browser, answer.acts).await?;
+        if let Err(error) = self.act(browser, memory, answer.acts).await {
+            return self.not_taken(flow, memory, (browser, reading, asked), error).await;
+        }
         memory.acted_on = Some(reading.mark);
         memory.answered = true;
+        memory.refused_before = asked.refusal.map(|refusal| refusal.website_error);
+        memory.resent_since = Some(self.now());
         let entered = match self.seal_entered(&flow, answer.entered) {
             Ok(entered) => entered,
             Err(failure) => return Ok(failure.into()),
@@ -360,7 +436,7 @@ impl FlowRunner {
             | LoginPageError::Engine(_) => {}
         }
         memory.fruitless += 1;
-        if memory.fruitless < MOST_FRUITLESS {
+        if memory.fruitless.max(memory.untaken) < MOST_FRUITLESS {
             return Outcome::Goes(Next::Wait(self.now() + Duration::milliseconds(500)));
         }
         match error {

@@ -123,7 +123,7 @@ pub(super) fn ways(page: &Page<'_>, second: bool, submit: Option<&Handle>) -> Ve
         let kind_of = if second { ChoiceKind::MfaMethod } else { ChoiceKind::SignInMethod };
         let mut choice = choice(press, kind_of, String::new());
         choice.mfa = if second && !key_or_backup { kind } else { None };
-        choice.target = target(&[&press.button.label, &press.button.description]);
+        choice.target = target(&[&choice.label, choice.description.as_deref().unwrap_or_default()]);
         if key_or_backup {
             choice.kind = if second { ChoiceKind::MfaMethod } else { ChoiceKind::AuthMethod };
         }
@@ -135,7 +135,9 @@ pub(super) fn ways(page: &Page<'_>, second: bool, submit: Option<&Handle>) -> Ve
 
 /// How a code comes that is offered with no more than where it goes: "get a code at ••• 42".
 fn by_target(press: &Press<'_>, text: &str) -> Option<MfaKind> {
-    let target = target(&[&press.button.label, &press.button.description]).filter(|_| says(text, words::CODE))?;
+    let label = words::without_countdown(&press.button.label);
+    let description = words::without_countdown(&press.button.description);
+    let target = target(&[&label, &description]).filter(|_| says(text, words::CODE))?;
     Some(if target.contains('@') { MfaKind::Email } else { MfaKind::Sms })
 }
 
@@ -208,18 +210,22 @@ pub(super) fn radios(page: &Page<'_>, second: bool) -> Vec<Choice> {
                 || press.button.kind == ButtonKind::Submit
                 || says(&press.label, &["send*"]))
     });
-    let found = entries.into_iter().take(MOST).map(|entry| Choice {
-        key: String::new(),
-        label: entry.input.label.clone(),
-        description: (!entry.input.hint.is_empty()).then(|| entry.input.hint.clone()),
-        kind: if second { ChoiceKind::MfaMethod } else { ChoiceKind::SignInMethod },
-        mfa: factor_of(&entry.label).filter(|_| second),
-        target: target(&[&entry.input.label, &entry.input.hint]),
-        provider: None,
-        handle: entry.input.handle.clone(),
-        confirm: confirm.map(|press| press.button.handle.clone()),
-        selector: entry.input.selector.clone(),
-        xpath: String::new(),
+    let found = entries.into_iter().take(MOST).map(|entry| {
+        let label = words::without_countdown(&entry.input.label);
+        let hint = words::without_countdown(&entry.input.hint);
+        Choice {
+            key: String::new(),
+            target: target(&[&label, &hint]),
+            label,
+            description: (!hint.is_empty()).then_some(hint),
+            kind: if second { ChoiceKind::MfaMethod } else { ChoiceKind::SignInMethod },
+            mfa: factor_of(&entry.label).filter(|_| second),
+            provider: None,
+            handle: entry.input.handle.clone(),
+            confirm: confirm.map(|press| press.button.handle.clone()),
+            selector: entry.input.selector.clone(),
+            xpath: String::new(),
+        }
     });
     keyed(found.collect())
 }
@@ -299,10 +305,11 @@ fn target(texts: &[&str]) -> Option<String> {
 
 pub(super) fn choice(press: &Press<'_>, kind: ChoiceKind, key: String) -> Choice {
     let button = press.button;
+    let description = words::without_countdown(&button.description);
     Choice {
         key,
-        label: button.label.clone(),
-        description: (!button.description.is_empty()).then(|| button.description.clone()),
+        label: words::without_countdown(&button.label),
+        description: (!description.is_empty()).then_some(description),
         kind,
         mfa: None,
         target: None,

@@ -77,6 +77,63 @@ pub(super) fn is(folded: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| folded.trim() == *phrase)
 }
 
+/// A text without what counts down in it: `Call me (29 s)`, `Send again in 0:29`. What a thing is called does not change every second.
+pub(super) fn without_countdown(text: &str) -> String {
+    let unit = |word: &str| {
+        matches!(
+            word,
+            "s" | "sec"
+                | "secs"
+                | "second"
+                | "seconds"
+                | "sek"
+                | "sekunde"
+                | "sekunden"
+                | "seconde"
+                | "secondes"
+                | "segundo"
+                | "segundos"
+                | "m"
+                | "min"
+                | "minute"
+                | "minutes"
+                | "minuten"
+                | "minuto"
+                | "minutos"
+        )
+    };
+    let bare = |word: &str| word.trim_matches(['(', ')', '[', ']', ',', '.', ':', '…']).to_lowercase();
+    let digits = |text: &str| (1..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let clock = |word: &str| word.split_once(':').is_some_and(|(minutes, seconds)| digits(minutes) && digits(seconds));
+    let timed = |word: &str| {
+        let number = word.trim_end_matches(|c: char| c.is_alphabetic());
+        clock(word) || (digits(number) && unit(word.get(number.len()..).unwrap_or_default()))
+    };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let mut kept: Vec<&str> = Vec::new();
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        let plain = bare(word);
+        let next = words.get(at + 1).map(|next| bare(next));
+        let alone = word.starts_with('(') && word.ends_with(')') && digits(&plain);
+        if digits(&plain) && next.is_some_and(|next| unit(&next)) {
+            at += 2;
+        } else if timed(&plain) || alone {
+            at += 1;
+        } else {
+            kept.push(word);
+            at += 1;
+            continue;
+        }
+        // "… in 29 s".
+        if kept.len() > 1 && kept.last().is_some_and(|word| matches!(*word, "in" | "en" | "dans" | "for")) {
+            kept.pop();
+        }
+    }
+    // A text that is nothing else is left as it is.
+    if kept.is_empty() { text.to_owned() } else { kept.join(" ") }
+}
+
 /// Who vouches for others: the word, and what it is called.
 pub(super) const PROVIDERS: &[(&str, &str)] = &[
     ("google", "google"),

@@ -24,6 +24,7 @@ let shown = '', revision = 0, sentAt = 0, sending = false, ends = 0, stream, ove
 // What was typed and is no secret, for when the same is asked for again.
 const typed = new Map();
 
+const INPUTS = 'input, select';
 const KEYS = { email: 'email', tel: 'tel', number: 'decimal', url: 'url', code: 'numeric', totp: 'numeric' };
 function fieldOf(field, at) {
   const id = `field-${at}`, secret = field.input === 'password' || field.kind === 'totp_secret';
@@ -31,9 +32,12 @@ function fieldOf(field, at) {
   const about = [];
   const hint = field.hint ? make('p', { class: 'hint', id: `${id}-hint` }, field.hint) : '';
   if (hint) about.push(hint.id);
-  const fault = make('p', { class: 'fault', id: `${id}-fault`, hidden: '' });
+  const fault = make('p', { class: 'fault', id: `${id}-fault`, role: 'alert', hidden: '' });
   about.push(fault.id);
-  const input = make('input', {
+  const list = field.options?.length > 0;
+  const input = list ? make('select', {
+    id, 'data-field': field.id, 'data-kept': '', 'aria-required': String(field.required), 'aria-describedby': about.join(' '),
+  }, make('option', { value: '' }, field.placeholder || 'Choose…'), ...field.options.map(optionOf)) : make('input', {
     id, type: secret ? 'password' : field.input === 'email' || field.input === 'tel' || field.input === 'url' ? field.input : 'text',
     'data-field': field.id, 'data-kept': !secret && !code ? '' : undefined, inputmode: KEYS[field.input], placeholder: field.placeholder ? plain(field.placeholder) : undefined,
     autocomplete: code ? 'one-time-code' : 'off', autocapitalize: 'none', autocorrect: 'off', spellcheck: 'false', maxlength: '4096',
@@ -52,6 +56,12 @@ function fieldOf(field, at) {
   }
   const label = make('label', { for: id }, field.label || 'Value', field.required ? '' : ' (optional)');
   return make('div', { class: 'field' }, label, hint, row, fault);
+}
+// The value is what the site calls it, whatever is shown of that.
+function optionOf(option) {
+  const made = make('option', {}, option);
+  made.value = option;
+  return made;
 }
 function choiceOf(choice) {
   const button = make('button', { type: 'button' }, choice.label || choice.id);
@@ -88,14 +98,21 @@ async function submit(body) {
   if (answer.status === 404) { finish('This page has expired', 'The login is over, or was begun anew. Ask for a new link.'); return; }
   busy(false);
   const told = await answer.json().catch(() => ({}));
-  say(status, told.message || 'That was not taken. Try again.');
+  const wrong = [...fields.querySelectorAll(INPUTS)].filter(input => {
+    const begins = `field_values.${input.dataset.field}: `;
+    const said = told.details?.find(detail => detail.message?.startsWith(begins))?.message;
+    if (said) fault(input, `This ${said.slice(begins.length)}.`);
+    return said;
+  });
+  wrong[0]?.focus();
+  say(status, wrong.length ? 'That was not taken.' : told.message || 'That was not taken. Try again.');
 }
 
 form.onsubmit = event => {
   event.preventDefault();
   const given = {};
   let first;
-  for (const input of fields.querySelectorAll('input')) {
+  for (const input of fields.querySelectorAll(INPUTS)) {
     const missing = input.getAttribute('aria-required') === 'true' && input.value === '';
     fault(input, missing ? 'Fill this in.' : '');
     if (missing) first ??= input;
@@ -153,11 +170,11 @@ function show(state) {
   if (asks !== shown || (waits && sending && revision !== sentAt)) {
     shown = asks;
     fields.replaceChildren(...state.fields.map(fieldOf));
-    for (const input of fields.querySelectorAll('input')) input.value = typed.get(input.dataset.field) ?? '';
+    for (const input of fields.querySelectorAll(INPUTS)) input.value = typed.get(input.dataset.field) ?? '';
     choices.replaceChildren(...state.choices.map(choiceOf));
     byId('ways-title').textContent = state.fields.length ? 'Or choose another way' : 'Choose how to go on';
     busy(!waits);
-    if (waits) ([...fields.querySelectorAll('input')].find(it => it.value === '') ?? choices.querySelector('button'))?.focus();
+    if (waits) ([...fields.querySelectorAll(INPUTS)].find(it => it.value === '') ?? choices.querySelector('button'))?.focus();
   }
   if (waits) say(status, state.message || (state.fields.length ? 'The site asks for the following. What you type goes to its page.' : 'The site asks how to go on.'));
   else say(status, WAITING[step] ?? 'One moment…');
