@@ -85,7 +85,12 @@ impl Artifacts {
     /// The directory with an artifact, unpacked now if it is not.
     pub(crate) async fn place(&self, name: &str) -> Result<PathBuf, ArtifactError> {
         let place = self.directory.join(name);
-        let turn = Arc::clone(self.unpacking().entry(name.to_owned()).or_default());
+        let turn = {
+            let mut unpacking = self.unpacking();
+            // Whoever has a turn, or waits for it, holds it.
+            unpacking.retain(|_, turn| Arc::strong_count(turn) > 1);
+            Arc::clone(unpacking.entry(name.to_owned()).or_default())
+        };
         let _turn = turn.lock().await;
         if place.is_dir() {
             return Ok(place);

@@ -1,5 +1,6 @@
 //! Sources that become something to run, and those that do not.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use casement_domain::deployment::{BuildStep, Builder as _};
@@ -30,6 +31,24 @@ async fn a_python_program_is_built_once_and_says_what_it_registers() {
     assert_eq!(place.build(PYTHON, "main.py", &again).await.unwrap(), built);
     assert!(again.text().contains("built before"), "{}", again.text());
     assert_eq!(place.gate.asked(), Vec::<String>::new());
+}
+
+/// As after an upgrade of the system.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_built_with_another_interpreter_is_not_used_again() {
+    let mut place = Place::new();
+    let lines = Arc::new(Heard::default());
+    place.build(PYTHON, "main.py", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
+    // Another one, which sandboxes do not see: there the installation fails that this is about.
+    let newer = place.config.data_dir.join("python");
+    std::fs::write(&newer, "#!/bin/sh\necho cpython-399-x86_64-linux-gnu\n").unwrap();
+    std::fs::set_permissions(&newer, std::fs::Permissions::from_mode(0o755)).unwrap();
+    place.config.python = newer;
+    place.again();
+    let lines = Arc::new(Heard::default());
+    let failed = place.build(PYTHON, "main.py", &lines).await.unwrap_err();
+    assert_eq!(failed.step, BuildStep::Install, "{failed}");
+    assert!(!lines.text().contains("built before"), "{}", lines.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

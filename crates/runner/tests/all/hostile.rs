@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casement_domain::deployment::Line;
+use casement_domain::deployment::{Kept, Line, keep};
 use casement_domain::invocation::{CallLimits, RunFault, Runner as _};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -21,6 +21,8 @@ async fn who_writes_without_end_keeps_the_first_of_it_and_goes_on() {
     assert_eq!(run(&place, call(&runnable, "trials", "lines", None), &lines).await.unwrap(), json!("written"));
     let kept: usize = lines.texts().iter().map(String::len).sum();
     assert!((5 << 20..=Line::MOST_BYTES_IN_ALL as usize + Line::MOST_BYTES).contains(&kept), "{kept}");
+    let (taken, _) = keep(Kept::default(), &lines.lines());
+    assert_eq!(taken.last().unwrap().text, "(more than 10 MiB; the rest is not kept)");
     let lines = Arc::new(Heard::default());
     run(&place, call(&runnable, "trials", "long-line", None), &lines).await.unwrap();
     let texts = lines.texts();
@@ -168,6 +170,6 @@ async fn a_sandbox_that_nobody_ends_ends_itself_after_its_time() {
     let mut asked = call(&runnable, "trials", "wait", None);
     asked.deadline -= LONG;
     let failed = run(&place, asked, &Arc::default()).await.unwrap_err();
-    assert_eq!(failed.fault, RunFault::Died);
+    assert_eq!(failed.fault, RunFault::Lost);
     place.until_empty().await;
 }

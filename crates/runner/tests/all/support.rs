@@ -93,6 +93,10 @@ impl Heard {
         self.0.lock().unwrap().iter().map(|line| line.text.clone()).collect()
     }
 
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        self.0.lock().unwrap().clone()
+    }
+
     pub(crate) fn text(&self) -> String {
         self.texts().join("\n")
     }
