@@ -27,6 +27,19 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio_util::task::AbortOnDropHandle;
 use ulid::Ulid;
 
+/// The client's framework for programs that are built without a registry.
+pub(crate) const LOCAL_PYTHON: (&str, &str) = ("kernel.py", include_str!("apps/kernel.py"));
+pub(crate) const LOCAL_NODE: [(&str, &str); 3] = [
+    ("package.json", r#"{"dependencies":{"@onkernel/sdk":"file:./sdk"}}"#),
+    ("sdk/package.json", r#"{"name":"@onkernel/sdk","version":"1.0.0"}"#),
+    ("sdk/index.js", include_str!("apps/sdk.js")),
+];
+
+/// Such a program of one file for Node.
+pub(crate) fn for_node<'a>(name: &'a str, text: &'a str) -> Vec<(&'a str, &'a str)> {
+    [&LOCAL_NODE[..], &[(name, text)]].concat()
+}
+
 /// Longer than anything here takes on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
@@ -135,9 +148,15 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
 pub(crate) struct Gate {
     open: Mutex<HashMap<String, AbortOnDropHandle<()>>>,
     asked: Arc<Mutex<Vec<String>>>,
+    reaches: Mutex<Vec<Reach>>,
 }
 
 impl Gate {
+    /// What the sandboxes were to reach, in the order in which they were made.
+    pub(crate) fn reaches(&self) -> Vec<Reach> {
+        self.reaches.lock().unwrap().clone()
+    }
+
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
@@ -145,6 +164,7 @@ impl Gate {
 
 impl WayOut for Gate {
     fn serve(&self, sandbox: &str, listener: UnixListener, reach: Reach) {
+        self.reaches.lock().unwrap().push(reach.clone());
         let (Reach::Only(places) | Reach::Web(places)) = reach;
         let asked = Arc::clone(&self.asked);
         let serving = tokio::spawn(async move {

@@ -8,14 +8,11 @@ use casement_domain::invocation::{RunFault, Runnable, Runner as _};
 use serde_json::json;
 
 use crate::calls::run;
-use crate::support::{Heard, LONG, Place, call};
+use crate::support::{Heard, LOCAL_PYTHON, LONG, Place, call, for_node};
 
 /// Where programs are when they are loaded for the first time.
 const BUILDING: &str = "http://127.0.0.1:1";
 const RUNNING: &str = "http://127.0.0.1:2";
-
-const REQUIREMENTS: (&str, &str) = ("requirements.txt", "kernel==0.80.0\n");
-const PACKAGE: (&str, &str) = ("package.json", r#"{"type":"module","dependencies":{"@onkernel/sdk":"0.78.0"}}"#);
 
 /// Ends some time after it was loaded, unless it was called.
 const LEAVES: &str = r#"
@@ -87,10 +84,10 @@ async fn until_there_were(place: &Place, count: usize) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_ends_while_it_waits_costs_no_call_and_is_replaced_ever_more_slowly() {
     for (files, entrypoint) in
-        [(&[REQUIREMENTS, ("main.py", LEAVES)], "main.py"), (&[PACKAGE, ("main.mjs", REJECTS)], "main.mjs")]
+        [(vec![LOCAL_PYTHON, ("main.py", LEAVES)], "main.py"), (for_node("main.mjs", REJECTS), "main.mjs")]
     {
         let place = Place::new();
-        let runnable = built(&place, files, entrypoint).await;
+        let runnable = built(&place, &files, entrypoint).await;
         let began = Instant::now();
         place.crew.keep(vec![runnable.clone()]);
         until_there_were(&place, 3).await;
@@ -109,7 +106,7 @@ async fn a_process_that_ends_while_it_waits_costs_no_call_and_is_replaced_ever_m
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deployment_is_not_given_up_for_what_its_machine_does() {
     let place = Place::new();
-    let mut runnable = built(&place, &[REQUIREMENTS, ("main.py", HANGS)], "main.py").await;
+    let mut runnable = built(&place, &[LOCAL_PYTHON, ("main.py", HANGS)], "main.py").await;
     runnable.environment.base_url = RUNNING.to_owned();
     place.crew.keep(vec![runnable]);
     let replaced = async {
@@ -133,7 +130,7 @@ async fn a_deployment_is_not_given_up_for_what_its_machine_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_not_loaded_in_time_says_so_to_its_callers_and_is_not_given_up() {
     let mut place = Place::new();
-    let mut runnable = built(&place, &[REQUIREMENTS, ("main.py", HANGS)], "main.py").await;
+    let mut runnable = built(&place, &[LOCAL_PYTHON, ("main.py", HANGS)], "main.py").await;
     runnable.environment.base_url = RUNNING.to_owned();
     place.config.load_seconds = 2;
     place.again();
@@ -153,12 +150,13 @@ async fn who_is_not_loaded_in_time_says_so_to_its_callers_and_is_not_given_up() 
 async fn names_with_blanks_around_them_are_called_as_they_are_known() {
     let python =
         "import kernel\napp = kernel.App(' shop ')\n@app.action('\\tbuy it ')\ndef buy(context):\n    return 1\n";
-    let node = "import Kernel from '@onkernel/sdk';\nnew Kernel().app(' shop ').action('\\tbuy it ', async () => 1);\n";
+    let node =
+        "import Kernel from '@onkernel/sdk';\nnew Kernel().app(' shop ').action('\\tbuy it ', async (context) => 1);\n";
     let place = Place::new();
     for (files, entrypoint) in
-        [(&[REQUIREMENTS, ("main.py", python)], "main.py"), (&[PACKAGE, ("main.mjs", node)], "main.mjs")]
+        [(vec![LOCAL_PYTHON, ("main.py", python)], "main.py"), (for_node("main.mjs", node), "main.mjs")]
     {
-        let runnable = built(&place, files, entrypoint).await;
+        let runnable = built(&place, &files, entrypoint).await;
         let answer = run(&place, call(&runnable, "shop", "buy it", None), &Arc::default()).await;
         assert_eq!(answer.unwrap(), json!(1), "{entrypoint}");
         let failed = run(&place, call(&runnable, "shop", "buy", None), &Arc::default()).await.unwrap_err();
