@@ -6,7 +6,11 @@
 mod all {
     mod app_examples;
     mod apps;
+    mod apps_commands;
+    mod apps_egress;
+    mod apps_git;
     mod apps_killed;
+    mod apps_uploads;
     mod bad_database;
     mod computer;
     mod configuration;

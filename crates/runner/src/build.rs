@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::File;
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use crate::git;
 use crate::host::{Room, RoomError, Rooms, Wanted, authority};
 use crate::link::{self, Ear};
 use crate::package::{hex, write_down};
-use crate::protocol::{APP, Answer, App, Command, Exit, NODE, Request, Said, VENV};
+use crate::protocol::{APP, Answer, App, Command, Exit, NODE, Outcome, Request, Said, VENV};
 use crate::way_out::{Reach, WayOut};
 
 /// Builds that run at a time.
@@ -40,6 +41,11 @@ const PACKING: Duration = Duration::from_secs(300);
 const PROCESSES: u32 = 1024;
 /// Changes when artifacts are made in another way, so that older ones are not taken for such.
 const MANNER: &str = "1";
+/// What an interpreter is asked: for what things are compiled for it.
+const ASK_PYTHON: [&str; 4] = ["-I", "-S", "-c", "import sysconfig; print(sysconfig.get_config_var('SOABI'))"];
+const ASK_NODE: [&str; 2] = ["-p", "[process.platform, process.arch, process.versions.modules].join()"];
+/// How long it may take to answer.
+const ASKING: Duration = Duration::from_secs(30);
 
 /// Where the steps of an installation are told apart from what their programs say.
 const INSTALL_PYTHON: &str = include_str!("loaders/install_python.sh");
@@ -58,6 +64,11 @@ pub struct Workshop {
 
 /// Whose turn it is with an artifact. Holds when a build of this life last used it.
 type Turn = Arc<tokio::sync::Mutex<Option<OffsetDateTime>>>;
+
+/// Whether an artifact is not discarded at this time, because a build has just used it.
+fn is_spared(used: Option<OffsetDateTime>, now: OffsetDateTime) -> bool {
+    used.is_some_and(|used| now < used + SPARED)
+}
 
 /// A source that was fetched.
 struct Package {
@@ -102,7 +113,8 @@ impl Workshop {
     async fn built(&self, build: Build, journal: &Journal) -> Result<Built, BuildFailure> {
         let package = self.fetch(&build.source, journal).await?;
         let (checksum, entrypoint) = (package.checksum.clone(), package.entrypoint.clone());
-        let artifact = name(build.project, &package);
+        let interpreter = self.interpreter(entrypoint.runtime()).await?;
+        let artifact = name(build.project, &package, &interpreter);
         {
             let turn = self.turn(&artifact);
             let mut used = turn.lock().await;
@@ -178,6 +190,24 @@ impl Workshop {
         let packed = self.taken(&room, &Request::Pack, LIMITS.packed, BuildStep::Install).await?;
         room.end().await;
         self.artifacts.keep(artifact, packed).await.map_err(ours)
+    }
+
+    /// What tells an interpreter from another one that cannot run what was installed for it: after the system was upgraded, say.
+    async fn interpreter(&self, runtime: Runtime) -> Result<String, BuildFailure> {
+        self.script(runtime)?;
+        let config = &self.rooms.config;
+        let (program, words) = match runtime {
+            Runtime::Python => (config.python.clone(), &ASK_PYTHON[..]),
+            Runtime::Node => (config.node.clone().unwrap_or_default().join("bin/node"), &ASK_NODE[..]),
+        };
+        let mut asking = tokio::process::Command::new(&program);
+        asking.args(words).env_clear().stdin(Stdio::null()).kill_on_drop(true);
+        let answer = tokio::time::timeout(ASKING, asking.output()).await;
+        let answer = answer.map_err(ours)?.map_err(ours)?;
+        if !answer.status.success() || answer.stdout.is_empty() {
+            return Err(ours(format_args!("{} does not say which one it is", program.display())));
+        }
+        Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
     }
 
     fn script(&self, runtime: Runtime) -> Result<&'static str, BuildFailure> {
@@ -277,6 +307,9 @@ impl Workshop {
 
     fn turn(&self, artifact: &str) -> Turn {
         let mut building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        building
+            .retain(|_, turn| Arc::strong_count(turn) > 1 || turn.try_lock().is_ok_and(|used| is_spared(*used, now)));
         Arc::clone(building.entry(artifact.to_owned()).or_default())
     }
 }
@@ -300,7 +333,7 @@ impl Builder for Workshop {
         let turn = self.turn(artifact);
         let used = turn.lock().await;
         // Its deployment may not have named it yet.
-        if used.is_some_and(|used| self.clock.now() < used + SPARED) {
+        if is_spared(*used, self.clock.now()) {
             return;
         }
         if let Err(error) = self.artifacts.discard(artifact).await {
@@ -318,15 +351,17 @@ pub(crate) fn load_command(rooms: &Rooms, entrypoint: &Entrypoint, environment: 
     Command { argv: rooms.loader(entrypoint), env, cwd: APP.to_owned(), seconds }
 }
 
+/// Why an entrypoint was not loaded that took more memory than there is for it.
+pub(crate) const OUT_OF_MEMORY: &str = "it used more memory than it may have";
+
 /// Why an entrypoint was not loaded.
-pub(crate) fn not_loaded(outcome: crate::protocol::Outcome, room: &Room) -> String {
-    use crate::protocol::Outcome;
+pub(crate) fn not_loaded(outcome: Outcome, room: &Room) -> String {
     if room.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed) {
-        return "it used more memory than it may have".to_owned();
+        return OUT_OF_MEMORY.to_owned();
     }
     match outcome {
         Outcome::Raised { reason } | Outcome::Unfit { reason } => reason,
-        Outcome::Returned { .. } => "its process ended".to_owned(),
+        Outcome::Returned { .. } | Outcome::Lost => "its process ended".to_owned(),
         Outcome::Died { exit } => format!("its process {}", failure::ended(&exit)),
     }
 }
@@ -410,15 +445,15 @@ impl std::io::Write for Digesting<'_> {
     }
 }
 
-/// The name of what a source becomes: the same for the same source, and another one for every project.
-fn name(project: ProjectId, package: &Package) -> String {
+/// The name of what a source becomes: the same for the same source, and another one for every project and every interpreter.
+fn name(project: ProjectId, package: &Package, interpreter: &str) -> String {
     let mut name = Sha256::new();
     let runtime = match package.entrypoint.runtime() {
         Runtime::Python => "python",
         Runtime::Node => "node",
     };
     let top = package.top.as_deref().unwrap_or_default();
-    for part in [MANNER, &project.to_string(), &package.checksum, runtime, top] {
+    for part in [MANNER, &project.to_string(), &package.checksum, runtime, interpreter, top] {
         name.update(part.len().to_le_bytes());
         name.update(part);
     }
@@ -474,10 +509,11 @@ impl Journal {
 }
 
 /// A line as long as lines may be, without what no database keeps.
-pub(crate) fn fitting(mut text: String) -> String {
+pub(crate) fn fitting(text: String) -> String {
+    let mut text = if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text };
     let end = (0..=Line::MOST_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
     text.truncate(end);
-    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
+    text
 }
 
 /// A moment that an inside has told, which may be anything.

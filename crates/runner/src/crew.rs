@@ -206,7 +206,7 @@ impl Runner for Crew {
         let inner = Arc::clone(&self.0);
         let Some(adopted) = self.0.adopted().remove(&invocation) else {
             let known = self.0.calls().get(&invocation).map(|call| call.ended.clone());
-            return end_of(known.ok_or_else(|| failure::died("its process was lost with the server"))?).await;
+            return end_of(known.ok_or_else(|| failure::lost("its process was lost with the server"))?).await;
         };
         let minded = self.0.mind(invocation, |unwanted| async move {
             call::resume(&inner, invocation, adopted, lines, unwanted).await

@@ -22,6 +22,11 @@ pub(crate) fn died(reason: impl Display) -> RunFailure {
     RunFailure { fault: RunFault::Died, reason: shown(reason) }
 }
 
+/// The process of a call is gone, and nobody knows how it ended.
+pub(crate) fn lost(reason: impl Display) -> RunFailure {
+    RunFailure { fault: RunFault::Lost, reason: shown(reason) }
+}
+
 /// How a call ended.
 pub(crate) fn outcome(outcome: Outcome, longest: u64) -> Result<Option<String>, RunFailure> {
     match outcome {
@@ -38,6 +43,7 @@ pub(crate) fn outcome(outcome: Outcome, longest: u64) -> Result<Option<String>, 
         Outcome::Returned { output } => Ok(output),
         Outcome::Raised { reason } => Err(RunFailure { fault: RunFault::Raised, reason: shown(reason) }),
         Outcome::Unfit { reason } => Err(RunFailure { fault: RunFault::Result, reason: shown(reason) }),
+        Outcome::Lost => Err(lost("its sandbox ended before the action returned")),
         Outcome::Died { exit } => Err(died(format_args!("the process {} before the action returned", ended(&exit)))),
     }
 }

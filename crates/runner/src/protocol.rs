@@ -159,6 +159,8 @@ pub(crate) enum Outcome {
     Unfit { reason: String },
     /// The process ended before that.
     Died { exit: Exit },
+    /// The sandbox ended before anything was heard of it.
+    Lost,
 }
 
 /// Sends one frame.

@@ -13,6 +13,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
+use super::{plain, text};
+
 /// The longest answer that is no stream.
 const LONGEST: usize = 64 << 20;
 
@@ -90,9 +92,9 @@ async fn whole(answer: Response<Incoming>) -> anyhow::Result<Value> {
     if status.is_success() {
         return Ok(value);
     }
-    let mut said = super::text(&value, "message").to_owned();
+    let mut said = plain(text(&value, "message"));
     for detail in value["details"].as_array().into_iter().flatten() {
-        said = format!("{said}\n  {}: {}", super::text(detail, "field"), super::text(detail, "message"));
+        said = format!("{said}\n  {}: {}", plain(text(detail, "field")), plain(text(detail, "message")));
     }
     bail!("{status}: {said}")
 }

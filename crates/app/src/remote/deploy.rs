@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::Value;
 
-use super::{Remote, answer, logs, tell, text};
+use super::{Remote, answer, logs, plain, tell, text};
 
 /// Files that are looked for where no entrypoint is named.
 const ENTRYPOINTS: &[&str] = &[
@@ -77,7 +77,7 @@ pub(super) async fn run(command: DeployCommand) -> anyhow::Result<()> {
                 return answer(id);
             }
             ("deployment_state", status @ ("failed" | "stopped")) => {
-                bail!("the deployment {status}: {}", text(&event["deployment"], "status_reason"))
+                bail!("the deployment {status}: {}", plain(text(&event["deployment"], "status_reason")))
             }
             _ => {}
         }

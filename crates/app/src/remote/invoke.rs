@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::json;
 
-use super::{Remote, answer, logs, tell, text};
+use super::{Remote, answer, logs, plain, plain_json, tell, text};
 
 #[derive(Debug, Args)]
 pub(crate) struct InvokeCommand {
@@ -52,8 +52,8 @@ pub(super) async fn run(command: InvokeCommand) -> anyhow::Result<()> {
         logs::show(&event);
         let invocation = &event["invocation"];
         match text(invocation, "status") {
-            "succeeded" => return answer(invocation["output"].as_str().unwrap_or("null")),
-            "failed" => bail!("the invocation failed: {}", text(invocation, "status_reason")),
+            "succeeded" => return answer(&plain_json(invocation["output"].as_str().unwrap_or("null"))),
+            "failed" => bail!("the invocation failed: {}", plain(text(invocation, "status_reason"))),
             _ => {}
         }
     }

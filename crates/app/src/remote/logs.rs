@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::api::Api;
-use super::{Remote, answer, tell, text};
+use super::{Remote, answer, plain, tell, text};
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsCommand {
@@ -57,9 +57,4 @@ fn state(what: &str, record: &Value) {
     let reason = text(record, "status_reason");
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     tell(&format!("{what} {}{reason}", text(record, "status").replace('_', " ")));
-}
-
-/// Whatever a program has written, it moves no cursor here.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }

@@ -66,10 +66,8 @@ pub(crate) async fn logs(command: LogsCommand) -> anyhow::Result<()> {
 
 /// Progress and logs go to standard error: standard output holds what the command answers.
 fn tell(text: &str) {
-    // Whatever a program has written, it moves no cursor here.
-    let plain: String = text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
     // Nobody listens: then nobody misses it.
-    writeln!(std::io::stderr(), "{plain}").ok();
+    writeln!(std::io::stderr(), "{}", plain(text)).ok();
 }
 
 /// The answer of a command.
@@ -77,7 +75,38 @@ fn answer(text: &str) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }
 
+/// Whatever a program has written, it moves no cursor here.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+/// The same JSON, in which nothing moves a cursor: in its strings such characters are written as escapes, between its words as blanks.
+fn plain_json(json: &str) -> String {
+    json.chars()
+        .map(|c| match c {
+            '\r' => " ".to_owned(),
+            c if c.is_control() && c != '\n' && c != '\t' => format!("\\u{:04x}", u32::from(c)),
+            c => c.to_string(),
+        })
+        .collect()
+}
+
 /// A member of an object as text; empty where there is none.
 fn text<'a>(object: &'a Value, member: &str) -> &'a str {
     object[member].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{plain, plain_json};
+
+    #[test]
+    fn what_is_printed_moves_no_cursor() {
+        assert_eq!(plain("a\u{1b}[2Jb\u{9b}2Jc\td"), "a\u{fffd}[2Jb\u{fffd}2Jc\td");
+        let sent = "{\"a\":\r\n \"\u{9b}2J \u{7f} \\u001b ä\"}";
+        let printed = plain_json(sent);
+        assert_eq!(printed, "{\"a\": \n \"\\u009b2J \\u007f \\u001b ä\"}");
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+        assert_eq!(value(&printed), value(sent));
+    }
 }

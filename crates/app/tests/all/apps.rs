@@ -1,8 +1,11 @@
 //! Deployments and invocations, with the public Python client and a program that is written for it.
 
+use std::io::{BufRead as _, BufReader};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use serde_json::json;
+use anyhow::ensure;
+use serde_json::{Value, json};
 
 use super::host::sql;
 use super::programs::{LONG, Place, invocation};
@@ -108,11 +111,82 @@ fn an_invocation_ends_by_its_deadline_by_its_caller_or_with_its_deployment_and_s
     assert_eq!((&stopped["status"], &stopped["status_reason"]), (&json!("failed"), &json!("deployment stopped")));
     assert_eq!(place.get(&path)?, patched, "what comes after the end changes nothing");
     until("no process of its programs is left", LONG, || {
-        let mark = format!("MARK={}", place.project());
-        let mine = |process: &Process| {
-            let environment = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
-        };
-        (!server.processes().iter().any(mine)).then_some(())
+        (!server.processes().iter().any(|process| is_of(process, &place))).then_some(())
     })
+}
+
+/// Whether a process is one of the programs of a place.
+fn is_of(process: &Process, place: &Place<'_>) -> bool {
+    let mark = format!("MARK={}", place.project());
+    let environment = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+}
+
+#[test]
+fn a_patch_ends_the_process_at_once_and_only_failed_ends_the_browsers_of_the_invocation() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let place = Place::new(server, "apps that are patched")?;
+    let deployment = place.running("1")?;
+    let browses = |process: &Process| {
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap_or_default();
+        name.trim() == "browsing" && is_of(process, &place)
+    };
+    for (status, kept) in [("failed", 0), ("succeeded", 1)] {
+        let id = place.begun("1", "browse", None)?;
+        let browsers = || -> anyhow::Result<Vec<Value>> {
+            let found = place.get(&format!("/invocations/{id}/browsers"))?;
+            Ok(found["browsers"].as_array().cloned().unwrap_or_default())
+        };
+        assert_eq!(browsers()?.len(), 1);
+        assert_eq!(server.processes().iter().filter(|process| browses(process)).count(), 1);
+
+        place.send("PATCH", &format!("/invocations/{id}"), &json!({ "status": status }))?.expect(200)?;
+
+        // Its deadline is fifteen minutes away.
+        until("its process is gone", LONG, || (!server.processes().iter().any(browses)).then_some(()))?;
+        until("so are its browsers that go with it", LONG, || (browsers().ok()?.len() == kept).then_some(()))?;
+        place.request("DELETE", &format!("/invocations/{id}/browsers")).send(server.address())?.expect(204)?;
+        assert_eq!(browsers()?.len(), 0);
+    }
+    place.request("DELETE", &format!("/deployments/{deployment}")).send(server.address())?.expect(204).map(drop)
+}
+
+#[test]
+fn streams_in_which_nothing_happens_say_that_they_live() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let place = Place::new(server, "apps in silence")?;
+    let deployment = place.running("1")?;
+    let waiting = place.begun("1", "wait", Some("\"never\""))?;
+    thread::scope(|scope| {
+        let paths = [format!("/deployments/{deployment}/events"), format!("/invocations/{waiting}/events")];
+        let place = &place;
+        let followers = paths.map(|path| {
+            scope.spawn(move || -> anyhow::Result<()> {
+                let stream = place.request("GET", &path).start(server.address())?;
+                let lines = BufReader::new(stream).lines().map_while(Result::ok);
+                let found = lines.into_iter().any(|line| line.contains(r#""event":"sse_heartbeat""#));
+                ensure!(found, "{path}: no sign of life");
+                Ok(())
+            })
+        });
+        followers.into_iter().try_for_each(|follower| follower.join().unwrap())
+    })?;
+    place.request("DELETE", &format!("/deployments/{deployment}")).send(server.address())?.expect(204).map(drop)
+}
+
+#[test]
+fn a_build_that_is_deleted_ends_with_its_processes() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let place = Place::new(server, "apps that are deleted")?;
+    let building = place.bring("1", &json!({ "WAIT": "never", "MARK": place.project() }))?;
+    let count = || server.processes().iter().filter(|process| is_of(process, &place)).count();
+    until("its program is loaded", LONG, || (count() > 0).then_some(()))?;
+    place.request("DELETE", &format!("/deployments/{building}")).send(server.address())?.expect(204)?;
+    // Before the time that loading may take.
+    let began = Instant::now();
+    until("no process of it is left", LONG, || (count() == 0).then_some(()))?;
+    assert!(began.elapsed() < Duration::from_secs(50), "only its time has ended it: {:?}", began.elapsed());
+    let ended = place.get(&format!("/deployments/{building}"))?;
+    assert_eq!((&ended["status"], &ended["status_reason"]), (&json!("stopped"), &json!("stopped by request")));
+    Ok(())
 }

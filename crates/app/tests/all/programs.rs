@@ -1,6 +1,7 @@
 //! Small programs to deploy. They bring as much of the client's framework as they need, so nothing is installed and they are built in
 //! seconds. What they wait for is a profile of their project: whoever makes it lets them go on.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -49,7 +50,7 @@ class KernelContext:
 
 /// The app `shop`. With a variable `WAIT` it is loaded only once there is a profile of that name.
 const SHOP: &str = "
-import os, time, urllib.error, urllib.request
+import json, os, time, urllib.error, urllib.request
 import kernel
 
 app = kernel.App('shop')
@@ -97,6 +98,20 @@ def wait(context, name):
     return name
 
 
+@app.action('browse')
+def browse(context):
+    # By this name it is known from outside.
+    with open('/proc/self/comm', 'w') as file:
+        file.write('browsing')
+    body = json.dumps({'headless': True, 'invocation_id': context.invocation_id}).encode()
+    headers = {'Authorization': 'Bearer ' + os.environ['KERNEL_API_KEY'], 'Content-Type': 'application/json'}
+    path = os.environ['KERNEL_BASE_URL'] + '/browsers'
+    urllib.request.urlopen(urllib.request.Request(path, body, headers), timeout=100).close()
+    print('began')
+    while True:
+        time.sleep(1)
+
+
 @app.action('return when alone')
 def return_when_alone(context):
     print('began')
@@ -110,6 +125,21 @@ def die_when_alone(context):
     until_alone()
     os._exit(3)
 ";
+
+/// A program in Python of one file, with the framework that it needs.
+pub(super) const fn python(main: &str) -> [(&str, &str); 3] {
+    [("main.py", main), ("kernel/__init__.py", FRAMEWORK), ("kernel/app_framework.py", CONTEXT)]
+}
+
+/// Writes files below a folder.
+pub(super) fn write_files(folder: &Path, files: &[(&str, &str)]) -> anyhow::Result<()> {
+    for (path, text) in files {
+        let path = folder.join(path);
+        std::fs::create_dir_all(path.parent().context("a path")?)?;
+        std::fs::write(path, text)?;
+    }
+    Ok(())
+}
 
 /// A project of a server, in which a test is alone with its programs.
 pub(super) struct Place<'a> {
@@ -147,30 +177,43 @@ impl<'a> Place<'a> {
 
     /// Brings the shop; its id.
     pub(super) fn bring(&self, version: &str, variables: &Value) -> anyhow::Result<String> {
+        self.bring_files(&python(SHOP), "main.py", version, variables)
+    }
+
+    /// Brings a program of these files; its id.
+    pub(super) fn bring_files(
+        &self,
+        files: &[(&str, &str)],
+        entrypoint: &str,
+        version: &str,
+        variables: &Value,
+    ) -> anyhow::Result<String> {
         let folder = tempfile::tempdir()?;
-        std::fs::create_dir(folder.path().join("kernel"))?;
-        for (path, text) in [("main.py", SHOP), ("kernel/__init__.py", FRAMEWORK), ("kernel/app_framework.py", CONTEXT)]
-        {
-            std::fs::write(folder.path().join(path), text)?;
-        }
+        write_files(folder.path(), files)?;
         let archive = casement_archive::package::pack(folder.path())?;
-        let part = |name: &str, content: &[u8]| {
+        let variables = variables.to_string();
+        let parts: [(&str, &[u8]); 4] = [
+            ("entrypoint_rel_path", entrypoint.as_bytes()),
+            ("version", version.as_bytes()),
+            ("env_vars", variables.as_bytes()),
+            ("file", &archive),
+        ];
+        let made = self.form(&parts).send(self.server.address())?.expect(201)?.json()?;
+        Ok(made["id"].as_str().context("no id")?.to_owned())
+    }
+
+    /// The request that brings a deployment of these parts.
+    pub(super) fn form(&self, parts: &[(&str, &[u8])]) -> Request {
+        let part = |&(name, content): &(&str, &[u8])| {
             let head = format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
             [head.as_bytes(), content, b"\r\n"].concat()
         };
-        let variables = variables.to_string();
-        let body = [
-            part("entrypoint_rel_path", b"main.py"),
-            part("version", version.as_bytes()),
-            part("env_vars", variables.as_bytes()),
-            part("file", &archive),
-            b"--b--\r\n".to_vec(),
-        ];
+        let mut body: Vec<u8> = parts.iter().flat_map(part).collect();
+        body.extend(b"--b--\r\n");
         let mut request =
             self.request("POST", "/deployments").header("Content-Type", "multipart/form-data; boundary=b");
-        request.body = Some(body.concat());
-        let made = request.send(self.server.address())?.expect(201)?.json()?;
-        Ok(made["id"].as_str().context("no id")?.to_owned())
+        request.body = Some(body);
+        request
     }
 
     /// Waits until a deployment runs.
@@ -216,7 +259,7 @@ impl<'a> Place<'a> {
         self.send("POST", "/profiles", &json!({ "name": name }))?.expect(201).map(drop)
     }
 
-    fn until_status(&self, path: &str, wanted: &[&str]) -> anyhow::Result<Value> {
+    pub(super) fn until_status(&self, path: &str, wanted: &[&str]) -> anyhow::Result<Value> {
         until(&format!("{path} is one of {wanted:?}"), LONG, || {
             let found = self.get(path).ok()?;
             wanted.iter().any(|status| found["status"] == *status).then_some(found)

@@ -79,4 +79,10 @@ impl Invocation {
     pub fn deadline(&self) -> OffsetDateTime {
         self.started_at + Duration::seconds(i64::from(self.timeout_seconds))
     }
+
+    /// Whether its time is up.
+    #[must_use]
+    pub fn is_late(&self, now: OffsetDateTime) -> bool {
+        self.deadline() <= now
+    }
 }

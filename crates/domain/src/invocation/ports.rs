@@ -68,6 +68,8 @@ pub enum RunFault {
     Raised,
     /// Its process died, or was ended because it went over a limit.
     Died,
+    /// Its process is gone, and nobody knows how it ended.
+    Lost,
     /// What it returned is not JSON, or too long.
     Result,
     /// Ours: there was no process to give it to.

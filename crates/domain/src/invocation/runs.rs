@@ -7,7 +7,8 @@ use time::Duration;
 
 use super::input::json;
 use super::{
-    Call, CallLimits, Fallen, Invocation, InvocationEvent, InvocationRepository, RunFailure, Runnable, end_all,
+    Call, CallLimits, Fallen, Invocation, InvocationEvent, InvocationRepository, RunFailure, RunFault, Runnable,
+    end_all,
 };
 use crate::clock::Clock;
 use crate::deployment::{Builds, Deployment, DeploymentError, DeploymentEvent, DeploymentRepository, DeploymentStatus};
@@ -151,15 +152,20 @@ impl Runs {
     /// # Errors
     /// The store's failure; it may be called again.
     pub async fn finish(&self, id: InvocationId, end: &Result<Option<String>, RunFailure>) -> Result<(), StoreError> {
+        let Some(current) = self.invocations.get(id).await? else { return Ok(()) };
         let event = match end {
             Ok(None) => InvocationEvent::Returned(None),
             Ok(Some(text)) => match json(text.replace('\0', "\u{fffd}")) {
                 Ok(text) => InvocationEvent::Returned(Some(text)),
                 Err(bad) => InvocationEvent::Broke(format!("the result {bad}")),
             },
+            // A sandbox ends by itself when the time is up and no server is there to say so.
+            Err(failure) if failure.fault == RunFault::Lost && current.is_late(self.clock.now()) => {
+                InvocationEvent::TimedOut
+            }
             Err(failure) => InvocationEvent::Broke(failure.reason.clone()),
         };
-        self.move_by(id, event).await
+        self.end(current, event).await
     }
 
     /// The time of a call is up.
@@ -167,12 +173,8 @@ impl Runs {
     /// # Errors
     /// The store's failure; it may be called again.
     pub async fn time_up(&self, id: InvocationId) -> Result<(), StoreError> {
-        self.move_by(id, InvocationEvent::TimedOut).await
-    }
-
-    async fn move_by(&self, id: InvocationId, event: InvocationEvent) -> Result<(), StoreError> {
         match self.invocations.get(id).await? {
-            Some(current) => self.end(current, event).await,
+            Some(current) => self.end(current, InvocationEvent::TimedOut).await,
             None => Ok(()),
         }
     }

@@ -25,7 +25,7 @@ pub enum InvocationEvent {
     Cancel(Option<String>),
     /// A caller says that it is done, and may say what comes out of it.
     Finish(Option<String>),
-    /// Its node is gone, or has forgotten it.
+    /// Its node is gone, or has forgotten it. After its deadline that is no other end than the deadline's.
     Lost,
 }
 
@@ -79,6 +79,7 @@ impl Invocation {
             (Queued, E::Take(node)) => Self { status: Running, node: Some(*node), ..self.clone() },
             (Running, E::Returned(output)) => end(Succeeded, None, output),
             (Running, E::Broke(why)) => end(Failed, Some(why), &None),
+            (Running, E::Lost) if self.is_late(now) => return self.on(&E::TimedOut, now),
             (Running, E::Lost) => end(Failed, Some("the node that ran it was lost"), &None),
             (Queued | Running, E::TimedOut) => {
                 end(Failed, Some(&format!("timed out after {} s", self.timeout_seconds)), &None)

@@ -315,6 +315,29 @@ async fn what_is_late_times_out_unless_somebody_else_knows_its_end() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_lost_after_its_deadline_timed_out_and_what_is_known_of_its_end_is_kept() {
+    let lost = RunFault::Lost;
+    let cases = [(lost, 5, "timed out after 5 s"), (lost, 6, "it is gone"), (RunFault::Died, 5, "it is gone")];
+    for (fault, timeout_seconds, reason) in cases {
+        let mut world = World::default();
+        let row = Invocation { timeout_seconds, started_at: NOON - Duration::seconds(5), ..taken(1) };
+        let rows = keep(&mut world.invocations, vec![row]);
+        let (_, runs) = world.work();
+        let end = Err(RunFailure { fault, reason: "it is gone".to_owned() });
+        runs.finish(invocation(1).id, &end).await.expect("stored");
+        assert_eq!(rows.lock().expect("whole")[0].status_reason.as_deref(), Some(reason));
+    }
+    for (timeout_seconds, reason) in [(5, "timed out after 5 s"), (6, "the node that ran it was lost")] {
+        let mut world = World::default();
+        let row = Invocation { timeout_seconds, started_at: NOON - Duration::seconds(5), ..taken(1) };
+        let rows = keep(&mut world.invocations, vec![row.clone()]);
+        let (_, runs) = world.work();
+        runs.give_up(row).await.expect("stored");
+        assert_eq!(rows.lock().expect("whole")[0].status_reason.as_deref(), Some(reason));
+    }
+}
+
+#[tokio::test]
 async fn who_follows_a_call_reads_it_when_it_moves_and_not_with_every_line() {
     let mut invocations = MockInvocationRepository::new();
     let mut states = vec![InvocationStatus::Succeeded, InvocationStatus::Running];

@@ -100,6 +100,33 @@ async fn who_waits_too_long_is_told_how_far_it_is_before_its_client_gives_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_longer_than_five_minutes_or_two_seconds_less_than_its_client() {
+    for (header, seconds) in
+        [("X-Other: 1", 300), ("X-Stainless-Read-Timeout: 600", 300), ("X-Stainless-Read-Timeout: 60", 58)]
+    {
+        let mut ports = Ports::default();
+        ports.deployments.expect_find_app().returning(|_, _, _| Ok(Some((app_version(1), DeploymentStatus::Running))));
+        ports.invocations.expect_create().returning(|_, _| Ok(InvocationStored::Yes));
+        ports
+            .invocations
+            .expect_get()
+            .returning(|id| Ok(Some(Invocation { id, status: InvocationStatus::Running, ..invocation(1) })));
+        ports.news.expect_expect().returning(move |_| {
+            let mut waiting = MockWaiting::new();
+            waiting.expect_next().returning(move |until| {
+                assert_eq!(until, Some(NOON + Duration::seconds(seconds)));
+                Woken::TimeUp
+            });
+            Box::new(waiting)
+        });
+        let api = TestApi::start(ports);
+        let key = format!("Authorization: Bearer {}", Key::Organization.text());
+        let reply = api.request("POST", "/invocations", &[&key, header], BUY).await;
+        assert_eq!(reply.status, 202, "{header}: {reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_invoked_is_said_by_its_reason() {
     let with = |name: &str, value: serde_json::Value| {
         let mut asked: serde_json::Value = serde_json::from_str(BUY).unwrap();

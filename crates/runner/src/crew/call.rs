@@ -19,6 +19,8 @@ use crate::protocol::{Answer, CallWords, Outcome, Request, Said, next};
 
 /// How long a process may let a call wait before it takes it. What was loaded may have left something behind that stops it.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How many processes may have ended just before they were given a call.
+const MOST_REFUSALS: u32 = 5;
 
 /// A call of an earlier life of the server.
 pub(super) struct Adopted {
@@ -35,30 +37,43 @@ pub(super) async fn run(
     unwanted: CancellationToken,
 ) -> Result<Option<String>, RunFailure> {
     let pool = inner.pool(&call.runnable);
-    let room = tokio::select! {
-        room = pool.take(call.limits) => room.map_err(failure::host)?,
-        () = unwanted.cancelled() => return Err(canceled()),
-    };
-    let note = Note {
-        sandbox: room.id.clone(),
-        output_bytes: call.limits.output_bytes,
-        base: Some(call.runnable.environment.base_url.clone()),
-        outcome: None,
-    };
-    inner.notes.write(call.invocation, &note).map_err(failure::host)?;
-    let begun = tokio::select! {
-        biased;
-        () = unwanted.cancelled() => Err(canceled()),
-        begun = tokio::time::timeout(PATIENCE, begin(inner, &room, &call)) => match begun {
-            Ok(begun) => begun.map_err(failure::host),
-            Err(_) => Err(failure::host("its process did not take it")),
-        },
-    };
-    if let Err(failed) = begun {
-        room.end().await;
-        return Err(failed);
+    for _ in 0..MOST_REFUSALS {
+        let room = tokio::select! {
+            room = pool.take(call.limits) => room.map_err(failure::host)?,
+            () = unwanted.cancelled() => return Err(canceled()),
+        };
+        let note = Note {
+            sandbox: room.id.clone(),
+            output_bytes: call.limits.output_bytes,
+            base: Some(call.runnable.environment.base_url.clone()),
+            outcome: None,
+        };
+        inner.notes.write(call.invocation, &note).map_err(failure::host)?;
+        let begun = tokio::select! {
+            biased;
+            () = unwanted.cancelled() => Err(canceled()),
+            begun = tokio::time::timeout(PATIENCE, begin(inner, &room, &call)) => match begun {
+                Ok(begun) => begun.map_err(failure::host),
+                Err(_) => Err(failure::host("its process did not take it")),
+            },
+        };
+        match begun {
+            Ok(Begun::Taken) => return mind(inner, call.invocation, note, room, lines, unwanted).await,
+            Ok(Begun::Refused) => room.end().await,
+            Err(failed) => {
+                room.end().await;
+                return Err(failed);
+            }
+        }
     }
-    mind(inner, call.invocation, note, room, lines, unwanted).await
+    Err(failure::died("its process ended while it waited for the call, and so did those after it"))
+}
+
+/// What a process made of a call.
+enum Begun {
+    Taken,
+    /// It has ended, and nothing of the call was begun.
+    Refused,
 }
 
 /// Waits for the end of a call of an earlier life.
@@ -73,12 +88,12 @@ pub(super) async fn resume(
         Adopted { note: Note { outcome: Some(outcome), output_bytes, .. }, .. } => {
             failure::outcome(outcome, output_bytes)
         }
-        Adopted { room: None, .. } => Err(failure::died("its process ended while the server was away")),
+        Adopted { room: None, .. } => Err(failure::lost("its process ended while the server was away")),
         Adopted { note, room: Some(room) } => mind(inner, id, note, room, lines, unwanted).await,
     }
 }
 
-async fn begin(inner: &Inner, room: &Room, call: &Call) -> std::io::Result<()> {
+async fn begin(inner: &Inner, room: &Room, call: &Call) -> std::io::Result<Begun> {
     let left = call.deadline - inner.clock.now();
     let words = CallWords {
         invocation: call.invocation.to_string(),
@@ -88,10 +103,11 @@ async fn begin(inner: &Inner, room: &Room, call: &Call) -> std::io::Result<()> {
         output_bytes: call.limits.output_bytes,
         seconds: u64::try_from(left.whole_seconds()).unwrap_or_default(),
     };
-    let mut stream = room.ask(&Request::Call(words)).await?;
+    // What was not asked whole was not heard.
+    let Ok(mut stream) = room.ask(&Request::Call(words)).await else { return Ok(Begun::Refused) };
     match next(&mut stream).await? {
-        Some(Answer::Done) => Ok(()),
-        Some(Answer::Refused { reason }) => Err(std::io::Error::other(reason)),
+        Some(Answer::Done) => Ok(Begun::Taken),
+        Some(Answer::Refused { .. }) => Ok(Begun::Refused),
         _ => Err(std::io::Error::other("its process broke off")),
     }
 }
@@ -120,7 +136,7 @@ async fn mind(
             Outcome::Raised { reason: "out of memory: its processes used more than they may have".to_owned() }
         }
         Some(outcome) => outcome,
-        None => Outcome::Raised { reason: "its sandbox ended before the action returned".to_owned() },
+        None => Outcome::Lost,
     };
     note.outcome = Some(outcome.clone());
     let noted = inner.notes.write(id, &note);
@@ -130,7 +146,7 @@ async fn mind(
     // What ran in it has ended by now, and its end is written down: the rest is nobody's time but ours.
     drop(room);
     let end = failure::outcome(outcome, note.output_bytes);
-    if died { end.map_err(|failed| failure::died(failed.reason)) } else { end }
+    if died && out_of_memory { end.map_err(|failed| failure::died(failed.reason)) } else { end }
 }
 
 /// Its lines and how it ended; nothing when the sandbox broke off.

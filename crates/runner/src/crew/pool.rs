@@ -9,10 +9,10 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use super::Inner;
-use crate::build::{load_command, not_loaded};
+use crate::build::{OUT_OF_MEMORY, load_command, not_loaded};
 use crate::host::{Room, Wanted, authority};
 use crate::link;
-use crate::protocol::{Answer, Request};
+use crate::protocol::{Answer, Exit, Outcome, Request};
 use crate::way_out::Reach;
 
 /// How many wait at most: one, and more of them while calls come faster than processes are loaded.
@@ -25,6 +25,8 @@ const REST: Duration = Duration::from_secs(2);
 
 /// How often in a row this machine may fail to load one before those who wait are told.
 const MOST_STUMBLES: u32 = 5;
+/// The longest rest where a process is held ready and will not stay: calls have theirs loaded meanwhile.
+const LONGEST_REST: Duration = Duration::from_secs(300);
 /// How many processes of one deployment are loaded at a time, and how long each keeps the others of this machine from it: most that take
 /// longer wait for something.
 const LOADING_OF_ONE: usize = 2;
@@ -42,24 +44,91 @@ pub(super) struct Pool {
 enum NotLoaded {
     /// The program's own fault: another one will not be loaded either.
     Program(String),
+    /// It took too long: by itself, or because this machine was busy.
+    Late(String),
     /// This machine's, which may pass.
     Host(String),
+}
+
+impl NotLoaded {
+    fn reason(self) -> String {
+        match self {
+            Self::Program(reason) | Self::Late(reason) | Self::Host(reason) => reason,
+        }
+    }
 }
 
 fn host(error: impl std::fmt::Display) -> NotLoaded {
     NotLoaded::Host(error.to_string())
 }
 
+/// Whose fault it is that a process ended before it was loaded.
+fn fault(outcome: Outcome, room: &Room) -> NotLoaded {
+    let own_limit = room.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed);
+    let blame = match &outcome {
+        _ if own_limit => NotLoaded::Program,
+        Outcome::Died { exit: Exit::Late } => NotLoaded::Late,
+        // Nobody inside does so: the kernel has, for want of memory.
+        Outcome::Died { exit: Exit::Signal(9) } => NotLoaded::Host,
+        _ => NotLoaded::Program,
+    };
+    blame(not_loaded(outcome, room))
+}
+
 #[derive(Default)]
 struct State {
     kept: bool,
-    ready: VecDeque<Room>,
+    ready: VecDeque<Waiting>,
     waiters: VecDeque<oneshot::Sender<Result<Room, String>>>,
     loading: usize,
     failures: u32,
     stumbles: u32,
     wanted: usize,
     missed: Option<Instant>,
+    /// How many in a row ended while they waited, or were not loaded in time; and until when none is held ready because of that.
+    lapses: u32,
+    rests: Option<Instant>,
+}
+
+/// A process that is held ready.
+struct Waiting {
+    room: Room,
+    since: Instant,
+}
+
+impl State {
+    /// A process that waits, if one does.
+    fn ready(&mut self) -> Option<Room> {
+        self.bury();
+        self.ready.pop_front().map(|waiting| waiting.room)
+    }
+
+    /// Lets go of those that have ended while they waited.
+    fn bury(&mut self) {
+        let (living, ended): (VecDeque<Waiting>, VecDeque<Waiting>) =
+            std::mem::take(&mut self.ready).into_iter().partition(|waiting| is_alive(&waiting.room));
+        self.ready = living;
+        if let Some(longest) = ended.iter().map(|waiting| waiting.since.elapsed()).max() {
+            if longest > LONGEST_REST {
+                self.lapses = 0;
+            }
+            self.lapse();
+        }
+    }
+
+    /// None is held ready for a while, and for longer each time.
+    fn lapse(&mut self) {
+        let rest = REST.saturating_mul(1 << self.lapses.min(10)).min(LONGEST_REST);
+        self.lapses = self.lapses.saturating_add(1);
+        self.rests = Some(Instant::now() + rest);
+    }
+
+    /// How many are missing: for those who wait, and, where that is no vain endeavour, to be held ready.
+    fn missing(&self) -> usize {
+        let rests = self.rests.is_some_and(|until| Instant::now() < until);
+        let wanted = if rests { 0 } else { self.wanted };
+        (self.waiters.len() + wanted).saturating_sub(self.loading + self.ready.len())
+    }
 }
 
 impl Pool {
@@ -97,12 +166,11 @@ impl Pool {
     pub(super) async fn take(self: &Arc<Self>, limits: CallLimits) -> Result<Room, String> {
         let crew = self.crew.upgrade().ok_or("the server is going down")?;
         if limits != crew.rooms.config.call_limits {
-            return self.load(limits).await.map_err(|(NotLoaded::Program(reason) | NotLoaded::Host(reason))| reason);
+            return self.load(limits).await.map_err(NotLoaded::reason);
         }
         let waiting = {
             let mut state = self.state();
-            let ready = std::iter::from_fn(|| state.ready.pop_front()).find(is_alive);
-            match ready {
+            match state.ready() {
                 Some(room) => Ok(room),
                 None => {
                     if state.kept {
@@ -130,9 +198,9 @@ impl Pool {
                 state.wanted = state.wanted.min(1);
                 state.missed = None;
             }
-            state.ready.retain(is_alive);
+            state.bury();
             state.waiters.retain(|waiter| !waiter.is_closed());
-            let missing = (state.waiters.len() + state.wanted).saturating_sub(state.loading + state.ready.len());
+            let missing = state.missing();
             state.loading += missing;
             missing
         };
@@ -158,6 +226,7 @@ impl Pool {
         };
         match failed {
             Some(NotLoaded::Program(reason)) => self.fail(&crew, reason).await,
+            Some(NotLoaded::Late(reason)) => self.be_late(reason),
             Some(NotLoaded::Host(reason)) => self.stumble(reason).await,
             None => {}
         }
@@ -177,22 +246,46 @@ impl Pool {
         }
         if state.ready.len() < state.wanted {
             self.watch(&room);
-            state.ready.push_back(room);
+            state.ready.push_back(Waiting { room, since: Instant::now() });
         }
     }
 
-    /// Loads another one when this one ends while it waits.
+    /// Loads another one when this one ends while it waits; when it was taken, nothing is missing then.
     fn watch(self: &Arc<Self>, room: &Room) {
         let (Ok(sandbox), pool) = (room.sandbox().cloned(), Arc::downgrade(self)) else { return };
         tokio::spawn(async move {
             sandbox.exited().await.ok();
             if let Some(pool) = pool.upgrade() {
-                let died = pool.state().ready.iter().any(|room| room.id == sandbox.id);
-                if died {
-                    pool.replenish();
-                }
+                pool.replenish();
+                pool.replenish_rested();
             }
         });
+    }
+
+    /// Looks again what is missing, once there was a rest.
+    fn replenish_rested(self: &Arc<Self>) {
+        let Some(until) = self.state().rests.filter(|until| Instant::now() < *until) else { return };
+        let pool = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep_until(until).await;
+            if let Some(pool) = pool.upgrade() {
+                pool.replenish();
+            }
+        });
+    }
+
+    /// Tells whoever waits that it took too long; nobody knows whose fault that is, so that nothing is given up for it.
+    fn be_late(self: &Arc<Self>, reason: String) {
+        let waiter = {
+            let mut state = self.state();
+            state.lapse();
+            state.waiters.pop_front()
+        };
+        tracing::warn!(deployment = %self.runnable.deployment, reason, "a process was not loaded");
+        if let Some(waiter) = waiter {
+            waiter.send(Err(reason)).ok();
+        }
+        self.replenish_rested();
     }
 
     /// Tells whoever waits that there will be no process, and gives the deployment up when that has gone on for a while.
@@ -262,10 +355,15 @@ impl Pool {
         };
         match answer {
             Ok(Ok(Answer::Loaded { .. })) => Ok(room),
-            Ok(Ok(Answer::Ended(outcome))) => Err(NotLoaded::Program(not_loaded(outcome, &room))),
+            Ok(Ok(Answer::Ended(outcome))) => Err(fault(outcome, &room)),
             Ok(Ok(Answer::Refused { reason })) => Err(NotLoaded::Program(reason)),
-            Ok(Ok(_) | Err(_)) => Err(NotLoaded::Program("its process broke off".to_owned())),
-            Err(_) => Err(NotLoaded::Program("its process was not loaded in time".to_owned())),
+            Ok(Ok(_)) => Err(NotLoaded::Program("its process said something else than was asked".to_owned())),
+            // The whole sandbox, not the program alone: held down by its own limits, or ended from outside.
+            Ok(Err(_)) if room.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed) => {
+                Err(NotLoaded::Program(OUT_OF_MEMORY.to_owned()))
+            }
+            Ok(Err(_)) => Err(host("its process broke off")),
+            Err(_) => Err(host("its process was not loaded in time")),
         }
     }
 

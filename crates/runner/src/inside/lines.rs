@@ -3,17 +3,17 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use casement_domain::deployment::Line;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
 
+use crate::build::fitting;
 use crate::protocol::Said;
 
-/// As much of a line, and of all of them, as is kept.
-const MOST_OF_LINE: usize = 16 << 10;
-const MOST: usize = 10 << 20;
-/// What the shortest line counts as: it takes that much memory, also if it is empty.
-const LEAST: usize = 48;
+/// As much of what was written before a call as is kept for it: what a process says while it waits shall not take the room of what the
+/// call says.
+const MOST_BEFORE: u64 = 64 << 10;
 /// How many lines are sent at once, and how many bytes of them.
 const LINES_AT_ONCE: usize = 1000;
 const BYTES_AT_ONCE: usize = 512 << 10;
@@ -29,7 +29,19 @@ pub(super) struct Output {
 #[derive(Debug, Default)]
 struct Kept {
     lines: Vec<Said>,
-    bytes: usize,
+    bytes: u64,
+}
+
+impl Kept {
+    /// Whether more was taken than is kept. One line too many is handed on: by that it is seen that there were more.
+    fn is_full(&self) -> bool {
+        self.bytes > Line::MOST_BYTES_IN_ALL
+    }
+}
+
+/// What a line counts as, here as where it is kept.
+fn weight(text: &str) -> u64 {
+    Line::LEAST_BYTES.max(text.len() as u64)
 }
 
 impl Default for Output {
@@ -41,26 +53,54 @@ impl Default for Output {
 impl Output {
     /// Takes what a program writes, to its end.
     pub(super) async fn take(&self, mut from: Receiver) {
-        let (mut buffer, mut line, mut cut) = (vec![0; 64 << 10], Vec::new(), false);
+        let (mut buffer, mut line) = (vec![0; 64 << 10], Vec::new());
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
-            if self.is_full() {
+            if self.kept().is_full() {
+                // Passed over, up to the line that is not whole yet: there may be room again by its end.
+                let end = memchr::memrchr(b'\n', &buffer[..count]);
+                if end.is_some() {
+                    line.clear();
+                }
+                add(&mut line, &buffer[end.map_or(0, |end| end + 1)..count]);
                 continue;
             }
             let (mut rest, at) = (&buffer[..count], now());
             while let Some(end) = memchr::memchr(b'\n', rest) {
-                add(&mut line, &rest[..end], &mut cut);
+                add(&mut line, &rest[..end]);
                 self.push(&line, at);
                 line.clear();
-                cut = false;
                 rest = &rest[end + 1..];
             }
-            add(&mut line, rest, &mut cut);
+            add(&mut line, rest);
             self.tell();
         }
         if !line.is_empty() {
             self.push(&line, now());
         }
         self.tell();
+    }
+
+    /// A call begins: of what was written before it, the first is kept. To be called before anybody follows.
+    pub(super) fn begin_call(&self) {
+        let lines = {
+            let mut kept = self.kept();
+            let mut bytes = 0;
+            let fits = |said: &&Said| {
+                bytes += weight(&said.text);
+                bytes <= MOST_BEFORE
+            };
+            let most = kept.lines.iter().take_while(fits).count();
+            let at = kept.lines.get(most).map(|said| said.at);
+            kept.lines.truncate(most);
+            kept.bytes = kept.lines.iter().map(|said| weight(&said.text)).sum();
+            if let Some(at) = at {
+                let text = format!("(more than {} KiB before the call; the rest is not kept)", MOST_BEFORE >> 10);
+                kept.bytes += weight(&text);
+                kept.lines.push(Said { number: most as u64, at, text });
+            }
+            kept.lines.len() as u64
+        };
+        self.count.send_modify(|count| count.0 = lines);
     }
 
     /// There will be no more.
@@ -97,11 +137,11 @@ impl Output {
 
     fn push(&self, line: &[u8], at: i64) {
         let mut kept = self.kept();
-        if kept.bytes >= MOST {
+        if kept.is_full() {
             return;
         }
-        let text = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned();
-        kept.bytes += (text.len() + 1).max(LEAST);
+        let text = fitting(String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned());
+        kept.bytes += weight(&text);
         let number = kept.lines.len() as u64;
         kept.lines.push(Said { number, at, text });
     }
@@ -111,18 +151,14 @@ impl Output {
         self.count.send_if_modified(|count| std::mem::replace(&mut count.0, lines) != lines);
     }
 
-    fn is_full(&self) -> bool {
-        self.kept().bytes >= MOST
-    }
-
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn add(line: &mut Vec<u8>, part: &[u8], cut: &mut bool) {
-    let room = MOST_OF_LINE - line.len();
-    *cut |= part.len() > room;
+/// As much of a part as there is room for in its line.
+fn add(line: &mut Vec<u8>, part: &[u8]) {
+    let room = Line::MOST_BYTES - line.len();
     line.extend_from_slice(&part[..part.len().min(room)]);
 }
 
@@ -137,12 +173,55 @@ fn now() -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use casement_domain::deployment::{Kept as LinesKept, keep};
+    use time::OffsetDateTime;
+
     use super::*;
 
     #[test]
     fn empty_lines_come_to_the_bound_too() {
         let output = Output::default();
-        (0..MOST).for_each(|_| output.push(b"", 0));
-        assert_eq!(output.kept().lines.len(), MOST.div_ceil(LEAST));
+        let most = Line::MOST_BYTES_IN_ALL / Line::LEAST_BYTES;
+        (0..2 * most).for_each(|_| output.push(b"", 0));
+        assert_eq!(output.kept().lines.len() as u64, most + 1);
+    }
+
+    #[test]
+    fn where_more_is_written_than_is_kept_one_line_says_so_however_long_lines_are() {
+        let wide = "\u{fffd}".repeat(Line::MOST_BYTES);
+        for line in [
+            &b"a line that is quite ordinary and a little longer"[..],
+            &[b'x'; 16 << 10],
+            &[0xff; 16 << 10],
+            wide.as_bytes(),
+        ] {
+            let output = Output::default();
+            (0..Line::MOST_BYTES_IN_ALL / 48).for_each(|_| output.push(&line[..line.len().min(Line::MOST_BYTES)], 0));
+            let at = OffsetDateTime::UNIX_EPOCH;
+            let said = output.kept().lines.clone();
+            let lines: Vec<Line> =
+                said.into_iter().map(|said| Line { number: said.number, at, text: said.text }).collect();
+            let (taken, kept) = keep(LinesKept::default(), &lines);
+            assert!(kept.full);
+            let last = taken.last().expect("a line");
+            assert_eq!(last.text, "(more than 10 MiB; the rest is not kept)");
+        }
+    }
+
+    #[test]
+    fn what_was_written_before_a_call_leaves_it_its_room() {
+        let output = Output::default();
+        output.push(b"loading", 0);
+        output.begin_call();
+        assert_eq!(output.now(0).len(), 1);
+        (0..2000).for_each(|_| output.push(&[b'x'; 16 << 10], 0));
+        assert!(output.kept().is_full());
+        output.begin_call();
+        assert!(output.kept().bytes <= MOST_BEFORE + 100);
+        output.push(b"called", 0);
+        let said = output.now(0);
+        let texts: Vec<&str> = said.iter().rev().take(2).map(|said| said.text.as_str()).collect();
+        assert_eq!(texts, ["called", "(more than 64 KiB before the call; the rest is not kept)"]);
+        assert!(said.iter().zip(0..).all(|(said, number)| said.number == number));
     }
 }

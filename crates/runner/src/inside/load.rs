@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use casement_domain::name::LabelName;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -38,12 +39,20 @@ pub(super) enum Phase {
     Ended(Outcome),
 }
 
+/// A call on its way to the process.
+#[derive(Debug)]
+struct Given {
+    words: CallWords,
+    /// Says that the process has it, whole.
+    taken: oneshot::Sender<()>,
+}
+
 /// A process on its way through that life.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) output: Arc<Output>,
     pub(super) phase: watch::Receiver<Phase>,
-    call: Option<oneshot::Sender<CallWords>>,
+    call: Option<oneshot::Sender<Given>>,
 }
 
 impl Process {
@@ -61,10 +70,15 @@ impl Process {
         Ok(Self { output, phase, call: Some(call) })
     }
 
-    /// Gives it its call, if it waits for one.
-    pub(super) fn call(&mut self, words: CallWords) -> bool {
-        let waits = matches!(*self.phase.borrow(), Phase::Loaded(_));
-        waits && self.call.take().is_some_and(|call| call.send(words).is_ok())
+    /// Gives it its call, if it waits for one; what is answered hears when it was taken.
+    pub(super) fn call(&mut self, words: CallWords) -> Option<oneshot::Receiver<()>> {
+        if !matches!(*self.phase.borrow(), Phase::Loaded(_)) {
+            return None;
+        }
+        let call = self.call.take()?;
+        self.output.begin_call();
+        let (taken, hears) = oneshot::channel();
+        call.send(Given { words, taken }).ok().map(|()| hears)
     }
 
     /// Whether it was given a call.
@@ -77,7 +91,7 @@ async fn live(
     mut running: Running,
     patience: Duration,
     memory_bytes: Option<u64>,
-    called: oneshot::Receiver<CallWords>,
+    called: oneshot::Receiver<Given>,
     phases: &watch::Sender<Phase>,
 ) -> Outcome {
     let Some(channel) = running.channel.take() else { return Outcome::Died { exit: Exit::Code(0) } };
@@ -104,30 +118,42 @@ async fn through(
     running: &mut Running,
     ear: &mut Ear,
     mut mouth: OwnedWriteHalf,
-    called: oneshot::Receiver<CallWords>,
+    called: oneshot::Receiver<Given>,
     phases: &watch::Sender<Phase>,
 ) -> Outcome {
-    match ear.word(running).await {
-        Ok(Word::Loaded { apps }) => phases.send_replace(Phase::Loaded(apps)),
+    let apps = match ear.word(running).await {
+        Ok(Word::Loaded { apps }) => apps,
         Ok(other) => return outcome(other, u64::MAX),
         Err(exit) => return Outcome::Died { exit },
     };
+    phases.send_replace(Phase::Loaded(apps.clone()));
     let call = tokio::select! {
         call = called => call,
         died = ear.word(running) => return died.map_or_else(|exit| Outcome::Died { exit }, |word| outcome(word, u64::MAX)),
     };
-    let Ok(call) = call else { return Outcome::Died { exit: Exit::Code(0) } };
+    let Ok(Given { words: call, taken }) = call else { return Outcome::Died { exit: Exit::Code(0) } };
     phases.send_replace(Phase::Called);
+    let (app, action) = registered(&apps, &call);
     let words = json!({
-        "app": call.app, "action": call.action, "payload": call.payload, "invocation": call.invocation,
+        "app": app, "action": action, "payload": call.payload, "invocation": call.invocation,
         "output_bytes": call.output_bytes,
     });
-    // If it does not listen it has ended, or will be ended.
-    mouth.write_all(format!("{words}\n").as_bytes()).await.ok();
+    // If it does not listen it has ended, or will be ended; and it has not begun.
+    if mouth.write_all(format!("{words}\n").as_bytes()).await.is_ok() {
+        taken.send(()).ok();
+    }
     match ear.word(running).await {
         Ok(word) => outcome(word, call.output_bytes),
         Err(exit) => Outcome::Died { exit },
     }
+}
+
+/// The names of the call as the program has registered them: outside they are known as labels.
+fn registered<'a>(apps: &'a [App], call: &'a CallWords) -> (&'a str, &'a str) {
+    let same = |own: &str, label: &str| LabelName::parse(own).is_ok_and(|own| own.as_str() == label);
+    let app = apps.iter().find(|app| same(&app.name, &call.app));
+    let action = app.and_then(|app| app.actions.iter().find(|action| same(action, &call.action)));
+    (app.map_or(&call.app, |app| &app.name), action.unwrap_or(&call.action))
 }
 
 fn outcome(word: Word, longest: u64) -> Outcome {

@@ -95,12 +95,14 @@ async fn answer(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
                 Ok(process) => {
                     let (output, phase) = (Arc::clone(&process.output), process.phase.clone());
                     *state.process.borrow_mut() = Some(process);
-                    loaded(stream, &output, phase).await
+                    loaded(stream, &output, phase.clone()).await?;
+                    spawn_local(end_uncalled(Rc::clone(state), phase));
+                    Ok(())
                 }
             }
         }
         Request::Call(words) => {
-            let taken = begin(state, words);
+            let taken = begin(state, words).await;
             send(stream, &if taken { Answer::Done } else { refused(&"no process waits for a call") }).await
         }
         Request::Follow { from } => follow(state, stream, from).await,
@@ -118,14 +120,13 @@ async fn hold(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-fn begin(state: &Rc<State>, words: CallWords) -> bool {
+/// Gives the process its call; whether it has it. Where it has not, it never will: it ends, or has ended.
+async fn begin(state: &Rc<State>, words: CallWords) -> bool {
     let time = Duration::from_secs(words.seconds);
-    let mut process = state.process.borrow_mut();
-    let Some(process) = process.as_mut() else { return false };
-    if !process.call(words) {
-        return false;
-    }
-    let (state, mut phase) = (Rc::clone(state), process.phase.clone());
+    let given =
+        state.process.borrow_mut().as_mut().and_then(|process| Some((process.call(words)?, process.phase.clone())));
+    let Some((taken, mut phase)) = given else { return false };
+    let state = Rc::clone(state);
     spawn_local(async move {
         let ended = phase.wait_for(|phase| matches!(phase, Phase::Ended(_)));
         if tokio::time::timeout(time + FORSAKEN, ended).await.is_ok() {
@@ -133,7 +134,15 @@ fn begin(state: &Rc<State>, words: CallWords) -> bool {
         }
         state.over.notify_one();
     });
-    true
+    taken.await.is_ok()
+}
+
+/// Ends the sandbox when its process ends without a call: nothing will come of it any more, and who keeps it ready shall know.
+async fn end_uncalled(state: Rc<State>, mut phase: watch::Receiver<Phase>) {
+    phase.wait_for(|phase| matches!(phase, Phase::Ended(_))).await.ok();
+    if !state.process.borrow().as_ref().is_some_and(Process::is_called) {
+        state.over.notify_one();
+    }
 }
 
 /// The lines of a process until it is loaded, or has ended instead.

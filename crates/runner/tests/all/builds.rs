@@ -1,10 +1,14 @@
 //! Sources that become something to run, and those that do not.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use casement_domain::deployment::{BuildStep, Builder as _};
+use casement_runner::Reach;
+use futures_util::FutureExt as _;
+use tokio::net::TcpListener;
 
-use crate::support::{Heard, Place};
+use crate::support::{Heard, LOCAL_PYTHON, Place, for_node, until};
 
 pub(crate) const PYTHON: &[(&str, &str)] =
     &[("requirements.txt", "kernel==0.80.0\n"), ("main.py", include_str!("apps/main.py"))];
@@ -30,6 +34,24 @@ async fn a_python_program_is_built_once_and_says_what_it_registers() {
     assert_eq!(place.build(PYTHON, "main.py", &again).await.unwrap(), built);
     assert!(again.text().contains("built before"), "{}", again.text());
     assert_eq!(place.gate.asked(), Vec::<String>::new());
+}
+
+/// As after an upgrade of the system.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_built_with_another_interpreter_is_not_used_again() {
+    let mut place = Place::new();
+    let lines = Arc::new(Heard::default());
+    place.build(PYTHON, "main.py", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
+    // Another one, which sandboxes do not see: there the installation fails that this is about.
+    let newer = place.config.data_dir.join("python");
+    std::fs::write(&newer, "#!/bin/sh\necho cpython-399-x86_64-linux-gnu\n").unwrap();
+    std::fs::set_permissions(&newer, std::fs::Permissions::from_mode(0o755)).unwrap();
+    place.config.python = newer;
+    place.again();
+    let lines = Arc::new(Heard::default());
+    let failed = place.build(PYTHON, "main.py", &lines).await.unwrap_err();
+    assert_eq!(failed.step, BuildStep::Install, "{failed}");
+    assert!(!lines.text().contains("built before"), "{}", lines.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,4 +88,131 @@ async fn a_program_that_cannot_be_loaded_says_why() {
     assert_eq!(place.unpacked(), here[1..]);
     let kept = place.workshop.kept().await;
     assert!(kept.iter().all(|(name, _)| *name != here[0]) && kept.iter().any(|(name, _)| *name == here[1]), "{kept:?}");
+}
+
+/// Says that it is being loaded, and never comes to an end with it.
+const ENDLESS: &str = "import time\nprint('loading for ever')\nwhile True:\n    time.sleep(1)\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_that_takes_too_long_to_load_fails_and_ends_with_all_that_it_started() {
+    let (place, lines) = (Place::with(|config| config.load_seconds = 3), Arc::new(Heard::default()));
+    let failed = place.build(&[("main.py", ENDLESS)], "main.py", &lines).await.unwrap_err();
+    assert_eq!((failed.step, failed.reason.as_str()), (BuildStep::Load, "main.py: its process was not done in time"));
+    assert!(lines.text().contains("loading for ever"), "{}", lines.text());
+    until("no sandbox of it is left", || place.builds().is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_that_is_given_up_ends_with_its_sandbox() {
+    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
+    tokio::select! {
+        ended = place.build(&[("main.py", ENDLESS)], "main.py", &lines) => panic!("{ended:?}"),
+        () = lines.until("loading for ever") => {}
+    }
+    until("no sandbox of it is left", || place.builds().is_empty()).await;
+}
+
+/// What a package's own script says when it is run to be installed: what it may not reach, and what it may not see.
+const NOSY: &str = r#"
+import os, socket
+
+def ask(request):
+    with socket.create_connection(("127.0.0.1", 3128), timeout=20) as connection:
+        connection.sendall(request.encode())
+        return connection.recv(100).decode().split(" ")[1]
+
+def straight(place):
+    try:
+        socket.create_connection(place, timeout=5).close()
+        return "reached"
+    except OSError:
+        return "not reached"
+
+def say(port):
+    places = [f"127.0.0.1:{port}", "169.254.169.254:80", "10.0.0.1:80", "example.com:80"]
+    said = [ask(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n") for place in places]
+    said += [ask(f"GET http://{place}/ HTTP/1.1\r\nHost: {place}\r\n\r\n") for place in places]
+    said += [straight(("127.0.0.1", int(port))), straight(("10.0.0.1", 80))]
+    secrets = [name for name in os.environ if name.startswith("KERNEL_") or name == "GREETING"]
+    with open("/proc/1/cmdline", "rb") as file:
+        assert b"sk_test" not in file.read()
+    return f"script: {said} {secrets}"
+"#;
+const REFUSED: &str =
+    "script: ['403', '403', '403', '403', '403', '403', '403', '403', 'not reached', 'not reached'] []";
+
+/// Builds it and says what it wrote; a listener whose port stands for `PORT` in the files must hear of nothing.
+async fn built_beside_a_listener(files: &[(&str, &str)], entrypoint: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let texts: Vec<(&str, String)> = files.iter().map(|(name, text)| (*name, text.replace("PORT", &port))).collect();
+    let files: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
+    let built = place.build(&files, entrypoint, &lines).await;
+    let built = built.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
+    assert_eq!(built.apps.iter().map(|app| app.name.as_str()).collect::<Vec<_>>(), ["local"]);
+    assert!(listener.accept().now_or_never().is_none(), "the script came to {port}");
+    assert_eq!(place.gate.reaches()[0], Reach::Only(place.config.registries.clone()));
+    lines.text()
+}
+
+const LOCAL_MAIN: &str = "import kernel\nkernel.App('local').action('act')(lambda context: None)\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_of_an_npm_package_runs_and_reaches_and_sees_nothing_else() {
+    let script = format!("{NOSY}\nwith open('/tmp/said', 'w') as file:\n    file.write(say(PORT))\n");
+    let package = r#"{"scripts":{"postinstall":"/usr/bin/python3 nosy.py && cat /tmp/said && cp /tmp/said said"},
+        "dependencies":{"@onkernel/sdk":"file:./sdk"}}"#;
+    let main = "const Kernel = require('@onkernel/sdk');\nconsole.log(require('fs').readFileSync('said', 'utf8'));\n\
+        new Kernel().app('local').action('act', async (context) => 1);\n";
+    let mut files = for_node("main.cjs", main);
+    files[0].1 = package;
+    files.push(("nosy.py", &script));
+    let said = built_beside_a_listener(&files, "main.cjs").await;
+    assert!(said.contains("npm install") && said.contains(REFUSED), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_lock_file_names_is_installed_by_it() {
+    let lock = r#"{"name":"app","lockfileVersion":3,"requires":true,"packages":{
+        "":{"dependencies":{"@onkernel/sdk":"file:./sdk"}},
+        "node_modules/@onkernel/sdk":{"resolved":"sdk","link":true},
+        "sdk":{"name":"@onkernel/sdk","version":"1.0.0"}}}"#;
+    let main =
+        "const Kernel = require('@onkernel/sdk');\nnew Kernel().app('local').action('act', async (context) => 1);\n";
+    let mut files = for_node("main.js", main);
+    files.push(("package-lock.json", lock));
+    let said = built_beside_a_listener(&files, "main.js").await;
+    assert!(said.contains("installing by the lock file (npm ci)"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_setup_script_of_python_runs_and_reaches_and_sees_nothing_else() {
+    // Built by what the package brings itself: the tools of the index are not needed.
+    let backend = format!(
+        "{NOSY}\n\
+         import zipfile\n\
+         def build_wheel(to, config_settings=None, metadata_directory=None):\n    \
+         name = 'local-1.0-py3-none-any.whl'\n    \
+         about = 'local-1.0.dist-info/'\n    \
+         with zipfile.ZipFile(os.path.join(to, name), 'w') as wheel:\n        \
+         wheel.writestr('said.py', 'TEXT = ' + repr(say(PORT)))\n        \
+         wheel.writestr(about + 'METADATA', 'Metadata-Version: 2.1\\nName: local\\nVersion: 1.0\\n')\n        \
+         wheel.writestr(about + 'WHEEL', 'Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\n        \
+         wheel.writestr(about + 'RECORD', '')\n    \
+         return name\n"
+    );
+    let main = format!("import said\nprint(said.TEXT)\n{LOCAL_MAIN}");
+    let project = "[build-system]\nrequires = []\nbuild-backend = 'nosy'\nbackend-path = ['.']\n\n[project]\nname = 'local'\nversion = '1.0'\n";
+    let files = [LOCAL_PYTHON, ("main.py", &main), ("pyproject.toml", project), ("nosy.py", &backend)];
+    let said = built_beside_a_listener(&files, "main.py").await;
+    assert!(said.contains("installing what pyproject.toml asks for") && said.contains(REFUSED), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_project_that_is_no_package_only_its_dependencies_are_installed() {
+    let project = "[project]\nname = 'local'\nversion = '1.0'\ndependencies = []\n";
+    let files = [LOCAL_PYTHON, ("main.py", LOCAL_MAIN), ("pyproject.toml", project)];
+    let said = built_beside_a_listener(&files, "main.py").await;
+    assert!(said.contains("installing what pyproject.toml asks for"), "{said}");
 }

@@ -175,7 +175,7 @@ fn a_call_whose_process_died_with_the_server_fails_with_that() {
         let failed = place.crew.resume(id, Arc::new(Heard::default())).await.unwrap_err();
         assert_eq!(
             (failed.fault, failed.reason.as_str()),
-            (RunFault::Died, "its process ended while the server was away")
+            (RunFault::Lost, "its process ended while the server was away")
         );
     });
 }

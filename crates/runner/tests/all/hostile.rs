@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use casement_domain::deployment::Line;
+use casement_domain::deployment::{Kept, Line, keep};
 use casement_domain::invocation::{CallLimits, RunFault, Runner as _};
+use casement_runner::Reach;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::builds::PYTHON;
+use crate::builds::{NODE, PYTHON};
 use crate::calls::{python, run};
 use crate::support::{Heard, LONG, Place, call};
 
@@ -21,6 +22,8 @@ async fn who_writes_without_end_keeps_the_first_of_it_and_goes_on() {
     assert_eq!(run(&place, call(&runnable, "trials", "lines", None), &lines).await.unwrap(), json!("written"));
     let kept: usize = lines.texts().iter().map(String::len).sum();
     assert!((5 << 20..=Line::MOST_BYTES_IN_ALL as usize + Line::MOST_BYTES).contains(&kept), "{kept}");
+    let (taken, _) = keep(Kept::default(), &lines.lines());
+    assert_eq!(taken.last().unwrap().text, "(more than 10 MiB; the rest is not kept)");
     let lines = Arc::new(Heard::default());
     run(&place, call(&runnable, "trials", "long-line", None), &lines).await.unwrap();
     let texts = lines.texts();
@@ -150,16 +153,63 @@ async fn a_call_reaches_the_api_and_nothing_else_of_this_machine() {
     let serving = [tokio::spawn(serve(api, "the api")), tokio::spawn(serve(other, "another"))];
     let (place, runnable) = python(&format!("http://{at}")).await;
     let places = json!([["127.0.0.1", at.port()], ["127.0.0.1", elsewhere.port()], ["10.0.0.1", 80], ["1.1.1.1", 80]]);
-    let answer =
-        run(&place, call(&runnable, "trials", "connect", Some(&places.to_string())), &Arc::default()).await.unwrap();
+    let ask = async |action, payload: &Value| {
+        run(&place, call(&runnable, "trials", action, Some(&payload.to_string())), &Arc::default()).await.unwrap()
+    };
+    let answer = ask("connect", &places).await;
     let found = |host: &str, port: u16| answer[format!("{host}:{port}")].as_str().unwrap().to_owned();
     assert!(found("127.0.0.1", at.port()).ends_with("the api"), "{answer}");
     assert_eq!(found("127.0.0.1", elsewhere.port()), "ConnectionRefusedError");
     assert_eq!((found("10.0.0.1", 80), found("1.1.1.1", 80)), ("OSError".to_owned(), "OSError".to_owned()));
-    // By the proxy neither: only the API was ever let through.
-    let asked = place.gate.asked();
-    assert!(asked.contains(&at.to_string()) && !asked.contains(&elsewhere.to_string()), "{asked:?}");
+    assert!(!place.gate.asked().contains(&elsewhere.to_string()), "{:?}", place.gate.asked());
+    // By the proxy neither: only the API is let through.
+    let answer = ask("proxy", &places).await;
+    let found = |host: &str, port: u16| answer[format!("{host}:{port}")].clone();
+    assert_eq!(found("127.0.0.1", at.port()), json!(["200", "200"]));
+    for (host, port) in [("127.0.0.1", elsewhere.port()), ("10.0.0.1", 80), ("1.1.1.1", 80)] {
+        assert_eq!(found(host, port), json!(["403", "403"]), "{host}:{port}");
+    }
+    assert!(place.gate.asked().contains(&elsewhere.to_string()), "{:?}", place.gate.asked());
+    let reaches = place.gate.reaches();
+    assert_eq!(reaches.last(), Some(&Reach::Web(vec![at.to_string()])));
     serving.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_of_node_sees_and_reaches_no_more() {
+    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
+    let built =
+        place.build(NODE, "main.ts", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
+    let runnable = Place::runnable(&built, "main.ts", NOWHERE);
+    let secret = place.config.data_dir.join("secret");
+    std::fs::write(&secret, "secret").unwrap();
+    let ask = async |action, payload: Value| {
+        run(&place, call(&runnable, "trials", action, Some(&payload.to_string())), &Arc::default()).await
+    };
+    for path in [secret.to_str().unwrap(), "/etc/shadow"] {
+        let failed = ask("look", json!({ "path": path })).await.unwrap_err();
+        assert!(failed.reason.contains("ENOENT") || failed.reason.contains("EACCES"), "{path}: {failed}");
+    }
+    assert!(ask("look", json!({ "path": "/etc/hosts" })).await.unwrap().as_u64().is_some());
+    assert_eq!(ask("fetch", json!({ "url": "http://10.0.0.1/" })).await.unwrap(), json!([403, ""]));
+    assert_eq!(ask("fetch", json!({ "url": "http://169.254.169.254/" })).await.unwrap(), json!([403, ""]));
+    let failed = ask("fetch", json!({ "url": "http://127.0.0.1:5432/" })).await.unwrap_err();
+    assert!(failed.reason.contains("fetch failed"), "{failed}");
+}
+
+/// Each call has a disk and an environment of its own, also where the same sandbox's users come again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_call_writes_no_other_finds() {
+    let (place, runnable) = python(NOWHERE).await;
+    let ask = async |action, payload: Value| {
+        run(&place, call(&runnable, "trials", action, Some(&payload.to_string())), &Arc::default()).await.unwrap()
+    };
+    let marks = json!(["/tmp/a-mark", "/home/casement/a-mark", "/dev/shm/a-mark", "/var/tmp/a-mark", "env:A_MARK"]);
+    let own = ask("mark", marks.clone()).await;
+    assert_eq!(own, json!([true, true, true, true, true]));
+    for _ in 0..2 {
+        assert_eq!(ask("marked", marks.clone()).await, json!([false, false, false, false, false]));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -168,6 +218,6 @@ async fn a_sandbox_that_nobody_ends_ends_itself_after_its_time() {
     let mut asked = call(&runnable, "trials", "wait", None);
     asked.deadline -= LONG;
     let failed = run(&place, asked, &Arc::default()).await.unwrap_err();
-    assert_eq!(failed.fault, RunFault::Died);
+    assert_eq!(failed.fault, RunFault::Lost);
     place.until_empty().await;
 }

@@ -7,3 +7,4 @@ mod git;
 mod hostile;
 mod packages;
 mod support;
+mod waiting;

@@ -27,6 +27,19 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio_util::task::AbortOnDropHandle;
 use ulid::Ulid;
 
+/// The client's framework for programs that are built without a registry.
+pub(crate) const LOCAL_PYTHON: (&str, &str) = ("kernel.py", include_str!("apps/kernel.py"));
+pub(crate) const LOCAL_NODE: [(&str, &str); 3] = [
+    ("package.json", r#"{"dependencies":{"@onkernel/sdk":"file:./sdk"}}"#),
+    ("sdk/package.json", r#"{"name":"@onkernel/sdk","version":"1.0.0"}"#),
+    ("sdk/index.js", include_str!("apps/sdk.js")),
+];
+
+/// Such a program of one file for Node.
+pub(crate) fn for_node<'a>(name: &'a str, text: &'a str) -> Vec<(&'a str, &'a str)> {
+    [&LOCAL_NODE[..], &[(name, text)]].concat()
+}
+
 /// Longer than anything here takes on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
@@ -93,6 +106,10 @@ impl Heard {
         self.0.lock().unwrap().iter().map(|line| line.text.clone()).collect()
     }
 
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        self.0.lock().unwrap().clone()
+    }
+
     pub(crate) fn text(&self) -> String {
         self.texts().join("\n")
     }
@@ -131,9 +148,15 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
 pub(crate) struct Gate {
     open: Mutex<HashMap<String, AbortOnDropHandle<()>>>,
     asked: Arc<Mutex<Vec<String>>>,
+    reaches: Mutex<Vec<Reach>>,
 }
 
 impl Gate {
+    /// What the sandboxes were to reach, in the order in which they were made.
+    pub(crate) fn reaches(&self) -> Vec<Reach> {
+        self.reaches.lock().unwrap().clone()
+    }
+
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
@@ -141,6 +164,7 @@ impl Gate {
 
 impl WayOut for Gate {
     fn serve(&self, sandbox: &str, listener: UnixListener, reach: Reach) {
+        self.reaches.lock().unwrap().push(reach.clone());
         let (Reach::Only(places) | Reach::Web(places)) = reach;
         let asked = Arc::clone(&self.asked);
         let serving = tokio::spawn(async move {
@@ -229,9 +253,18 @@ impl Place {
 
     /// The sandboxes of calls that are there.
     pub(crate) fn sandboxes(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.config.data_dir.join("processes")).unwrap();
+        self.named("processes", 'r')
+    }
+
+    /// The sandboxes of builds that are there.
+    pub(crate) fn builds(&self) -> Vec<String> {
+        self.named("builds", 'b')
+    }
+
+    fn named(&self, folder: &str, beginning: char) -> Vec<String> {
+        let entries = std::fs::read_dir(self.config.data_dir.join(folder)).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with('r')).collect()
+        names.filter(|name| name.starts_with(beginning)).collect()
     }
 
     /// The artifacts that lie here.

@@ -167,6 +167,44 @@ def connect(context: KernelContext, payload):
     return found
 
 
+@app.action("proxy")
+def proxy(context: KernelContext, payload):
+    """What the proxy answers to CONNECT, and to a request for a whole address."""
+    import socket
+
+    def ask(request):
+        with socket.create_connection(("127.0.0.1", 3128), timeout=20) as connection:
+            connection.sendall(request.encode())
+            return connection.recv(100).decode().split(" ")[1]
+
+    found = {}
+    for host, port in payload:
+        place = f"{host}:{port}"
+        head = f"Host: {place}\r\nConnection: close\r\n\r\n"
+        requests = [f"CONNECT {place} HTTP/1.1\r\n{head}", f"GET http://{place}/ HTTP/1.1\r\n{head}"]
+        found[place] = [ask(request) for request in requests]
+    return found
+
+
+def is_marked(mark):
+    return "A_MARK" in os.environ if mark == "env:A_MARK" else os.path.exists(mark)
+
+
+@app.action("mark")
+def mark(context: KernelContext, payload):
+    os.environ["A_MARK"] = "here"
+    for path in payload:
+        if path.startswith("/"):
+            with open(path, "w") as file:
+                file.write("here")
+    return [is_marked(path) for path in payload]
+
+
+@app.action("marked")
+def marked(context: KernelContext, payload):
+    return [is_marked(path) for path in payload]
+
+
 @app.action("environments")
 def environments(context: KernelContext):
     """What can be read of other processes."""

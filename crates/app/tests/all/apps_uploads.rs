@@ -1,0 +1,72 @@
+//! Uploads of programs that break off or are too long: nothing of them stays.
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::path::Path;
+
+use super::host::count;
+use super::programs::{LONG, Place};
+use super::support::{Options, Server, until};
+
+/// Bytes of all files below a folder.
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(about) if about.is_dir() => bytes_below(&entry.path()),
+        Ok(about) => about.len(),
+        Err(_) => 0,
+    };
+    entries.map(size).sum()
+}
+
+fn nothing_stays(server: &Server) -> anyhow::Result<()> {
+    let blobs = server.data_dir().join("blobs");
+    until("no part of it is kept", LONG, || (bytes_below(&blobs) == 0).then_some(()))?;
+    assert_eq!(count(server, "select count(*) from deployments")?, 0);
+    assert_eq!(count(server, "select count(*) from deployment_secrets")?, 0);
+    assert_eq!(count(server, "select count(*) from api_keys where for_deployment")?, 0);
+    Ok(())
+}
+
+#[test]
+fn a_package_that_breaks_off_or_is_too_long_leaves_neither_bytes_nor_a_row() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let place = Place::new(&server, "uploads")?;
+
+    // Half of what was announced, and then nobody.
+    let noise: Vec<u8> = (0..1_u32 << 20).flat_map(u32::to_le_bytes).collect();
+    let mut request = place.form(&[("entrypoint_rel_path", b"main.py"), ("file", &noise)]);
+    let body = request.body.take().unwrap_or_default();
+    let request = request.header("Content-Length", &body.len().to_string());
+    let mut stream = request.start(server.address())?;
+    stream.write_all(&body[..body.len() / 2])?;
+    stream.shutdown(Shutdown::Both)?;
+    drop(stream);
+    nothing_stays(&server)?;
+
+    // More than a package may have, without a word of how long it is.
+    let mut request = place.form(&[("entrypoint_rel_path", b"main.py"), ("file", b"")]);
+    let body = request.body.take().unwrap_or_default();
+    let head = &body[..body.len() - b"\r\n--b--\r\n".len()];
+    let request = request.header("Content-Length", &(1_u64 << 33).to_string());
+    let mut stream = request.start(server.address())?;
+    let (sent, answer) = {
+        let mut reading = stream.try_clone()?;
+        let answer = std::thread::spawn(move || {
+            let mut bytes = vec![0; 1000];
+            let read = reading.read(&mut bytes).unwrap_or_default();
+            bytes.truncate(read);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        // It stops reading once it has heard enough.
+        let mut sent = stream.write_all(head).map(|()| 0_u64);
+        while let Ok(so_far @ 0..400_000_000) = sent {
+            sent = stream.write_all(&noise).map(|()| so_far + noise.len() as u64);
+        }
+        stream.shutdown(Shutdown::Both).ok();
+        (sent, answer.join().unwrap())
+    };
+    // Its answer may be lost where it ends the connection with bytes unread.
+    assert!(answer.starts_with("HTTP/1.1 413") || (answer.is_empty() && sent.is_err()), "{answer}");
+    nothing_stays(&server)
+}
