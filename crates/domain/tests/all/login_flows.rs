@@ -87,22 +87,26 @@ fn words(act: &Act) -> String {
 #[async_trait]
 impl LoginPages for Site {
     async fn open(&self, _: BrowserId, url: &str) -> Result<(), LoginPageError> {
-        self.done.lock().unwrap().opened.push(url.to_owned());
+        self.done.lock().expect("kept").opened.push(url.to_owned());
         Ok(())
     }
 
     async fn read(&self, _: BrowserId, wait: Await) -> Result<Reading, LoginPageError> {
-        let mut done = self.done.lock().unwrap();
+        let mut done = self.done.lock().expect("kept");
         done.reads += 1;
         let reading = (self.shows)(&done)?;
         // A page at rest is read at once; one that shows the same, or is on its way, when the wait is over.
         let same = wait.differs_from.as_ref().is_some_and(|mark| *mark == reading.mark);
-        self.clock.advance(if same || !reading.settled { wait.within.try_into().unwrap() } else { Duration::ZERO });
+        self.clock.advance(if same || !reading.settled {
+            wait.within.try_into().expect("it can be")
+        } else {
+            Duration::ZERO
+        });
         Ok(reading)
     }
 
     async fn act(&self, _: BrowserId, acts: Vec<Act>) -> Result<(), LoginPageError> {
-        let mut done = self.done.lock().unwrap();
+        let mut done = self.done.lock().expect("kept");
         done.tried += 1;
         for act in acts {
             (self.takes)(&done, &act)?;
@@ -298,7 +302,7 @@ impl Play {
             Ok(found.map(|(_, values)| {
                 let seal = |(name, value): (&String, &String)| {
                     let place = Credential::place(id, &CredentialSecret::Value(name.clone()));
-                    (name.clone(), PlainSealer.seal(&place, value.as_bytes()).unwrap())
+                    (name.clone(), PlainSealer.seal(&place, value.as_bytes()).expect("it can be"))
                 };
                 SealedSecrets { values: values.iter().map(seal).collect(), totp: None }
             }))
@@ -330,7 +334,7 @@ impl Play {
         let pictures = Arc::new(Mutex::new(0));
         let mut shots = MockFlowPictures::new();
         let taken = pictures.clone();
-        shots.expect_keep().returning(move |_, _| *taken.lock().unwrap() += 1);
+        shots.expect_keep().returning(move |_, _| *taken.lock().expect("kept") += 1);
         let done = Arc::new(Mutex::new(Done::default()));
         let site = Site { done: done.clone(), clock: clock.clone(), shows: Box::new(shows), takes: Box::new(takes) };
         let films = KeptReplays::new(
@@ -390,16 +394,16 @@ fn repository(kept: &Arc<Mutex<Kept>>) -> MockAuthConnectionRepository {
         (!kept.deleted).then(|| AuthConnection { flow, ..kept.connection.clone() })
     };
     let of = kept.clone();
-    mock.expect_any().returning(move |_| Ok(found(&of.lock().unwrap())));
+    mock.expect_any().returning(move |_| Ok(found(&of.lock().expect("kept"))));
     let of = kept.clone();
-    mock.expect_find().returning(move |_, _| Ok(found(&of.lock().unwrap())));
+    mock.expect_find().returning(move |_, _| Ok(found(&of.lock().expect("kept"))));
     let of = kept.clone();
-    mock.expect_flow().returning(move |_| Ok(Some(of.lock().unwrap().flow.clone())));
+    mock.expect_flow().returning(move |_| Ok(Some(of.lock().expect("kept").flow.clone())));
     let of = kept.clone();
-    mock.expect_put().returning(move |flow| Ok(stored(&mut of.lock().unwrap(), flow)));
+    mock.expect_put().returning(move |flow| Ok(stored(&mut of.lock().expect("kept"), flow)));
     let of = kept.clone();
     mock.expect_end().returning(move |flow, end| {
-        let mut kept = of.lock().unwrap();
+        let mut kept = of.lock().expect("kept");
         if kept.deleted || !stored(&mut kept, flow) {
             return Ok(false);
         }
@@ -410,13 +414,13 @@ fn repository(kept: &Arc<Mutex<Kept>>) -> MockAuthConnectionRepository {
     });
     let of = kept.clone();
     mock.expect_begin().returning(move |flow| {
-        of.lock().unwrap().begun.push(flow.clone());
+        of.lock().expect("kept").begun.push(flow.clone());
         Ok(FlowBegun::Yes)
     });
     mock.expect_let_save().returning(|_| Ok(true));
     let of = kept.clone();
     mock.expect_closed().returning(move |_| {
-        of.lock().unwrap().flow.open = false;
+        of.lock().expect("kept").flow.open = false;
         Ok(())
     });
     mock
@@ -451,15 +455,15 @@ impl Stage {
     }
 
     fn flow(&self) -> Flow {
-        self.kept.lock().unwrap().flow.clone()
+        self.kept.lock().expect("kept").flow.clone()
     }
 
     fn done<T>(&self, of: impl FnOnce(&Done) -> T) -> T {
-        of(&self.done.lock().unwrap())
+        of(&self.done.lock().expect("kept"))
     }
 
     fn last_end(&self) -> FlowEnd {
-        self.kept.lock().unwrap().ends.last().cloned().expect("it has ended")
+        self.kept.lock().expect("kept").ends.last().cloned().expect("it has ended")
     }
 }
 
@@ -509,9 +513,9 @@ async fn after_a_deletion_what_was_given_is_kept_nowhere() {
         stage.runner.step(stage.flow().id, &mut stage.memory).await.expect("a step");
     }
     // No repository of credentials but this one's end may write; the mock of the other one refuses every call that does.
-    stage.kept.lock().unwrap().deleted = true;
+    stage.kept.lock().expect("kept").deleted = true;
     stage.runner.step(stage.flow().id, &mut stage.memory).await.expect("a step");
-    assert!(stage.kept.lock().unwrap().ends.is_empty());
+    assert!(stage.kept.lock().expect("kept").ends.is_empty());
 }
 
 #[tokio::test]
@@ -542,7 +546,7 @@ async fn a_value_that_the_page_cannot_take_is_asked_for_again_and_not_for_ever()
         times += 1;
     }
     assert_eq!((why(&flow), times), (failed(FlowError::PageNotUnderstood), 5));
-    assert_eq!(*stage.pictures.lock().unwrap(), 1);
+    assert_eq!(*stage.pictures.lock().expect("kept"), 1);
 }
 
 #[tokio::test]
@@ -616,7 +620,7 @@ async fn a_login_goes_on_with_what_it_began_with() {
     let mut stage = play.at(shows, takes_all);
     {
         // It is told something else: another page, no other host, no credential, and to keep nothing.
-        let mut kept = stage.kept.lock().unwrap();
+        let mut kept = stage.kept.lock().expect("kept");
         kept.connection.settings =
             Settings { login_url: Some(format!("{ORIGIN}/new")), save_credentials: false, ..Settings::default() };
         kept.connection.credential = None;
@@ -651,14 +655,14 @@ async fn who_is_logged_in_already_does_not_change_what_a_login_needs() {
     assert_eq!(waits.step, FlowStep::AwaitingInput, "{waits:?}");
     let code = waits.fields[0].id.clone();
     assert_eq!(stage.submits(&[(&code, "424242")]).await.status, FlowStatus::Success);
-    let connection = stage.kept.lock().unwrap().connection.clone();
+    let connection = stage.kept.lock().expect("kept").connection.clone();
     assert_eq!(connection.reauth(false).reason, ReauthReason::RequiresSmsCode);
 
     let mut play = Play::new().of_ann();
     play.connection.needs = connection.needs;
     let mut stage = play.at(|_| Ok(home()), takes_all);
     assert_eq!(stage.plays().await.status, FlowStatus::Success);
-    let connection = stage.kept.lock().unwrap().connection.clone();
+    let connection = stage.kept.lock().expect("kept").connection.clone();
     assert_eq!(connection.reauth(false).reason, ReauthReason::RequiresSmsCode);
 
     // The first login of all may find itself logged in.
@@ -721,7 +725,7 @@ async fn a_slow_site_is_waited_for_and_refuses_nothing_by_that() {
     stage.plays().await;
     let again = stage.submits(&[("identifier", "ann"), ("password", "wrong")]).await;
     assert_eq!(again.website_error.as_deref(), Some("Wrong user name or password."));
-    stage.done.lock().unwrap().reads = 17;
+    stage.done.lock().expect("kept").reads = 17;
     let over = stage.submits(&[("identifier", "ann"), ("password", "right")]).await;
     assert_eq!(over.status, FlowStatus::Success, "{over:?}");
 }
@@ -914,7 +918,7 @@ async fn a_look_that_finds_the_login_gone_begins_the_next_one_with_its_end() {
     let next = end.next.expect("a login by itself");
     assert_eq!((next.kind, next.unattended), (FlowKind::Reauth, true));
     assert_eq!(end.status, Some(ConnectionStatus::Authenticated), "until that has ended");
-    assert!(stage.kept.lock().unwrap().begun.is_empty(), "not in a step of its own, which may never come");
+    assert!(stage.kept.lock().expect("kept").begun.is_empty(), "not in a step of its own, which may never come");
 
     // Whoever switched it off meanwhile is heard.
     let mut play = Play::new().of_ann();
