@@ -202,6 +202,78 @@ fn links_within_a_package_are_kept_and_all_others_are_refused() {
     assert!(error.to_string().contains("neither a file nor a directory"), "{error}");
 }
 
+/// The bytes of an archive of one file `a`, deflated, whose headers can be changed at [`LOCAL`] and [`central`].
+fn of_one(content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut archive(&[("a", content)]), &mut bytes).unwrap();
+    bytes
+}
+
+const LOCAL: usize = 0;
+
+/// Where the directory begins, which is one record and the end's 22 bytes.
+fn central(bytes: &[u8]) -> usize {
+    let end = bytes.len() - 22;
+    u32::from_le_bytes(bytes[end + 16..end + 20].try_into().unwrap()) as usize
+}
+
+fn inspected(bytes: &[u8]) -> Result<bool, ArchiveError> {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    file.rewind().unwrap();
+    package::inspect(file, "a")
+}
+
+#[test]
+fn a_package_with_what_is_encrypted_is_refused() {
+    for flags in [1_u8, 0x41] {
+        let mut bytes = of_one(b"content");
+        let at = central(&bytes);
+        bytes[LOCAL + 6] |= flags;
+        bytes[at + 8] |= flags;
+        let error = inspected(&bytes).unwrap_err();
+        assert!(matches!(&error, ArchiveError::Refused(why) if why.contains("is encrypted")), "{error}");
+    }
+}
+
+#[test]
+fn a_package_with_devices_pipes_or_sockets_is_refused() {
+    for kind in [0o020_666_u32, 0o060_666, 0o010_666, 0o140_666] {
+        let mut bytes = of_one(b"content");
+        let at = central(&bytes);
+        bytes[at + 40..at + 42].copy_from_slice(&u16::try_from(kind).unwrap().to_le_bytes());
+        let error = inspected(&bytes).unwrap_err();
+        let why = "is neither a file nor a directory";
+        assert!(matches!(&error, ArchiveError::Refused(text) if text.contains(why)), "{kind:o}: {error}");
+    }
+}
+
+/// Little on the wire and much behind it: one content that many names share, each of them honest about its size.
+#[test]
+fn a_package_that_unpacks_to_more_than_it_may_is_refused_however_small_it_is() {
+    const EACH: usize = 32 << 20;
+    const NAMES: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let whole = of_one(&vec![0; EACH]);
+    let (at, end) = (central(&whole), whole.len() - 22);
+    let record = &whole[at..end];
+    let count = u16::try_from(package::LIMITS.bytes as usize / EACH + 1).unwrap();
+    let mut bytes = whole[..at].to_vec();
+    for number in 0..count {
+        let mut record = record.to_vec();
+        record[46] = NAMES[usize::from(number)];
+        bytes.extend(record);
+    }
+    let size = u32::try_from(bytes.len() - at).unwrap();
+    let mut tail = whole[end..].to_vec();
+    tail[8..10].copy_from_slice(&count.to_le_bytes());
+    tail[10..12].copy_from_slice(&count.to_le_bytes());
+    tail[12..16].copy_from_slice(&size.to_le_bytes());
+    bytes.extend(tail);
+    assert!(bytes.len() < EACH / 100, "a bomb of {} bytes", bytes.len());
+    let error = inspected(&bytes).unwrap_err();
+    assert!(matches!(&error, ArchiveError::Refused(why) if why.contains("bytes unpacked")), "{error}");
+}
+
 #[test]
 fn the_entrypoint_of_a_package_is_a_file_of_it() {
     let look = |path| package::inspect(with_links(&[("link", "dir/file")]), path).unwrap();

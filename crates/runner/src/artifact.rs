@@ -266,6 +266,8 @@ fn plain_path(path: &Path) -> io::Result<&Path> {
 
 #[cfg(test)]
 mod tests {
+    use casement_domain::inside::ByteStream;
+
     use super::*;
 
     /// An artifact of these entries: name, kind and content or target.
@@ -289,6 +291,42 @@ mod tests {
             }
         }
         tar.into_inner().unwrap().finish().unwrap()
+    }
+
+    /// A store that has nothing.
+    struct Nothing;
+
+    #[async_trait::async_trait]
+    impl BlobStore for Nothing {
+        async fn put(&self, _: &str, _: ByteStream) -> Result<(), BlobError> {
+            Ok(())
+        }
+
+        async fn get(&self, _: &str) -> Result<Option<ByteStream>, BlobError> {
+            Ok(None)
+        }
+
+        async fn get_part(&self, _: &str, _: u64, _: u64) -> Result<Option<ByteStream>, BlobError> {
+            Ok(None)
+        }
+
+        async fn delete(&self, _: &str) -> Result<(), BlobError> {
+            Ok(())
+        }
+
+        async fn list(&self, _: &str) -> Result<Vec<(String, OffsetDateTime)>, BlobError> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_remembered_of_artifacts_that_nobody_unpacks_any_more() {
+        let place = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::new(place.path().to_owned(), Arc::new(Nothing)).unwrap();
+        for number in 0..10 {
+            assert!(matches!(artifacts.place(&number.to_string()).await, Err(ArtifactError::Gone)));
+        }
+        assert_eq!(artifacts.unpacking().len(), 1);
     }
 
     #[test]

@@ -40,7 +40,7 @@ const PACKING: Duration = Duration::from_secs(300);
 /// Processes and threads of one build.
 const PROCESSES: u32 = 1024;
 /// Changes when artifacts are made in another way, so that older ones are not taken for such.
-const MANNER: &str = "2";
+const MANNER: &str = "1";
 /// What an interpreter is asked: for what things are compiled for it.
 const ASK_PYTHON: [&str; 4] = ["-I", "-S", "-c", "import sysconfig; print(sysconfig.get_config_var('SOABI'))"];
 const ASK_NODE: [&str; 2] = ["-p", "[process.platform, process.arch, process.versions.modules].join()"];

@@ -250,14 +250,12 @@ impl Pool {
         }
     }
 
-    /// Loads another one when this one ends while it waits.
+    /// Loads another one when this one ends while it waits; when it was taken, nothing is missing then.
     fn watch(self: &Arc<Self>, room: &Room) {
         let (Ok(sandbox), pool) = (room.sandbox().cloned(), Arc::downgrade(self)) else { return };
         tokio::spawn(async move {
             sandbox.exited().await.ok();
-            let Some(pool) = pool.upgrade() else { return };
-            let died = pool.state().ready.iter().any(|waiting| waiting.room.id == sandbox.id);
-            if died {
+            if let Some(pool) = pool.upgrade() {
                 pool.replenish();
                 pool.replenish_rested();
             }
@@ -266,7 +264,7 @@ impl Pool {
 
     /// Looks again what is missing, once there was a rest.
     fn replenish_rested(self: &Arc<Self>) {
-        let Some(until) = self.state().rests else { return };
+        let Some(until) = self.state().rests.filter(|until| Instant::now() < *until) else { return };
         let pool = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep_until(until).await;
@@ -358,7 +356,7 @@ impl Pool {
         match answer {
             Ok(Ok(Answer::Loaded { .. })) => Ok(room),
             Ok(Ok(Answer::Ended(outcome))) => Err(fault(outcome, &room)),
-            Ok(Ok(Answer::Refused { reason })) => Err(NotLoaded::Host(reason)),
+            Ok(Ok(Answer::Refused { reason })) => Err(NotLoaded::Program(reason)),
             Ok(Ok(_)) => Err(NotLoaded::Program("its process said something else than was asked".to_owned())),
             // The whole sandbox, not the program alone: held down by its own limits, or ended from outside.
             Ok(Err(_)) if room.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed) => {

@@ -126,9 +126,6 @@ async fn begin(state: &Rc<State>, words: CallWords) -> bool {
     let given =
         state.process.borrow_mut().as_mut().and_then(|process| Some((process.call(words)?, process.phase.clone())));
     let Some((taken, mut phase)) = given else { return false };
-    if taken.await.is_err() {
-        return false;
-    }
     let state = Rc::clone(state);
     spawn_local(async move {
         let ended = phase.wait_for(|phase| matches!(phase, Phase::Ended(_)));
@@ -137,7 +134,7 @@ async fn begin(state: &Rc<State>, words: CallWords) -> bool {
         }
         state.over.notify_one();
     });
-    true
+    taken.await.is_ok()
 }
 
 /// Ends the sandbox when its process ends without a call: nothing will come of it any more, and who keeps it ready shall know.

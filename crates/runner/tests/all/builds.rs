@@ -8,7 +8,7 @@ use casement_runner::Reach;
 use futures_util::FutureExt as _;
 use tokio::net::TcpListener;
 
-use crate::support::{Heard, LOCAL_PYTHON, Place, for_node};
+use crate::support::{Heard, LOCAL_PYTHON, Place, for_node, until};
 
 pub(crate) const PYTHON: &[(&str, &str)] =
     &[("requirements.txt", "kernel==0.80.0\n"), ("main.py", include_str!("apps/main.py"))];
@@ -88,6 +88,28 @@ async fn a_program_that_cannot_be_loaded_says_why() {
     assert_eq!(place.unpacked(), here[1..]);
     let kept = place.workshop.kept().await;
     assert!(kept.iter().all(|(name, _)| *name != here[0]) && kept.iter().any(|(name, _)| *name == here[1]), "{kept:?}");
+}
+
+/// Says that it is being loaded, and never comes to an end with it.
+const ENDLESS: &str = "import time\nprint('loading for ever')\nwhile True:\n    time.sleep(1)\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_that_takes_too_long_to_load_fails_and_ends_with_all_that_it_started() {
+    let (place, lines) = (Place::with(|config| config.load_seconds = 3), Arc::new(Heard::default()));
+    let failed = place.build(&[("main.py", ENDLESS)], "main.py", &lines).await.unwrap_err();
+    assert_eq!((failed.step, failed.reason.as_str()), (BuildStep::Load, "main.py: its process was not done in time"));
+    assert!(lines.text().contains("loading for ever"), "{}", lines.text());
+    until("no sandbox of it is left", || place.builds().is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_that_is_given_up_ends_with_its_sandbox() {
+    let (place, lines) = (Place::new(), Arc::new(Heard::default()));
+    tokio::select! {
+        ended = place.build(&[("main.py", ENDLESS)], "main.py", &lines) => panic!("{ended:?}"),
+        () = lines.until("loading for ever") => {}
+    }
+    until("no sandbox of it is left", || place.builds().is_empty()).await;
 }
 
 /// What a package's own script says when it is run to be installed: what it may not reach, and what it may not see.

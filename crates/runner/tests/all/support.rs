@@ -253,9 +253,18 @@ impl Place {
 
     /// The sandboxes of calls that are there.
     pub(crate) fn sandboxes(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.config.data_dir.join("processes")).unwrap();
+        self.named("processes", 'r')
+    }
+
+    /// The sandboxes of builds that are there.
+    pub(crate) fn builds(&self) -> Vec<String> {
+        self.named("builds", 'b')
+    }
+
+    fn named(&self, folder: &str, beginning: char) -> Vec<String> {
+        let entries = std::fs::read_dir(self.config.data_dir.join(folder)).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with('r')).collect()
+        names.filter(|name| name.starts_with(beginning)).collect()
     }
 
     /// The artifacts that lie here.
