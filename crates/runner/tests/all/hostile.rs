@@ -191,10 +191,10 @@ async fn a_call_of_node_sees_and_reaches_no_more() {
         assert!(failed.reason.contains("ENOENT") || failed.reason.contains("EACCES"), "{path}: {failed}");
     }
     assert!(ask("look", json!({ "path": "/etc/hosts" })).await.unwrap().as_u64().is_some());
-    assert_eq!(ask("fetch", json!({ "url": "http://10.0.0.1/" })).await.unwrap(), json!([403, ""]));
-    assert_eq!(ask("fetch", json!({ "url": "http://169.254.169.254/" })).await.unwrap(), json!([403, ""]));
-    let failed = ask("fetch", json!({ "url": "http://127.0.0.1:5432/" })).await.unwrap_err();
-    assert!(failed.reason.contains("fetch failed"), "{failed}");
+    for url in ["http://10.0.0.1/", "http://169.254.169.254/", "http://127.0.0.1:5432/"] {
+        let failed = ask("fetch", json!({ "url": url })).await.unwrap_err();
+        assert!(failed.reason.contains("fetch failed"), "{url}: {failed}");
+    }
 }
 
 /// Each call has a disk and an environment of its own, also where the same sandbox's users come again.
