@@ -38,6 +38,9 @@ use ulid::Ulid;
 
 use crate::support::{Rows, World};
 
+/// Whether a page takes what is done to it.
+type Takes = fn(&Act) -> Result<(), LoginPageError>;
+
 const ORIGIN: &str = "https://d1.example";
 
 /// What the site was done so far.
@@ -564,7 +567,7 @@ async fn a_page_that_takes_nothing_ends_a_login_by_itself_soon() {
         Act::Click { .. } => Err(LoginPageError::Hangs { seconds: 5 }),
         _ => Ok(()),
     };
-    let ways: [(fn(&Act) -> Result<(), LoginPageError>, bool, FlowError); 3] = [
+    let ways: [(Takes, bool, FlowError); 3] = [
         (covered, true, FlowError::PageNotUnderstood),
         (redrawn, false, FlowError::PageNotUnderstood),
         (hangs, true, FlowError::NavigationFailed),
@@ -764,7 +767,7 @@ async fn a_home_page_that_never_rests_is_a_success_all_the_same() {
 #[tokio::test]
 async fn a_page_that_changes_its_fields_without_end_is_given_up() {
     let shows = |done: &Done| {
-        let name = if done.reads % 2 == 0 { "company" } else { "tenant" };
+        let name = if done.reads.is_multiple_of(2) { "company" } else { "tenant" };
         let inputs = vec![input(1, name, "text"), input(2, "username", "text"), input(3, "password", "password")];
         Ok(asks("/login", "Sign in", inputs))
     };
