@@ -494,7 +494,8 @@ fn links_that_are_exchanged_all_the_time_never_let_a_change_out() {
     let wanted = || Wanted { path: path("a/x"), mode: 0o640, owner: None, group: None };
     let relocated =
         |source: &str, destination: &str| relocate(&Move { source: path(source), destination: path(destination) });
-    let changes: [(&str, &dyn Fn() -> Result<(), Fault>); 9] = [
+    type Change<'a> = (&'a str, &'a dyn Fn() -> Result<(), Fault>);
+    let changes: [Change<'_>; 9] = [
         ("write_file", &|| write("a/x")),
         ("download_dir_zip", &pack),
         ("upload_zip", &unzip),

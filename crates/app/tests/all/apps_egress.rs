@@ -112,9 +112,8 @@ fn a_program_reaches_casement_and_no_other_address_of_the_host_or_its_network() 
         ("sdk/package.json", r#"{"name":"@onkernel/sdk","version":"1.0.0"}"#),
         ("sdk/index.js", SDK),
     ];
-    let programs: [(&[(&str, &str)], &str, &str); 2] =
-        [(&python(PYTHON), "main.py", "python"), (&node, "main.cjs", "node")];
-    for (files, entrypoint, version) in programs {
+    let python = python(PYTHON);
+    for (files, entrypoint, version) in [(&python[..], "main.py", "python"), (&node[..], "main.cjs", "node")] {
         let deployment = place.bring_files(files, entrypoint, version, &json!({}))?;
         place.until_running(&deployment)?;
         let asked = json!({ "payload": json!(places).to_string() });

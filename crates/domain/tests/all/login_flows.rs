@@ -38,9 +38,6 @@ use ulid::Ulid;
 
 use crate::support::{Rows, World};
 
-/// Whether a page takes what is done to it.
-type Takes = fn(&Act) -> Result<(), LoginPageError>;
-
 const ORIGIN: &str = "https://d1.example";
 
 /// What the site was done so far.
@@ -567,7 +564,9 @@ async fn a_page_that_takes_nothing_ends_a_login_by_itself_soon() {
         Act::Click { .. } => Err(LoginPageError::Hangs { seconds: 5 }),
         _ => Ok(()),
     };
-    let ways: [(Takes, bool, FlowError); 3] = [
+    /// Whether a page takes what is done to it.
+    type IsTaken = fn(&Act) -> Result<(), LoginPageError>;
+    let ways: [(IsTaken, bool, FlowError); 3] = [
         (covered, true, FlowError::PageNotUnderstood),
         (redrawn, false, FlowError::PageNotUnderstood),
         (hangs, true, FlowError::NavigationFailed),
