@@ -329,10 +329,17 @@ fn b4_c1_a_page_that_scans_this_machine_cannot_tell_open_from_closed_and_reaches
     for (way, script) in WAYS {
         // What it may reach comes second, so that the other was asked for when it arrives.
         let control = format!("/way?{}", way.replace(' ', "-"));
+        let go = |url: String| format!("(url => {{ {script} }})('{url}')");
         for url in [format!("http://127.0.0.1:{open_port}/"), site.url(&control)] {
-            visit.client.evaluate(&page, &format!("(url => {{ {script} }})('{url}')"))?;
+            visit.client.evaluate(&page, &go(url))?;
         }
-        until(way, SOON, || site.was_asked(&control).then_some(()))?;
+        let asked = || site.was_asked(&control).then_some(());
+        if until(way, Duration::from_secs(5), asked).is_err() {
+            // Of two downloads that a page begins by itself, Chromium may hold back the second one.
+            visit.client.open(&page, &site.url("/"))?;
+            visit.client.evaluate(&page, &go(site.url(&control)))?;
+            until(way, SOON, asked)?;
+        }
     }
     let came = open.accept();
     assert!(came.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "{came:?}");
