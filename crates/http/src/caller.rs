@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use actix_web::{
     FromRequest, HttpRequest, dev,
-    http::header::{self, HeaderMap},
+    http::{
+        StatusCode,
+        header::{self, HeaderMap},
+    },
     web::{Data, Payload},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -13,6 +16,7 @@ use casement_domain::{
     OrganizationId, SessionId, UserId,
     access::Scope,
     api_key::{AuthenticateError, Caller},
+    audit::EarlyRecord,
     project::Project,
     session::Session,
 };
@@ -21,7 +25,7 @@ use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
 
 use crate::{
-    audit::{Identity, request_id},
+    audit::{Identity, early_record, request_id},
     body,
     error::{ApiError, Code},
     json,
@@ -266,6 +270,11 @@ impl Authorized {
 
     pub(crate) fn services(&self) -> &Services {
         &self.call.api.services
+    }
+
+    /// The call's audit record if it is answered with `status` right now, see [`early_record`].
+    pub(crate) fn early_record(&self, status: StatusCode) -> Option<Arc<EarlyRecord>> {
+        early_record(&self.call.request, status)
     }
 
     /// What outlives the call.

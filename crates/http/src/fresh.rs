@@ -27,13 +27,27 @@ impl Fresh {
     }
 
     /// The answer with it; a connection that ends before the answer is written gives it back, too.
-    pub(crate) fn deliver(mut self, response: HttpResponse) -> HttpResponse {
+    pub(crate) fn deliver(self, response: HttpResponse) -> HttpResponse {
+        self.deliver_then(response, || {})
+    }
+
+    /// The same. `then` runs when the answer is written, on the server's thread.
+    pub(crate) fn deliver_then(
+        mut self,
+        response: HttpResponse,
+        then: impl FnOnce() + Unpin + 'static,
+    ) -> HttpResponse {
         let id = self.session.id;
         let Some((sessions, runtime)) = self.give_back.take() else { return response };
         response
             .map_body(|_, body| {
                 let bytes = body.try_into_bytes().unwrap_or_default();
-                Delivered::new(bytes, move || give_back(id, sessions, &runtime))
+                Delivered::new(
+                    bytes,
+                    move |delivered| {
+                        if delivered { then() } else { give_back(id, sessions, &runtime) }
+                    },
+                )
             })
             .map_into_boxed_body()
     }

@@ -24,6 +24,7 @@ use crate::error::{BadRow, CallError};
 use crate::partitions::{Partitioned, Span};
 use crate::schema::{api_keys, projects, users};
 use append::Append;
+pub(crate) use append::AuditRow;
 
 const RECORDS: Partitioned = Partitioned { table: "audit_records", span: Span::Month };
 /// How many owners are remembered; beyond that all are forgotten.
@@ -90,6 +91,26 @@ impl PgAudit {
             Ok(lines.into_iter().map(|line| line.line + "\n").collect())
         };
         self.database.call("audit.plan", work).await
+    }
+
+    /// Whose an entry is; nobody's if it names neither a key nor a project that there is.
+    pub(crate) async fn owner(
+        &self,
+        connection: &mut AsyncPgConnection,
+        entry: &AuditEntry,
+    ) -> Result<Option<Owner>, CallError> {
+        let Some(credential) = Credential::of(entry) else { return Ok(None) };
+        if let Some(owner) = self.owners().get(&credential) {
+            return Ok(Some(owner.clone()));
+        }
+        let mut found = Owners::new();
+        learn(connection, &mut found, std::slice::from_ref(entry)).await?;
+        let owner = found.get(&credential).cloned();
+        let mut owners = self.owners();
+        if owners.len() < MOST_OWNERS {
+            owners.extend(found);
+        }
+        Ok(owner)
     }
 
     fn owners(&self) -> MutexGuard<'_, Owners> {
@@ -173,7 +194,7 @@ impl Row {
 
 /// Whose a call was.
 #[derive(Clone, Debug)]
-struct Owner {
+pub(crate) struct Owner {
     organization: Uuid,
     user: String,
     email: String,

@@ -11,6 +11,7 @@
 pub(crate) mod statements;
 
 use async_trait::async_trait;
+use casement_domain::audit::AuditEntry;
 use casement_domain::node::Node;
 use casement_domain::pool::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, TakenNow, WaitingLine};
 use casement_domain::session::{Session, SessionEvent};
@@ -22,6 +23,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::audit::{AuditRow, PgAudit};
 use crate::convert::{count, tags_value, telemetry_value, ulid, uuid};
 use crate::database::Database;
 use crate::error::CallError;
@@ -44,13 +46,14 @@ pub fn node_channel(node: NodeId) -> String {
 #[derive(Clone, Debug)]
 pub struct PgWaitingLine {
     database: Database,
+    audit: PgAudit,
 }
 
 impl PgWaitingLine {
     /// On this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
-        Self { database }
+        Self { audit: PgAudit::new(database.clone()), database }
     }
 }
 
@@ -59,10 +62,19 @@ impl PgWaitingLine {
         &self,
         from: &LeaseFrom,
         lease: &LeaseRequest,
+        record: Option<&AuditEntry>,
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError> {
         let pool = from.pool;
         let work = async |connection: &mut AsyncPgConnection| {
+            let owner = match record {
+                Some(entry) => self.audit.owner(connection, entry).await?,
+                None => None,
+            };
+            if record.is_some() && owner.is_none() {
+                return Ok(TakenNow::Busy);
+            }
+            let record = record.zip(owner.as_ref()).map(|(entry, owner)| AuditRow::of(entry, owner));
             let taking = TakeNow {
                 pool: uuid(pool.ulid()),
                 session: uuid(lease.session.ulid()),
@@ -73,6 +85,9 @@ impl PgWaitingLine {
                 now,
                 heartbeats_after: now - Node::LOST_AFTER,
                 unchanged_since: from.unchanged_since,
+                only: from.only.map(|browser| uuid(browser.ulid())),
+                recorded: record.is_some(),
+                record: record.unwrap_or_default(),
             };
             let taken = taking.get_result::<SessionRow>(connection).await.optional().map_err(CallError::from);
             match taken {
@@ -83,7 +98,12 @@ impl PgWaitingLine {
                 Err(error) => Err(error),
             }
         };
-        self.database.call("line.take_now", work).await
+        let taken = self.database.call("line.take_now", work).await;
+        if !matches!(taken, Ok(TakenNow::Leased(_) | TakenNow::Busy)) {
+            // A browser that was held for a moment and then not leased was invisible to whoever looked just then.
+            self.look(from.pool, now).await?;
+        }
+        taken
     }
 
     /// Gives idle browsers to those in line, in a transaction of its own.
@@ -225,12 +245,17 @@ impl WaitingLine for PgWaitingLine {
         lease: &LeaseRequest,
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError> {
-        let taken = self.try_to_take(from, lease, now).await;
-        if !matches!(taken, Ok(TakenNow::Leased(_) | TakenNow::Busy)) {
-            // A browser that was held for a moment and then not leased was invisible to whoever looked just then.
-            self.look(from.pool, now).await?;
-        }
-        taken
+        self.try_to_take(from, lease, None, now).await
+    }
+
+    async fn take_recorded(
+        &self,
+        from: &LeaseFrom,
+        lease: &LeaseRequest,
+        record: &AuditEntry,
+        now: OffsetDateTime,
+    ) -> Result<TakenNow, StoreError> {
+        self.try_to_take(from, lease, Some(record), now).await
     }
 
     async fn enter(&self, place: &Place, now: OffsetDateTime) -> Result<Entered, StoreError> {

@@ -1,12 +1,14 @@
-//! Audit records: who called what, when, and what came of it. Written once, never changed.
+//! Audit records: who called what, when, and what came of it. Written once; what came of a call may be corrected until it is answered.
 
 mod cursor;
+mod early;
 mod filter;
 mod model;
 mod ports;
 mod service;
 
 pub use cursor::{BadCursor, Measured, Position, Stretch};
+pub use early::{EarlyFate, EarlyRecord};
 pub use filter::{AuditFilter, AuditQuery, Reading};
 pub use model::{AuditEntry, AuditRecord, AuditService, AuthStrategy};
 pub use ports::{AuditRepository, AuditTrail};

@@ -25,8 +25,8 @@ pub trait AuditTrail: Send + Sync {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait AuditRepository: Send + Sync {
-    /// Stores them all or none; durable on return. One that is stored already is left as it is, and one whose organization cannot be
-    /// told is nobody's.
+    /// Stores them all or none; durable on return. One that is stored already says from now on what came of its call as this one
+    /// does, and one whose organization cannot be told is nobody's.
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError>;
 
     /// The records of the stretch that match, newest first, `limit` at most.

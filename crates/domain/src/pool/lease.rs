@@ -9,6 +9,7 @@ use super::model::LONGEST_WAIT;
 use super::prospect::{Prospect, Prospects};
 use super::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolDeps, TakenNow, Turn, TurnEvent};
 use crate::access::Scope;
+use crate::audit::{EarlyFate, EarlyRecord};
 use crate::browser::{HandOut, StartUrl};
 use crate::field::{Fields, InvalidInput, within};
 use crate::ids::{BrowserId, PoolId, SessionId, TicketId};
@@ -118,11 +119,30 @@ impl Leases {
     /// # Errors
     /// See [`AcquireError`].
     pub async fn acquire(&self, scope: &Scope, which: &str, input: AcquireInput) -> Result<Acquired, AcquireError> {
+        self.acquire_recorded(scope, which, input, None).await
+    }
+
+    /// The same; `record` says that a browser was leased, and is stored with the lease where nothing can come in between.
+    ///
+    /// # Errors
+    /// See [`AcquireError`].
+    pub async fn acquire_recorded(
+        &self,
+        scope: &Scope,
+        which: &str,
+        input: AcquireInput,
+        record: Option<&EarlyRecord>,
+    ) -> Result<Acquired, AcquireError> {
         let (mut lease, asked) = self.parse(&input)?;
         if let Some(seen) = self.prospects.take(scope.project_id(), which)
-            && let Some(session) = self.lease_as_seen(seen, &mut lease, &input).await?
+            && let Some(session) = self.lease_as_seen(seen, &mut lease, &input, record).await?
         {
             return Ok(Acquired::Leased(Box::new(session)));
+        }
+        if let Some(record) = record
+            && record.fate() == EarlyFate::Open
+        {
+            record.settle(EarlyFate::Declined);
         }
         let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await?;
         let (pool, next) = found.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
@@ -180,22 +200,42 @@ impl Leases {
         }
     }
 
+    async fn take_recorded(
+        &self,
+        from: LeaseFrom,
+        lease: &LeaseRequest,
+        record: &EarlyRecord,
+    ) -> Result<TakenNow, StoreError> {
+        let taken = self.deps.line.take_recorded(&from, lease, record.entry(), self.deps.clock.now()).await?;
+        let leased = matches!(taken, TakenNow::Leased(_));
+        record.settle(if leased { EarlyFate::Stored } else { EarlyFate::Declined });
+        Ok(taken)
+    }
+
     /// Leases from a pool as it was seen after its last lease. `None`: it has changed, or no browser is idle, or one does not answer.
     async fn lease_as_seen(
         &self,
         seen: Prospect,
         lease: &mut LeaseRequest,
         input: &AcquireInput,
+        record: Option<&EarlyRecord>,
     ) -> Result<Option<Session>, AcquireError> {
         let Prospect { pool, next, proven } = seen;
         lease.telemetry = captured(input, &pool)?;
         let now = self.deps.clock.now();
-        let mut proof = match proven.filter(|proven| proven.holds_for(next, &proven.told, now)) {
+        let proven = proven.filter(|proven| proven.holds_for(next, &proven.told, now));
+        // Nothing is left to be done after the lease that could fail.
+        let record = record.filter(|_| proven.is_some() && lease.start_url.is_none() && lease.telemetry.is_none());
+        let mut proof = match proven {
             Some(proven) => Some(proven.into()),
             None => self.prove_early(&pool, lease.start_url.as_ref(), next),
         };
-        let from = LeaseFrom { pool: pool.id, unchanged_since: Some(pool.updated_at) };
-        match self.take_now(from, lease, &mut proof).await? {
+        let from = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
+        let taken = match record {
+            Some(record) => self.take_recorded(LeaseFrom { only: Some(next), ..from }, lease, record).await?,
+            None => self.take_now(from, lease, &mut proof).await?,
+        };
+        match taken {
             TakenNow::Leased(session) => {
                 let handed_out = self.hand_out(*session, proof).await;
                 if handed_out.is_none() {

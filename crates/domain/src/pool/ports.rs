@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use time::OffsetDateTime;
 
 use super::{Growth, Observed, Pool, PoolCounts};
+use crate::audit::AuditEntry;
 use crate::browser::{Browser, StartUrl};
 use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId, TicketId};
 use crate::name::LabelName;
@@ -158,11 +159,13 @@ pub struct LeaseFrom {
     pub pool: PoolId,
     /// Only if the pool is as it was when it was read: its `updated_at` of then. One that was changed or renamed since is busy.
     pub unchanged_since: Option<OffsetDateTime>,
+    /// Only this browser; where another one comes first, the pool is busy.
+    pub only: Option<BrowserId>,
 }
 
 impl From<PoolId> for LeaseFrom {
     fn from(pool: PoolId) -> Self {
-        Self { pool, unchanged_since: None }
+        Self { pool, unchanged_since: None, only: None }
     }
 }
 
@@ -233,6 +236,18 @@ pub trait WaitingLine: Send + Sync {
         lease: &LeaseRequest,
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError>;
+
+    /// The same, with the audit record of the call: both are durable when it is leased, or neither is there. A store that cannot do both at
+    /// once, as by default, is busy.
+    async fn take_recorded(
+        &self,
+        _from: &LeaseFrom,
+        _lease: &LeaseRequest,
+        _record: &AuditEntry,
+        _now: OffsetDateTime,
+    ) -> Result<TakenNow, StoreError> {
+        Ok(TakenNow::Busy)
+    }
 
     /// Enters the line and then, in a transaction of its own, gives idle browsers to the first in line.
     async fn enter(&self, place: &Place, now: OffsetDateTime) -> Result<Entered, StoreError>;

@@ -10,6 +10,7 @@ use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
 use crate::access::Scope;
+use crate::audit::{AuditEntry, AuditService, AuthStrategy};
 use crate::auth_connection::{AuthConnection, ConnectionStatus, Flow, FlowKind, FlowStatus, FlowStep, Settings};
 use crate::browser::Shape;
 use crate::clock::{Clock, Entropy, IdSource};
@@ -17,7 +18,7 @@ use crate::deployment::{
     AppVersion, Deployment, DeploymentSource, DeploymentStatus, Deployments, Entrypoint, PackagePath,
 };
 use crate::ids::{
-    ApiKeyId, AppVersionId, AuthConnectionId, AuthFlowId, BrowserId, DeploymentId, InvocationId, NodeId,
+    ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BrowserId, DeploymentId, InvocationId, NodeId,
     OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, SessionId,
 };
 use crate::inside::ByteStream;
@@ -243,6 +244,28 @@ pub fn invocation(n: u32) -> Invocation {
 #[must_use]
 pub fn leased_session(n: u32) -> Session {
     Session { pool: Some(PoolRef { id: pool_id(1), name: None }), ..session(n) }
+}
+
+/// What is recorded of the n-th call, one millisecond after the one before: a reading of a session, without a key.
+#[must_use]
+pub fn audit_entry(n: u32) -> AuditEntry {
+    AuditEntry {
+        id: AuditRecordId::from_ulid(Ulid::from_parts(5, u128::from(n))),
+        at: NOON + Duration::milliseconds(i64::from(n)),
+        auth_strategy: AuthStrategy::ApiKey,
+        service: AuditService::Api,
+        api_key: None,
+        project: Some(project_id()),
+        client_ip: "192.0.2.7".to_owned(),
+        domain: "casement.test".to_owned(),
+        method: "GET".to_owned(),
+        path: format!("/browsers/{n}"),
+        route: "/browsers/{id}".to_owned(),
+        status: 200,
+        duration_ms: 3,
+        user_agent: "curl\n\"8\"".to_owned(),
+        request_id: format!("request-{n}"),
+    }
 }
 
 /// Begins a pool of that size, the first one.

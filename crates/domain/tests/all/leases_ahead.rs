@@ -1,8 +1,9 @@
 //! What was seen of a pool after its last lease serves the next caller, as far as it still holds.
 
+use casement_domain::audit::{EarlyFate, EarlyRecord};
 use casement_domain::pool::{AcquireInput, Acquired, LeaseFrom, Pool, TakenNow};
 use casement_domain::session::Session;
-use casement_domain::testing::{browser_id, leased_session, pool, pool_id, scope};
+use casement_domain::testing::{audit_entry, browser_id, leased_session, pool, pool_id, scope};
 use time::Duration;
 
 use crate::support::{UseCases, World, hung};
@@ -25,7 +26,7 @@ fn read(times: usize) -> World {
 fn leases(world: &mut World, as_seen: Option<TakenNow>, anyhow: Option<TakenNow>) {
     for (unchanged_since, taken) in [(Some(warm_pool().updated_at), as_seen), (None, anyhow)] {
         let Some(taken) = taken else { continue };
-        let from = LeaseFrom { pool: pool_id(1), unchanged_since };
+        let from = LeaseFrom { unchanged_since, ..pool_id(1).into() };
         world.line.expect_take_now().withf(move |asked, _, _| *asked == from).times(1).return_once(|_, _, _| Ok(taken));
     }
 }
@@ -34,8 +35,21 @@ fn leased() -> TakenNow {
     TakenNow::Leased(Box::new(leased_session(1)))
 }
 
+/// Answers those who ask for browser 1 of the pool as it was seen, and have their call recorded with it.
+fn leases_recorded(world: &mut World, taken: TakenNow) {
+    let from =
+        LeaseFrom { unchanged_since: Some(warm_pool().updated_at), only: Some(browser_id(1)), ..pool_id(1).into() };
+    let asked = move |asked: &LeaseFrom, record: &_| *asked == from && *record == audit_entry(1);
+    let line = world.line.expect_take_recorded().withf(move |from, _, record, _| asked(from, record));
+    line.times(1).return_once(|_, _, _, _| Ok(taken));
+}
+
 async fn acquire(casement: &UseCases) -> Session {
-    match casement.leases.acquire(&scope(), "warm", AcquireInput::default()).await.expect("leased") {
+    acquire_recorded(casement, AcquireInput::default(), None).await
+}
+
+async fn acquire_recorded(casement: &UseCases, input: AcquireInput, record: Option<&EarlyRecord>) -> Session {
+    match casement.leases.acquire_recorded(&scope(), "warm", input, record).await.expect("leased") {
         Acquired::Leased(session) => *session,
         _ => panic!("a browser was idle"),
     }
@@ -92,4 +106,46 @@ async fn what_was_seen_serves_one_caller() {
     casement.leases.look_ahead(&scope(), "warm").await;
     acquire(&casement).await;
     acquire(&casement).await;
+}
+
+#[tokio::test]
+async fn a_call_whose_browser_has_answered_ahead_is_recorded_with_its_lease() {
+    let mut world = read(1);
+    leases_recorded(&mut world, leased());
+    world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
+    let casement = world.build();
+    casement.leases.look_ahead(&scope(), "warm").await;
+    let record = EarlyRecord::new(audit_entry(1));
+    assert_eq!(record.fate(), EarlyFate::Open);
+    assert_eq!(acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await, leased_session(1));
+    assert_eq!(record.fate(), EarlyFate::Stored);
+}
+
+#[tokio::test]
+async fn a_call_that_goes_the_long_way_is_not_recorded_with_its_lease() {
+    let mut world = read(2);
+    leases_recorded(&mut world, TakenNow::Busy);
+    leases(&mut world, None, Some(leased()));
+    world.engine.expect_hand_out().returning(|_, _| Ok(()));
+    let casement = world.build();
+    casement.leases.look_ahead(&scope(), "warm").await;
+    let record = EarlyRecord::new(audit_entry(1));
+    acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await;
+    assert_eq!(record.fate(), EarlyFate::Declined);
+}
+
+#[tokio::test]
+async fn a_call_is_recorded_after_its_lease_where_something_is_still_to_be_done_that_may_fail() {
+    let start = AcquireInput { start_url: Some("https://example.com/".to_owned()), ..AcquireInput::default() };
+    for (later, input) in [(Duration::SECOND, AcquireInput::default()), (Duration::ZERO, start)] {
+        let mut world = read(1);
+        leases(&mut world, Some(leased()), None);
+        world.engine.expect_hand_out().returning(|_, _| Ok(()));
+        let casement = world.build();
+        casement.leases.look_ahead(&scope(), "warm").await;
+        casement.clock.advance(later);
+        let record = EarlyRecord::new(audit_entry(1));
+        acquire_recorded(&casement, input, Some(&record)).await;
+        assert_eq!(record.fate(), EarlyFate::Declined);
+    }
 }

@@ -1,7 +1,7 @@
 //! From a request to its audit record: who it was, and what came of it.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::Arc,
@@ -20,7 +20,7 @@ use actix_web::{
 use casement_domain::{
     ApiKeyId, AuditRecordId, Clock, ProjectId,
     api_key::KeySecret,
-    audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy},
+    audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy, EarlyFate, EarlyRecord},
 };
 use ipnet::IpNet;
 use time::OffsetDateTime;
@@ -46,13 +46,62 @@ pub(crate) struct Identity {
     project: Option<ProjectId>,
 }
 
-/// Where the identity is left for the record, and how the request is called.
-#[derive(Clone)]
-struct Slot {
-    identity: Rc<Cell<Option<Identity>>>,
+/// The record of a request as far as it is known.
+struct Draft {
+    clock: Arc<dyn Clock>,
+    began: Instant,
+    identity: Cell<Option<Identity>>,
     /// Whether it comes from a program of a deployment.
-    deployed: Rc<Cell<bool>>,
-    request_id: Rc<str>,
+    deployed: Cell<bool>,
+    /// Everything that is known beforehand; gone when the record is made.
+    entry: RefCell<Option<AuditEntry>>,
+    early: OnceCell<Arc<EarlyRecord>>,
+}
+
+/// Where a handler finds it.
+#[derive(Clone)]
+struct Slot(Rc<Draft>);
+
+impl Slot {
+    fn of(request: &HttpRequest) -> Option<Rc<Draft>> {
+        request.extensions().get::<Self>().map(|slot| Rc::clone(&slot.0))
+    }
+}
+
+impl Draft {
+    /// Its record, once; nothing for a caller that showed nothing, nor for a page.
+    fn finish(&self, route: &str, status: u16) -> Option<AuditEntry> {
+        let entry = self.entry.take()?;
+        let mut entry = self.filled(entry, route, status)?;
+        if let Some(early) = self.early.get()
+            && early.fate() != EarlyFate::Declined
+        {
+            // There is one, or may be at any moment.
+            entry.at = early.entry().at;
+        }
+        Some(entry)
+    }
+
+    fn filled(&self, entry: AuditEntry, route: &str, status: u16) -> Option<AuditEntry> {
+        let identity = self.identity.get()?;
+        if route == "/live/{session_id}" || route == THUMBNAIL {
+            return None;
+        }
+        Some(AuditEntry {
+            at: to_microseconds(self.clock.now()),
+            auth_strategy: identity.strategy,
+            api_key: identity.api_key,
+            project: identity.project,
+            service: match entry.service {
+                AuditService::Api if self.deployed.get() => AuditService::Apps,
+                service => service,
+            },
+            route: route.to_owned(),
+            status,
+            duration_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            ..entry
+        })
+    }
 }
 
 impl Identity {
@@ -75,40 +124,42 @@ impl Identity {
 
     /// It comes from a program of a deployment.
     pub(crate) fn deployed(request: &HttpRequest) {
-        if let Some(slot) = request.extensions().get::<Slot>() {
-            slot.deployed.set(true);
+        if let Some(draft) = Slot::of(request) {
+            draft.deployed.set(true);
         }
     }
 
     fn leave(self, request: &HttpRequest) {
-        if let Some(slot) = request.extensions().get::<Slot>() {
-            slot.identity.set(Some(self));
+        if let Some(draft) = Slot::of(request) {
+            draft.identity.set(Some(self));
         }
     }
 }
 
 /// How the request is called in the log.
 pub(crate) fn request_id(request: &HttpRequest) -> String {
-    request.extensions().get::<Slot>().map(|slot| slot.request_id.to_string()).unwrap_or_default()
+    let draft = Slot::of(request);
+    draft.and_then(|draft| draft.entry.borrow().as_ref().map(|entry| entry.request_id.clone())).unwrap_or_default()
+}
+
+/// The record of this request if it is answered with `status` right now, for whoever can store it with what the call does. To be made
+/// once, when its caller is known.
+pub(crate) fn early_record(request: &HttpRequest, status: StatusCode) -> Option<Arc<EarlyRecord>> {
+    let draft = Slot::of(request)?;
+    let entry = draft.entry.borrow().clone()?;
+    let route = request.match_pattern().unwrap_or_default();
+    let early = Arc::new(EarlyRecord::new(draft.filled(entry, &route, status.as_u16())?));
+    draft.early.set(Arc::clone(&early)).ok().map(|()| early)
 }
 
 /// A request that gets its record: with its answer, or when it is dropped because its caller has gone.
 pub(crate) struct Audited {
     trail: Arc<dyn AuditTrail>,
-    clock: Arc<dyn Clock>,
-    identity: Rc<Cell<Option<Identity>>>,
-    deployed: Rc<Cell<bool>>,
-    began: Instant,
-    /// Everything that is known beforehand.
-    entry: RefCell<Option<AuditEntry>>,
+    draft: Rc<Draft>,
 }
 
 impl Audited {
     pub(crate) fn begin(api: &Api, request: &ServiceRequest, request_id: &str) -> Self {
-        let identity = Rc::<Cell<Option<Identity>>>::default();
-        let deployed = Rc::<Cell<bool>>::default();
-        let slot = Slot { identity: identity.clone(), deployed: deployed.clone(), request_id: request_id.into() };
-        request.extensions_mut().insert(slot);
         let headers = request.headers();
         let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
         // Not what `Forwarded` says, which anybody can write: the name that is looked at before the request goes on.
@@ -135,14 +186,27 @@ impl Audited {
             user_agent: AuditEntry::user_agent(&text(header::USER_AGENT).unwrap_or_default()),
             request_id: request_id.to_owned(),
         };
-        let (trail, clock) = (Arc::clone(&api.services.trail), Arc::clone(&api.services.clock));
-        Self { trail, clock, identity, deployed, began: Instant::now(), entry: RefCell::new(Some(entry)) }
+        let draft = Rc::new(Draft {
+            clock: Arc::clone(&api.services.clock),
+            began: Instant::now(),
+            identity: Cell::default(),
+            deployed: Cell::default(),
+            entry: RefCell::new(Some(entry)),
+            early: OnceCell::new(),
+        });
+        request.extensions_mut().insert(Slot(Rc::clone(&draft)));
+        Self { trail: Arc::clone(&api.services.trail), draft }
     }
 
     /// The answer may go out: its record is durable, or its request changed nothing. Else there is another answer.
     pub(crate) async fn complete(self, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
         let route = response.request().match_pattern().unwrap_or_default();
-        let Some(entry) = self.entry(&route, response.status().as_u16()) else { return response };
+        let Some(entry) = self.draft.finish(&route, response.status().as_u16()) else { return response };
+        let stored =
+            |early: &Arc<EarlyRecord>| early.fate() == EarlyFate::Stored && early.entry().status == entry.status;
+        if self.draft.early.get().is_some_and(stored) {
+            return response;
+        }
         if matches!(*response.request().method(), Method::GET | Method::HEAD | Method::OPTIONS) {
             self.trail.note(entry);
             return response;
@@ -162,38 +226,15 @@ impl Audited {
 
     /// The record of a request of which nothing better is known than its status.
     pub(crate) fn lost(self, status: u16) {
-        if let Some(entry) = self.entry("", status) {
+        if let Some(entry) = self.draft.finish("", status) {
             self.trail.note(entry);
         }
-    }
-
-    /// What is recorded; nothing for a caller that showed nothing, nor for a page.
-    fn entry(&self, route: &str, status: u16) -> Option<AuditEntry> {
-        let entry = self.entry.take()?;
-        let identity = self.identity.get()?;
-        if route == "/live/{session_id}" || route == THUMBNAIL {
-            return None;
-        }
-        Some(AuditEntry {
-            at: to_microseconds(self.clock.now()),
-            auth_strategy: identity.strategy,
-            api_key: identity.api_key,
-            project: identity.project,
-            service: match entry.service {
-                AuditService::Api if self.deployed.get() => AuditService::Apps,
-                service => service,
-            },
-            route: route.to_owned(),
-            status,
-            duration_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            ..entry
-        })
     }
 }
 
 impl Drop for Audited {
     fn drop(&mut self) {
-        if let Some(entry) = self.entry("", CLIENT_CLOSED) {
+        if let Some(entry) = self.draft.finish("", CLIENT_CLOSED) {
             self.trail.note(entry);
         }
     }

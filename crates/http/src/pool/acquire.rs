@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use actix_web::http::StatusCode;
 use casement_domain::{
     access::Scope,
+    audit::EarlyRecord,
     field::Fields,
     pool::{AcquireError, AcquireInput, Acquired, Waiting},
     session::Session,
@@ -65,10 +66,27 @@ pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
     // Dropped with this handler, when the caller hangs up.
     let gone = CancellationToken::new();
     let _hang_up = gone.clone().drop_guard();
-    let acquired = caller.finish(|services, scope| acquire(services, scope, which, input, gone));
-    let Some(fresh) = acquired.await? else { return Ok(answer::nothing()) };
+    let record = caller.early_record(StatusCode::OK);
+    let pool = which.clone();
+    let acquired = caller.finish(|services, scope| acquire(services, scope, pool, input, record, gone));
+    let Some(Taken { fresh, at_once }) = acquired.await? else { return Ok(answer::nothing()) };
     let body = caller.api().session(fresh.session().clone()).await?;
-    Ok(fresh.deliver(answer::record(StatusCode::OK, &body)))
+    let answer = answer::record(StatusCode::OK, &body);
+    if !at_once {
+        return Ok(fresh.deliver(answer));
+    }
+    // It takes the processor from whoever waits for this answer, so it comes behind it.
+    let (leases, runtime) = (caller.services().leases.clone(), caller.services().runtime.clone());
+    let scope = caller.scope().clone();
+    let look_ahead = Box::pin(async move { leases.look_ahead(&scope, &which).await });
+    Ok(fresh.deliver_then(answer, move || drop(runtime.spawn(look_ahead))))
+}
+
+/// A browser for this caller.
+struct Taken {
+    fresh: Fresh,
+    /// Nobody had to wait for it.
+    at_once: bool,
 }
 
 /// Thousands may wait at a time, each with this future: what is large or soon over lies outside of it.
@@ -77,18 +95,17 @@ async fn acquire(
     scope: Scope,
     which: String,
     input: AcquireInput,
+    record: Option<Arc<EarlyRecord>>,
     gone: CancellationToken,
-) -> Result<Option<Fresh>, ApiError> {
-    let acquired = match Box::pin(services.leases.acquire(&scope, &which, input)).await? {
+) -> Result<Option<Taken>, ApiError> {
+    let acquired = Box::pin(services.leases.acquire_recorded(&scope, &which, input, record.as_deref())).await?;
+    drop(record);
+    let at_once = matches!(acquired, Acquired::Leased(_));
+    let acquired = match acquired {
         Acquired::Waiting(waiting) => wait(&services, waiting, gone).await?,
-        leased @ Acquired::Leased(_) => {
-            let leases = services.leases.clone();
-            services.runtime.spawn(async move { leases.look_ahead(&scope, &which).await });
-            leased
-        }
         over => over,
     };
-    Ok(leased(acquired).map(|session| Fresh::new(session, &services)))
+    Ok(leased(acquired).map(|session| Taken { fresh: Fresh::new(session, &services), at_once }))
 }
 
 fn leased(acquired: Acquired) -> Option<Session> {

@@ -16,23 +16,23 @@ use std::{
 use actix_web::body::{BodySize, MessageBody};
 use bytes::Bytes;
 
-/// A body that reports when it was dropped before it was fully taken.
-pub struct Delivered<F: FnOnce()> {
+/// A body that reports whether it was fully taken, or dropped before.
+pub struct Delivered<F: FnOnce(bool)> {
     body: Option<Bytes>,
     flushed: bool,
-    on_undelivered: Option<F>,
+    report: Option<F>,
 }
 
-impl<F: FnOnce()> Delivered<F> {
-    /// Sends `body`; `on_undelivered` runs, once, if the connection ended first. It runs in a `drop` on the
-    /// server's thread, so it must not block: let it send to a channel or spawn. An empty body is never polled by
-    /// the server and always counts as undelivered: give such an answer no `Delivered`.
-    pub fn new(body: impl Into<Bytes>, on_undelivered: F) -> Self {
-        Self { body: Some(body.into()), flushed: false, on_undelivered: Some(on_undelivered) }
+impl<F: FnOnce(bool)> Delivered<F> {
+    /// Sends `body`; `report` runs once, with `true` when all is written, with `false` if the connection ended first. It runs on the
+    /// server's thread, in the second case in a `drop`, so it must not block: let it send to a channel or spawn. An empty body is never
+    /// polled by the server and always counts as undelivered: give such an answer no `Delivered`.
+    pub fn new(body: impl Into<Bytes>, report: F) -> Self {
+        Self { body: Some(body.into()), flushed: false, report: Some(report) }
     }
 }
 
-impl<F: FnOnce() + Unpin> MessageBody for Delivered<F> {
+impl<F: FnOnce(bool) + Unpin> MessageBody for Delivered<F> {
     type Error = std::convert::Infallible;
 
     fn size(&self) -> BodySize {
@@ -50,15 +50,17 @@ impl<F: FnOnce() + Unpin> MessageBody for Delivered<F> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.on_undelivered = None;
+        if let Some(report) = self.report.take() {
+            report(true);
+        }
         Poll::Ready(None)
     }
 }
 
-impl<F: FnOnce()> Drop for Delivered<F> {
+impl<F: FnOnce(bool)> Drop for Delivered<F> {
     fn drop(&mut self) {
-        if let Some(report) = self.on_undelivered.take() {
-            report();
+        if let Some(report) = self.report.take() {
+            report(false);
         }
     }
 }

@@ -23,10 +23,10 @@ use tokio::{io::AsyncWriteExt as _, sync::Semaphore};
 
 use super::support::{Key, Ports, TestApi, request};
 
-const PATH: &str = "/browser_pools/x/acquire";
+pub(super) const PATH: &str = "/browser_pools/x/acquire";
 
 /// Polls until `done`, with a deadline.
-async fn until(what: &str, done: impl Fn() -> bool) {
+pub(super) async fn until(what: &str, done: impl Fn() -> bool) {
     let waited = async {
         while !done() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -59,7 +59,7 @@ fn waiting(turn: &Arc<Semaphore>, event: TurnEvent) -> Ports {
     ports
 }
 
-fn acquire() -> Vec<u8> {
+pub(super) fn acquire() -> Vec<u8> {
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
     request("POST", PATH, &[&key], "{}")
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod acquire;
+mod acquire_recorded;
 mod audit;
 mod auth;
 mod auth_connections;

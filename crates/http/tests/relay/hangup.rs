@@ -19,6 +19,7 @@ use super::support::{eventually, read_head, soon};
 struct Seen {
     waiting: AtomicUsize,
     finished: AtomicUsize,
+    delivered: AtomicUsize,
     undelivered: AtomicUsize,
     go: Notify,
 }
@@ -33,8 +34,9 @@ impl Drop for Waiting {
 
 fn leased(seen: Arc<Seen>, size: usize) -> HttpResponse {
     HttpResponse::Ok()
-        .message_body(Delivered::new(vec![b'x'; size], move || {
-            seen.undelivered.fetch_add(1, Ordering::SeqCst);
+        .message_body(Delivered::new(vec![b'x'; size], move |delivered| {
+            let count = if delivered { &seen.delivered } else { &seen.undelivered };
+            count.fetch_add(1, Ordering::SeqCst);
         }))
         .unwrap()
         .map_into_boxed_body()

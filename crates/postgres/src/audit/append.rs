@@ -1,4 +1,5 @@
-//! The statement that writes records: the same for any number of them, and prepared once per connection.
+//! How records are written: the statement for any number of them, prepared once per connection, and one record as part of another
+//! statement.
 
 use casement_domain::audit::AuditEntry;
 use diesel::pg::Pg;
@@ -95,7 +96,73 @@ impl QueryFragment<Pg> for Append {
             out.push_sql(", ");
             out.push_bind_param::<Array<Text>, _>(texts)?;
         }
-        out.push_sql(") ON CONFLICT (at, id) DO NOTHING");
+        // What the record of a lease said before the call had its answer.
+        out.push_sql(
+            ") ON CONFLICT (at, id) DO UPDATE SET status = excluded.status, duration_ms = excluded.duration_ms, route = excluded.route",
+        );
         Ok(())
     }
+}
+
+/// One record that another statement stores too; its columns are empty where there is none.
+#[derive(Debug, Default)]
+pub(crate) struct AuditRow<'a> {
+    id: Option<Uuid>,
+    organization: Option<Uuid>,
+    at: Option<OffsetDateTime>,
+    /// How its caller showed who it is, which service; who made the key, and that user's address.
+    who: [Option<&'a str>; 4],
+    /// The key and the project.
+    credential: [Option<Uuid>; 2],
+    /// From where, to which host, method, path, route.
+    what: [Option<&'a str>; 5],
+    status: Option<i32>,
+    duration_ms: Option<i64>,
+    /// User agent and request id.
+    told: [Option<&'a str>; 2],
+}
+
+impl<'a> AuditRow<'a> {
+    pub(crate) fn of(entry: &'a AuditEntry, owner: &'a Owner) -> Self {
+        Self {
+            id: Some(uuid(entry.id.ulid())),
+            organization: Some(owner.organization),
+            at: Some(entry.at),
+            who: [entry.auth_strategy.as_str(), entry.service.as_str(), &owner.user, &owner.email].map(Some),
+            credential: [entry.api_key.map(|id| uuid(id.ulid())), entry.project.map(|id| uuid(id.ulid()))],
+            what: [&entry.client_ip, &entry.domain, &entry.method, &entry.path, &entry.route]
+                .map(|text| Some(text.as_str())),
+            status: Some(i32::from(entry.status)),
+            duration_ms: Some(i64::try_from(entry.duration_ms).unwrap_or(i64::MAX)),
+            told: [Some(&entry.user_agent), Some(&entry.request_id)],
+        }
+    }
+
+    /// Its columns, in the order of [`Append`].
+    pub(crate) fn bind<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_bind_param::<Nullable<SqlUuid>, _>(&self.id)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Nullable<SqlUuid>, _>(&self.organization)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Nullable<Timestamptz>, _>(&self.at)?;
+        texts(&self.who, out)?;
+        for id in &self.credential {
+            out.push_sql(", ");
+            out.push_bind_param::<Nullable<SqlUuid>, _>(id)?;
+        }
+        texts(&self.what, out)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Nullable<Integer>, _>(&self.status)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Nullable<BigInt>, _>(&self.duration_ms)?;
+        texts(&self.told, out)
+    }
+}
+
+fn texts<'b>(columns: &'b [Option<&str>], out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+    for text in columns {
+        out.push_sql(", ");
+        out.push_bind_param::<Nullable<Text>, _>(text)?;
+    }
+    Ok(())
 }

@@ -3,18 +3,19 @@
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::sql_types::{Array, BigInt, Jsonb, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{Array, BigInt, Bool, Jsonb, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::audit::AuditRow;
 use crate::session::SessionRow;
 
 const TAKE_NOW: &str = include_str!("take_now.sql");
 const GIVE_ONE: &str = include_str!("give_one.sql");
 
 /// Writes a statement out. Diesel numbers the parameters itself, in the order in which they come, so `bind` makes one of
-/// each `$n`.
+/// each `$n`, or several of a `$name`.
 pub(crate) fn walk<'a, 'b>(
     statement: &'static str,
     mut out: AstPass<'a, 'b, Pg>,
@@ -24,8 +25,9 @@ pub(crate) fn walk<'a, 'b>(
         let mut pieces = line.split('$');
         out.push_sql(pieces.next().unwrap_or_default());
         for piece in pieces {
-            let (number, rest) = piece.split_at(1);
-            bind(&mut out, number)?;
+            let end = piece.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(piece.len());
+            let (name, rest) = piece.split_at(end);
+            bind(&mut out, name)?;
             out.push_sql(rest);
         }
         out.push_sql("\n");
@@ -44,6 +46,10 @@ pub(super) struct TakeNow<'a> {
     pub(super) now: OffsetDateTime,
     pub(super) heartbeats_after: OffsetDateTime,
     pub(super) unchanged_since: Option<OffsetDateTime>,
+    pub(super) only: Option<Uuid>,
+    /// Whether `record` is stored in the same commit.
+    pub(super) recorded: bool,
+    pub(super) record: AuditRow<'a>,
 }
 
 impl QueryId for TakeNow<'_> {
@@ -57,7 +63,7 @@ impl Query for TakeNow<'_> {
 
 impl QueryFragment<Pg> for TakeNow<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        walk(TAKE_NOW, out, |out, number| match number {
+        walk(TAKE_NOW, out, |out, name| match name {
             "1" => out.push_bind_param::<SqlUuid, _>(&self.pool),
             "2" => out.push_bind_param::<SqlUuid, _>(&self.session),
             "3" => out.push_bind_param::<Nullable<Text>, _>(&self.name),
@@ -66,7 +72,10 @@ impl QueryFragment<Pg> for TakeNow<'_> {
             "6" => out.push_bind_param::<Timestamptz, _>(&self.now),
             "7" => out.push_bind_param::<Timestamptz, _>(&self.heartbeats_after),
             "8" => out.push_bind_param::<Nullable<Array<Text>>, _>(&self.telemetry),
-            _ => out.push_bind_param::<Nullable<Timestamptz>, _>(&self.unchanged_since),
+            "9" => out.push_bind_param::<Nullable<Timestamptz>, _>(&self.unchanged_since),
+            "10" => out.push_bind_param::<Nullable<SqlUuid>, _>(&self.only),
+            "11" => out.push_bind_param::<Bool, _>(&self.recorded),
+            _ => self.record.bind(out),
         })
     }
 }

@@ -4,8 +4,8 @@ use casement_domain::audit::{
     AuditEntry, AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditService, AuthStrategy, Measured, Reading,
     Stretch,
 };
-use casement_domain::testing::{NOON, organization_id, project_id};
-use casement_domain::{AuditRecordId, OrganizationId, UserId};
+use casement_domain::testing::{NOON, audit_entry, organization_id};
+use casement_domain::{OrganizationId, UserId};
 use casement_postgres::PgAudit;
 use pretty_assertions::assert_eq;
 use time::{Duration, OffsetDateTime};
@@ -14,32 +14,16 @@ use ulid::Ulid;
 use crate::support::TestResult;
 use crate::world::{Fault, World, key_id, user_id};
 
-fn entry(n: u32) -> AuditEntry {
-    AuditEntry {
-        id: AuditRecordId::from_ulid(Ulid::from_parts(5, u128::from(n))),
-        at: NOON + Duration::milliseconds(i64::from(n)),
-        auth_strategy: AuthStrategy::ApiKey,
-        service: AuditService::Api,
-        api_key: Some(key_id(1)),
-        project: Some(project_id()),
-        client_ip: "192.0.2.7".to_owned(),
-        domain: "casement.test".to_owned(),
-        method: "GET".to_owned(),
-        path: format!("/browsers/{n}"),
-        route: "/browsers/{id}".to_owned(),
-        status: 200,
-        duration_ms: 3,
-        user_agent: "curl\n\"8\"".to_owned(),
-        request_id: format!("request-{n}"),
-    }
+pub(super) fn entry(n: u32) -> AuditEntry {
+    AuditEntry { api_key: Some(key_id(1)), ..audit_entry(n) }
 }
 
 /// What becomes of an entry with the first key: its maker has no address.
-fn of(entry: AuditEntry) -> AuditRecord {
+pub(super) fn of(entry: AuditEntry) -> AuditRecord {
     AuditRecord { organization: organization_id(), user: Some(user_id()), email: String::new(), entry }
 }
 
-fn record(n: u32) -> AuditRecord {
+pub(super) fn record(n: u32) -> AuditRecord {
     of(entry(n))
 }
 
@@ -48,6 +32,11 @@ fn filter(change: impl FnOnce(&mut AuditQuery)) -> AuditFilter {
     let mut query = AuditQuery { start: Some(NOON - day), end: Some(NOON + day), ..AuditQuery::default() };
     change(&mut query);
     query.parse(Reading::Export).expect("a filter").0
+}
+
+/// All of them.
+pub(super) async fn records(audit: &PgAudit) -> Result<Vec<AuditRecord>, Fault> {
+    found(audit, |_| ()).await
 }
 
 async fn found(audit: &PgAudit, change: impl FnOnce(&mut AuditQuery)) -> Result<Vec<AuditRecord>, Fault> {
@@ -61,6 +50,17 @@ async fn a_record_comes_back_as_it_was_and_stands_there_once() -> TestResult {
     audit.append(&[entry(1), entry(2)]).await?;
     audit.append(&[entry(1)]).await?;
     assert_eq!(found(&audit, |_| ()).await?, [record(2), record(1)]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_came_of_a_call_is_what_was_said_last() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    let failed = AuditEntry { status: 503, duration_ms: 70, ..entry(1) };
+    audit.append(&[entry(1), entry(2)]).await?;
+    audit.append(std::slice::from_ref(&failed)).await?;
+    assert_eq!(records(&audit).await?, [record(2), of(failed)]);
     Ok(())
 }
 

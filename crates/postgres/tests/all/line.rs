@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use casement_domain::audit::{AuditEntry, AuditRepository};
 use casement_domain::browser::BrowserState;
 use casement_domain::name::SlugName;
 use casement_domain::node::NodeRepository;
@@ -11,11 +12,12 @@ use casement_domain::pool::{
 use casement_domain::session::{EndReason, Session, SessionEvent, SessionRepository, SessionState};
 use casement_domain::testing::{self, NOON};
 use casement_domain::{Replaced, StoreError};
-use casement_postgres::{Heard, Notifications, node_channel};
+use casement_postgres::{Heard, Notifications, PgAudit, node_channel};
 use futures_util::future::try_join_all;
 use pretty_assertions::assert_eq;
 use time::Duration;
 
+use crate::audit::{entry, of, record, records};
 use crate::support::{TestResult, until};
 use crate::world::{Fault, World, label, lease, other_node, place, seconds, session_numbers, ticket_id};
 
@@ -61,12 +63,40 @@ async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResu
 }
 
 #[tokio::test]
+async fn the_record_of_a_lease_is_stored_with_it_or_neither_is() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    let (pool, fence) = world.pool(2).await?;
+    let first = LeaseFrom { only: Some(testing::browser_id(1)), ..pool.id.into() };
+    let take = async |n: u32, from: &LeaseFrom, record: &AuditEntry| {
+        Ok::<_, Fault>(world.line.take_recorded(from, &lease(n), record, NOON).await?)
+    };
+    assert_eq!(take(1, &first, &entry(1)).await?, TakenNow::Busy, "there is none");
+    world.ready(1, fence).await?;
+    world.ready(2, fence).await?;
+    let second = LeaseFrom { only: Some(testing::browser_id(2)), ..first };
+    assert_eq!(take(1, &second, &entry(1)).await?, TakenNow::Busy, "another one comes first");
+    let nobodys = AuditEntry { api_key: None, project: None, ..entry(1) };
+    assert_eq!(take(1, &first, &nobodys).await?, TakenNow::Busy, "nobody can tell whose the record is");
+    assert_eq!(records(&audit).await?, []);
+
+    assert!(matches!(take(1, &first, &entry(1)).await?, TakenNow::Leased(_)));
+    assert_eq!(records(&audit).await?, [record(1)]);
+    // Its caller was gone before the lease, and that was noted.
+    let gone = AuditEntry { status: 499, ..entry(2) };
+    audit.append(std::slice::from_ref(&gone)).await?;
+    assert!(matches!(take(2, &second, &entry(2)).await?, TakenNow::Leased(_)));
+    assert_eq!(records(&audit).await?, [of(gone), record(1)]);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_pool_that_is_not_as_it_was_seen_any_more_is_busy_for_whoever_saw_it() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(2).await?;
     world.ready(1, fence).await?;
     world.ready(2, fence).await?;
-    let seen = LeaseFrom { pool: pool.id, unchanged_since: Some(pool.updated_at) };
+    let seen = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
     let before = LeaseFrom { unchanged_since: Some(pool.updated_at - Duration::SECOND), ..seen };
     assert_eq!(world.line.take_now(&before, &lease(1), NOON).await?, TakenNow::Busy);
     assert!(matches!(world.line.take_now(&seen, &lease(1), NOON).await?, TakenNow::Leased(_)));

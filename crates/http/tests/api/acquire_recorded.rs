@@ -1,0 +1,127 @@
+//! An acquire whose record is stored with its lease has that one record, whatever comes of it.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use casement_domain::{
+    ProfileId, StoreError,
+    audit::AuditEntry,
+    pool::{Pool, TakenNow},
+    profile::LoadedProfile,
+    session::{EndReason, Session, SessionState},
+    store_error::Replaced,
+    testing::{browser_id, leased_session, pool},
+};
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use ulid::Ulid;
+
+use super::{
+    acquire::{PATH, acquire, until},
+    support::{Ports, TestApi, Trail},
+};
+
+fn warm() -> Pool {
+    let mut pool = pool(4).build();
+    pool.config.timeout_seconds = leased_session(1).timeout_seconds;
+    pool
+}
+
+/// What the store was given to store with a lease.
+type Stored = Arc<Mutex<Vec<AuditEntry>>>;
+
+/// A pool of which a caller has had a browser just now, and the next one has answered already. Beside the lease of the next
+/// caller something `happens`, and then it gets `session`.
+async fn seen_ahead(
+    mut ports: Ports,
+    happens: impl Fn() + Send + Sync + 'static,
+    session: Session,
+) -> (TestApi, Stored) {
+    let stored = Stored::default();
+    let asked = Arc::new(AtomicUsize::new(0));
+    ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((warm(), Some(browser_id(1))))));
+    ports.line.expect_take_now().return_once(|_, _, _| Ok(TakenNow::Leased(Box::new(leased_session(1)))));
+    let noted = Arc::clone(&stored);
+    ports.line.expect_take_recorded().returning(move |_, _, record, _| {
+        noted.lock().unwrap().push(record.clone());
+        happens();
+        Ok(TakenNow::Leased(Box::new(session.clone())))
+    });
+    let asking = Arc::clone(&asked);
+    ports.engine.expect_hand_out().returning(move |_, _| {
+        asking.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    });
+    let api = TestApi::start(ports);
+    assert_eq!(api.post(PATH, json!({})).await.status, 200);
+    // For the first caller, and ahead.
+    until("asked ahead", || asked.load(Ordering::SeqCst) == 2).await;
+    // The server notes the answer right after it has it, on a thread of its own.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    (api, stored)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_answered_without_another_record() {
+    let trail = Trail::default();
+    let (api, stored) = seen_ahead(Ports { trail: trail.clone(), ..Ports::default() }, || {}, leased_session(1)).await;
+    assert_eq!(api.post(PATH, json!({})).await.status, 200);
+    let stored = stored.lock().unwrap();
+    let [record] = &stored[..] else { panic!("one lease: {stored:?}") };
+    assert_eq!((record.method.as_str(), record.path.as_str(), record.status), ("POST", PATH, 200));
+    assert_eq!(record.route, "/browser_pools/{id_or_name}/acquire");
+    assert!(record.api_key.is_some() && record.project.is_some());
+    assert_eq!(trail.entries().await.len(), 1, "of the first caller alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_cannot_be_made_after_all_corrects_it() {
+    let trail = Trail::default();
+    let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
+    let away = || StoreError::Unavailable { operation: "profiles.of_ids", source: "away".into() };
+    ports.profiles.expect_of_ids().returning(move |_| Err(away()));
+    ports.wake.expect_wake().return_const(());
+    ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
+    ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
+    let mut session = leased_session(1);
+    session.shape.profile =
+        Some(LoadedProfile { id: ProfileId::from_ulid(Ulid(1)), version: None, save_changes: false });
+    let (api, stored) = seen_ahead(ports, || {}, session).await;
+    assert_eq!(api.post(PATH, json!({})).await.status, 503);
+    let (stored, told) = (stored.lock().unwrap().clone(), trail.entries().await);
+    let (_, corrected) = told.last().unwrap();
+    assert_eq!((corrected.id, corrected.at, corrected.status), (stored[0].id, stored[0].at, 503));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_hangs_up_meanwhile_leaves_no_second_one() {
+    let (trail, back, reached) = (Trail::default(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
+    ports.wake.expect_wake().return_const(());
+    ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
+    let ended = Arc::clone(&back);
+    ports.sessions.expect_end().returning(move |_, next| {
+        ended.store(next.state == SessionState::Ended(EndReason::Undelivered), Ordering::SeqCst);
+        Ok(Replaced::Yes)
+    });
+    let taking = Arc::clone(&reached);
+    let happens = move || {
+        taking.store(true, Ordering::SeqCst);
+        // On a thread of the work's own runtime, so the server goes on meanwhile.
+        std::thread::sleep(Duration::from_millis(300));
+    };
+    let (api, stored) = seen_ahead(ports, happens, leased_session(1)).await;
+    let mut stream = api.connect().await;
+    stream.write_all(&acquire()).await.unwrap();
+    until("taking", || reached.load(Ordering::SeqCst)).await;
+    drop(stream);
+    until("given back", || back.load(Ordering::SeqCst)).await;
+    let (stored, told) = (stored.lock().unwrap().clone(), trail.entries().await);
+    let (_, noted) = told.last().unwrap();
+    assert_eq!((noted.id, noted.at, noted.status), (stored[0].id, stored[0].at, 499));
+}
