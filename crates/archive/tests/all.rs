@@ -300,6 +300,19 @@ fn a_package_that_unpacks_to_more_than_it_may_is_refused_however_small_it_is() {
 }
 
 #[test]
+fn a_package_with_more_entries_than_it_may_have_is_refused_also_where_it_counts_fewer() {
+    let names: Vec<String> = (0..60_000).map(|n| n.to_string()).collect();
+    let entries: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut archive(&entries), &mut bytes).unwrap();
+    let error = inspected(&bytes).unwrap_err();
+    assert!(matches!(&error, ArchiveError::Refused(why) if why.contains("more than 50000 entries")), "{error}");
+    let end = bytes.len() - 22;
+    bytes[end + 8..end + 12].copy_from_slice(&[1, 0, 1, 0]);
+    assert!(inspected(&bytes).is_err());
+}
+
+#[test]
 fn the_entrypoint_of_a_package_is_a_file_of_it() {
     let look = |path| package::inspect(with_links(&[("link", "dir/file")]), path).unwrap();
     assert!(look("dir/file"));
