@@ -59,6 +59,10 @@ fn main() -> ExitCode {
         log_to("info", std::io::stderr, false);
         return casement_runner::inside();
     }
+    if let Command::Network { words } = &command {
+        log_to("info", std::io::stderr, false);
+        return casement_runner::network(words);
+    }
     // It has one question to answer and logs nothing.
     if let Command::Keepass { file } = &command {
         return casement_vaults::read_keepass(file);
@@ -96,7 +100,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Invoke(command) => remote::invoke(command).await,
         Command::Logs(command) => remote::logs(command).await,
         Command::Openapi => Ok(write!(std::io::stdout(), "{}", casement_http::openapi())?),
-        Command::Agent { .. } | Command::Inside | Command::Keepass { .. } => {
+        Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Keepass { .. } => {
             unreachable!("handled before the runtime was made")
         }
     }

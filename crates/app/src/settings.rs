@@ -42,7 +42,10 @@ impl Arguments {
     pub(crate) fn read() -> anyhow::Result<Self> {
         let alone = Self::parse();
         // These need no configuration; the agent is not on the host.
-        let needs_none = matches!(alone.command, Command::Agent { .. } | Command::Inside | Command::Openapi);
+        let needs_none = matches!(
+            alone.command,
+            Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Openapi
+        );
         let Some(path) = (if needs_none { None } else { config_file::find(alone.config.clone()) }) else {
             return Ok(alone);
         };
@@ -83,6 +86,13 @@ pub(crate) enum Command {
     /// The first program in the sandbox of a program that is deployed
     #[command(hide = true)]
     Inside,
+    /// Prepares the network of such a sandbox
+    #[command(hide = true)]
+    Network {
+        /// Its address, and the command that makes the sandbox
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<std::ffi::OsString>,
+    },
     /// Answers one question about a KeePass database
     #[command(hide = true)]
     Keepass {

@@ -6,6 +6,7 @@
 mod all {
     mod app_examples;
     mod apps;
+    mod apps_addresses;
     mod apps_commands;
     mod apps_egress;
     mod apps_git;

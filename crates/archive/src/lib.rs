@@ -45,10 +45,17 @@ pub enum ArchiveError {
 
 impl ArchiveError {
     pub(crate) fn refused(entry: &str, why: &str) -> Self {
-        // A name is somebody's input: as much of it as helps, and nothing that moves a terminal's cursor.
-        let shown: String = entry.chars().take(100).flat_map(char::escape_default).collect();
-        Self::Refused(format!("the archive's entry {shown} {why}"))
+        Self::Refused(format!("the archive's entry {} {why}", shown(entry)))
     }
+
+    pub(crate) fn other_size(entry: &str) -> Self {
+        Self::Unreadable(format!("the entry {} has another size than it says", shown(entry)))
+    }
+}
+
+/// A name is somebody's input: as much of it as helps, and nothing that moves a terminal's cursor.
+fn shown(entry: &str) -> String {
+    entry.chars().take(100).flat_map(char::escape_default).collect()
 }
 
 /// Unpacks `archive` into `directory`, which is there and empty and nobody else's. Of what lies in the folder `top`, where one is

@@ -39,6 +39,9 @@ const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
+/// The longest name of a local header with the longest of what stands beside it.
+const MAX_LOCAL_NAME_AND_EXTRA: usize = 2 * (u16::MAX as usize);
+
 /// Shows every entry of `archive` with its content to `visit`, in the archive's order. What is not read of a content is read after
 /// it, so that an archive that was walked through is whole: every size, checksum and name of it.
 ///
@@ -56,6 +59,7 @@ pub fn walk(
         return Err(too_many(&limits));
     }
     let (mut names, mut count, mut room) = (Names::default(), 0, limits.bytes);
+    let mut local_buffer = vec![0; MAX_LOCAL_NAME_AND_EXTRA];
     let mut entries = archive.entries(&mut buffer);
     while let Some(header) = entries.next_entry().map_err(unreadable)? {
         count += 1;
@@ -87,11 +91,19 @@ pub fn walk(
         }
         let permissions = header.mode().permissions();
         let entry = Entry { path, kind, executable: permissions & 0o100 != 0, permissions };
+        let said = [header.compressed_size_hint(), header.uncompressed_size_hint()];
         let found = archive.get_entry(header.wayfinder()).map_err(unreadable)?;
+        let local = found.local_header(&mut local_buffer).map_err(unreadable)?;
+        // Who writes without going back tells the sizes behind the content, and nothing before it.
+        let may_be_silent = flags.has_data_descriptor();
+        let agrees = |(local, said)| local == said || may_be_silent && local == 0;
+        if ![local.compressed_size_hint(), local.uncompressed_size_hint()].into_iter().zip(said).all(agrees) {
+            return Err(ArchiveError::other_size(path));
+        }
         let compressed = found.reader();
-        let plain: Box<dyn Read> = match method {
-            CompressionMethod::STORE => Box::new(compressed),
-            CompressionMethod::DEFLATE => Box::new(DeflateDecoder::new(compressed)),
+        let plain = match method {
+            CompressionMethod::STORE => Plain::Stored(compressed),
+            CompressionMethod::DEFLATE => Plain::Deflated(DeflateDecoder::new(compressed)),
             _ => return Err(ArchiveError::refused(path, "is compressed in an unusual way")),
         };
         let mut content = Counted { inner: found.verifying_reader(plain), room: &mut room, fault: None };
@@ -106,6 +118,9 @@ pub fn walk(
             (Some(Fault::Unreadable(why)), _) => return Err(ArchiveError::Unreadable(why)),
             (None, visited) => visited?,
         }
+        if content.inner.into_inner().took().is_some_and(|took| took != said[0]) {
+            return Err(ArchiveError::other_size(path));
+        }
         if kind == Kind::Link {
             links::check(path, &target)?;
             visit(&entry, &mut target.as_slice())?;
@@ -115,6 +130,31 @@ pub fn walk(
         return Err(ArchiveError::Unreadable(format!("{count} entries instead of {expected}")));
     }
     Ok(())
+}
+
+/// What comes out of an entry.
+enum Plain<R> {
+    Stored(R),
+    Deflated(DeflateDecoder<R>),
+}
+
+impl<R> Plain<R> {
+    /// How many bytes of the archive it was, where what comes out does not say it.
+    fn took(&self) -> Option<u64> {
+        match self {
+            Self::Stored(_) => None,
+            Self::Deflated(decoder) => Some(decoder.total_in()),
+        }
+    }
+}
+
+impl<R: Read> Read for Plain<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Stored(stored) => stored.read(buffer),
+            Self::Deflated(decoder) => decoder.read(buffer),
+        }
+    }
 }
 
 /// What comes out of an entry, counted. Its own faults are kept apart from those of whoever reads it.

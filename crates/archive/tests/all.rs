@@ -248,6 +248,31 @@ fn a_package_with_devices_pipes_or_sockets_is_refused() {
     }
 }
 
+#[test]
+fn a_package_that_lies_about_a_size_is_not_taken() {
+    let content = vec![b'x'; 1 << 20];
+    let whole = of_one(&content);
+    assert!(inspected(&whole).unwrap());
+    let at = central(&whole);
+    for (field, size) in [(24, 10_u32), (24, 1 << 21), (20, 10), (20, 1 << 21)] {
+        let mut bytes = whole.clone();
+        bytes[at + field..at + field + 4].copy_from_slice(&size.to_le_bytes());
+        let error = inspected(&bytes).unwrap_err();
+        assert!(matches!(error, ArchiveError::Unreadable(_)), "{field} {size}: {error}");
+    }
+    // Before the content it may say nothing of its sizes, but nothing else.
+    for (field, size) in [(18, 10_u32), (18, 1 << 21), (22, 10), (22, 1 << 21)] {
+        let mut bytes = whole.clone();
+        bytes[LOCAL + field..LOCAL + field + 4].copy_from_slice(&size.to_le_bytes());
+        let error = inspected(&bytes).unwrap_err();
+        assert!(error.to_string().contains("the entry a has another size than it says"), "{field} {size}: {error}");
+    }
+    let mut bytes = whole;
+    bytes[at + 24..at + 28].copy_from_slice(&(2_u32 << 30).to_le_bytes());
+    let error = inspected(&bytes).unwrap_err();
+    assert!(matches!(&error, ArchiveError::Refused(why) if why.contains("bytes unpacked")), "{error}");
+}
+
 /// Little on the wire and much behind it: one content that many names share, each of them honest about its size.
 #[test]
 fn a_package_that_unpacks_to_more_than_it_may_is_refused_however_small_it_is() {
@@ -272,6 +297,19 @@ fn a_package_that_unpacks_to_more_than_it_may_is_refused_however_small_it_is() {
     assert!(bytes.len() < EACH / 100, "a bomb of {} bytes", bytes.len());
     let error = inspected(&bytes).unwrap_err();
     assert!(matches!(&error, ArchiveError::Refused(why) if why.contains("bytes unpacked")), "{error}");
+}
+
+#[test]
+fn a_package_with_more_entries_than_it_may_have_is_refused_also_where_it_counts_fewer() {
+    let names: Vec<String> = (0..60_000).map(|n| n.to_string()).collect();
+    let entries: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut archive(&entries), &mut bytes).unwrap();
+    let error = inspected(&bytes).unwrap_err();
+    assert!(matches!(&error, ArchiveError::Refused(why) if why.contains("more than 50000 entries")), "{error}");
+    let end = bytes.len() - 22;
+    bytes[end + 8..end + 12].copy_from_slice(&[1, 0, 1, 0]);
+    assert!(inspected(&bytes).is_err());
 }
 
 #[test]

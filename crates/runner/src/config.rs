@@ -10,7 +10,8 @@ use casement_sandbox::HostError;
 pub struct RunnerConfig {
     /// All of it lives below here: sandboxes, artifacts, calls. One server at a time; sandboxes' users must be able to pass through.
     pub data_dir: PathBuf,
-    /// The program that is [`crate::inside`] when called with `args`.
+    /// The program that is [`crate::inside`] when called with `args`, and [`casement_sandbox::prepare_network`] when called with `network`
+    /// and what that takes.
     pub program: PathBuf,
     /// What it is called with.
     pub args: Vec<String>,
@@ -44,6 +45,8 @@ pub struct RunnerConfig {
     pub build_seconds: u64,
     /// How long an entrypoint may take to be loaded, in seconds.
     pub load_seconds: u64,
+    /// For how long a deployment is kept of which no process is loaded in time, in seconds.
+    pub give_up_seconds: u64,
     /// Memory, in bytes, above which what runs in a sandbox is ended by its first program, wherever it runs. `None`: its own limit, and only
     /// where the kernel holds nothing down.
     pub watch_memory_bytes: Option<u64>,
@@ -76,6 +79,7 @@ impl RunnerConfig {
             build_disk_bytes: 4 << 30,
             build_seconds: 600,
             load_seconds: 60,
+            give_up_seconds: 900,
             watch_memory_bytes: None,
         }
     }

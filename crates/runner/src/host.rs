@@ -1,20 +1,23 @@
 //! Sandboxes for builds and calls.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casement_domain::clock::IdSource;
-use casement_sandbox::{File, Host, HostConfig, MemoryLimit, Sandbox, Spec, StartError};
+use casement_sandbox::{File, Host, HostConfig, MemoryLimit, Network, Sandbox, Spec, StartError};
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use url::Url;
 
 use crate::config::{RunnerConfig, RunnerSetupError, trusted};
 use crate::link;
-use crate::protocol::{Base, CONFIG_PATH, Config, LOADER_NODE, LOADER_PYTHON, NODE, PLACE, PROXY_PORT, Request};
+use crate::protocol::{Base, CONFIG_PATH, Config, LOADER_NODE, LOADER_PYTHON, NODE, PLACE, Request};
 use crate::way_out::{self, Reach, WayOut};
 
+/// What the program of a sandbox is called with to run [`casement_sandbox::prepare_network`].
+const NETWORK: &str = "network";
 /// The most open files of one process.
 const MAX_OPEN_FILES: u32 = 4096;
 
@@ -102,7 +105,10 @@ impl Rooms {
         // Watched from inside where the kernel does not hold it down.
         let unheld = self.host.memory_limit() == MemoryLimit::None;
         let memory_bytes = config.watch_memory_bytes.or(unheld.then_some(wanted.memory_bytes));
-        let inner = Config { base: wanted.base_url.and_then(base), memory_bytes };
+        let base = wanted.base_url.and_then(base);
+        let network = base.as_ref().filter(|base| !is_plain(base));
+        let network = network.map(|base| Network { args: vec![NETWORK.to_owned()], address: base.address });
+        let inner = Config { proxy_port: proxy_port(base.as_ref()), base, memory_bytes };
         let loaders =
             [(LOADER_PYTHON, include_str!("loaders/loader.py")), (LOADER_NODE, include_str!("loaders/loader.mjs"))];
         let mut files = vec![File { inside: CONFIG_PATH.into(), content: serde_json::to_vec(&inner)? }];
@@ -123,6 +129,7 @@ impl Rooms {
             sockets: 1,
             listeners: Vec::new(),
             egress_dir: way_out::directory(&self.root.join(id)),
+            network,
             read_only: npm.filter(|npm| !npm.starts_with("/usr")).map(Path::to_owned).into_iter().collect(),
             read_only_at,
             memory_bytes: wanted.memory_bytes,
@@ -134,10 +141,13 @@ impl Rooms {
 
     /// What every program finds in its environment: where to go, whom to trust.
     pub(crate) fn environment(&self, base_url: Option<&str>) -> Vec<(String, String)> {
-        let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+        let base = base_url.and_then(base);
+        let proxy = format!("http://127.0.0.1:{}", proxy_port(base.as_ref()));
         let mut direct = "localhost,127.0.0.1,::1".to_owned();
-        if let Some(host) = base_url.filter(|url| base(url).is_some()).and_then(host) {
-            direct = format!("{direct},{host}");
+        if let Some(host) = base.and(base_url).and_then(host) {
+            // An address of the sixth version is written in both ways.
+            let bare = host.trim_matches(['[', ']']);
+            direct = if bare == host { format!("{direct},{host}") } else { format!("{direct},{host},{bare}") };
         }
         let mut all: Vec<(&str, &str)> = vec![
             ("HOME", "/home/casement"),
@@ -170,16 +180,28 @@ impl Rooms {
     }
 }
 
-/// The API's port on the inside's loopback, where it can stand there: above those that need a right, and by a name or the loopback.
+/// Where the API stands inside, so that its address leads there from what knows of no proxy: a name leads to the loopback, and who is
+/// addressed by what stands for all addresses of a machine is found there, too.
 fn base(url: &str) -> Option<Base> {
     let parsed = Url::parse(url).ok()?;
-    let port = parsed.port_or_known_default().filter(|port| *port >= 1024 && *port != PROXY_PORT)?;
-    match parsed.host()? {
-        url::Host::Domain(_) => {}
-        url::Host::Ipv4(address) if address.is_loopback() => {}
-        _ => return None,
-    }
-    Some(Base { port, authority: authority(url)? })
+    let address = match parsed.host()? {
+        url::Host::Domain(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        url::Host::Ipv4(address) if address.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        url::Host::Ipv6(address) if address.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        url::Host::Ipv4(address) => IpAddr::V4(address),
+        url::Host::Ipv6(address) => IpAddr::V6(address),
+    };
+    Some(Base { address, port: parsed.port_or_known_default()?, authority: authority(url)? })
+}
+
+/// Whether the inside can listen there by itself: on the loopback, and above the ports that need a right.
+fn is_plain(base: &Base) -> bool {
+    base.address.is_loopback() && base.port >= 1024
+}
+
+/// The port of the way out, beside the API's.
+fn proxy_port(base: Option<&Base>) -> u16 {
+    [3128, 3129].into_iter().find(|port| base.is_none_or(|base| base.port != *port)).unwrap_or_default()
 }
 
 /// `host:port` of an address.

@@ -7,7 +7,7 @@
 //! [`Crew`] runs: of every deployment a loaded process waits in a sandbox of its own. It takes one call and ends; the next one
 //! is loaded behind it. A sandbox outlives the server, and holds the end of its call until a server asks for it.
 //!
-//! [`inside`] is the first program of all these sandboxes.
+//! [`inside`] is the first program of all these sandboxes, and [`network`] prepares the network of some of them.
 
 mod artifact;
 mod build;
@@ -26,6 +26,6 @@ mod way_out;
 pub use build::Workshop;
 pub use config::{RunnerConfig, RunnerSetupError};
 pub use crew::Crew;
-pub use inside::inside;
+pub use inside::{inside, network};
 pub use package::Packages;
 pub use way_out::{Reach, WayOut};

@@ -5,6 +5,7 @@
 //! they hear for hostile: the inside runs what a caller has sent.
 
 use std::io;
+use std::net::IpAddr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -24,8 +25,6 @@ pub(crate) const PLACE: &str = "/home/casement/deployment";
 /// The program itself, and what was installed for it where that is not beside it.
 pub(crate) const APP: &str = "/home/casement/deployment/app";
 pub(crate) const VENV: &str = "/home/casement/deployment/venv";
-/// The port of the way out, inside.
-pub(crate) const PROXY_PORT: u16 = 3128;
 
 /// The longest frame: a payload or a result of 1 MiB, however JSON writes it, and what stands around it.
 pub(crate) const MAX_FRAME: usize = 16 << 20;
@@ -35,7 +34,9 @@ pub(crate) const PART: usize = 256 << 10;
 /// What a sandbox is told at its start.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Config {
-    /// Where the API is reached from inside, by which port of the loopback, and what to ask the way out for.
+    /// The port of the way out on the loopback.
+    pub(crate) proxy_port: u16,
+    /// Where the API is reached from inside, and what to ask the way out for.
     pub(crate) base: Option<Base>,
     /// What all processes and files may hold of the memory together, in bytes, where nothing else holds them down.
     pub(crate) memory_bytes: Option<u64>,
@@ -44,6 +45,8 @@ pub(crate) struct Config {
 /// The way to Casement itself, for programs that know of no proxy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Base {
+    /// An address of the sandbox's own.
+    pub(crate) address: IpAddr,
     pub(crate) port: u16,
     /// `host:port`, as it is asked for with `CONNECT`.
     pub(crate) authority: String,

@@ -21,6 +21,7 @@ fn spec(id: &str, egress_dir: PathBuf, told: OwnedFd) -> Spec {
         sockets: 0,
         listeners: vec![told],
         egress_dir,
+        network: None,
         read_only: Vec::new(),
         read_only_at: Vec::new(),
         memory_bytes: 256 << 20,

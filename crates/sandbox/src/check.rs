@@ -8,6 +8,7 @@ use tokio::process::Command;
 
 use crate::host::{Host, SETSID, barrier};
 use crate::layout;
+use crate::network::{self, UNSHARE};
 use crate::record::MemoryLimit;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,18 +50,26 @@ impl Host {
             checks.push(self.host_users());
         }
         checks.push(self.parents());
-        checks.push(Check::new("user namespaces", self.inside(&["/usr/bin/true"]).await, NAMESPACES));
-        let nested = self.inside(&["/usr/bin/unshare", "--user", "--map-root-user", "/usr/bin/true"]).await;
+        checks.push(Check::new("user namespaces", self.inside(&[], &["/usr/bin/true"]).await, NAMESPACES));
+        let nested = self.inside(&[], &[UNSHARE, "--user", "--map-root-user", "/usr/bin/true"]).await;
         checks.push(Check::new("nested user namespaces", nested, NAMESPACES));
+        let network = self.inside(&network::namespaces(), &["/usr/bin/true"]).await;
+        checks.push(Check::new("networks that are prepared", network, NAMESPACES));
         checks.push(self.memory());
         checks
     }
 
-    /// Runs a program in a sandbox's namespaces, without a sandbox's directory.
-    async fn inside(&self, program: &[&str]) -> Result<String, String> {
+    /// Runs a program in a sandbox's namespaces, in a network that was made by these words if there are any, without a sandbox's directory.
+    async fn inside(&self, network: &[&str], program: &[&str]) -> Result<String, String> {
         let user = self.as_root().then_some(self.config().uid_base);
-        let mut command = self.command(user);
-        command.args(layout::isolation().words()).arg("--").args(program).env_clear().current_dir("/");
+        let mut command = self.starter(user);
+        command.args(network).arg(&self.config().bwrap);
+        command
+            .args(layout::isolation(!network.is_empty()).words())
+            .arg("--")
+            .args(program)
+            .env_clear()
+            .current_dir("/");
         run(command).await.map(|_| "work".to_owned())
     }
 

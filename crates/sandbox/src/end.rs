@@ -10,6 +10,7 @@ use crate::cgroup::Cgroups;
 use crate::error::{EndError, Step, StepError};
 use crate::host::{Host, SETSID};
 use crate::layout;
+use crate::network::UNSHARE;
 use crate::process::{self, Identity};
 use crate::record::Record;
 use crate::uid;
@@ -85,8 +86,9 @@ impl Host {
         let known = record.and_then(Record::live_processes);
         let mut found: Vec<Identity> = known.iter().flat_map(|both| [both.init, both.monitor]).collect();
         let config = self.config();
-        let starters = [SETSID.as_bytes(), layout::bytes(&config.setpriv), layout::bytes(&config.bwrap)];
-        found.extend(process::of_marker(&starters, layout::bytes(&dir.join("program"))));
+        let program = dir.join("program");
+        let starters = [Path::new(SETSID), &config.setpriv, Path::new(UNSHARE), &program, &config.bwrap];
+        found.extend(process::of_marker(&starters.map(layout::bytes), layout::bytes(&program)));
         found.extend(uids.iter().flat_map(|user| process::of_uid(*user)));
         found
     }

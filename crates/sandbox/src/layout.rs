@@ -88,10 +88,14 @@ impl Arguments {
 }
 
 /// The namespaces and what is dropped. Nested user namespaces stay allowed: a browser's own sandbox is made of them.
-pub(crate) fn isolation() -> Arguments {
+/// `has_network`: it was started in a network of its own.
+pub(crate) fn isolation(has_network: bool) -> Arguments {
     let mut args = Arguments::default();
     args.add([&"--unshare-user", &"--uid", &INSIDE_ID, &"--gid", &INSIDE_ID]);
-    args.add([&"--unshare-pid", &"--unshare-ipc", &"--unshare-uts", &"--unshare-cgroup-try", &"--unshare-net"]);
+    args.add([&"--unshare-pid", &"--unshare-ipc", &"--unshare-uts", &"--unshare-cgroup-try"]);
+    if !has_network {
+        args.add([&"--unshare-net"]);
+    }
     args.add([&"--hostname", &"sandbox", &"--new-session", &"--cap-drop", &"ALL", &"--clearenv"]);
     args.add([&"--ro-bind", &"/usr", &"/usr"]);
     for name in ["bin", "lib", "lib32", "lib64", "libx32", "sbin"] {
@@ -107,7 +111,7 @@ pub(crate) fn isolation() -> Arguments {
 
 /// Everything that bubblewrap is told by descriptor. `data` are the files, each with the descriptor that holds it.
 pub(crate) fn arguments<'a>(spec: &Spec, data: impl Iterator<Item = (&'a Path, i32)>) -> Arguments {
-    let mut args = isolation();
+    let mut args = isolation(spec.network.is_some());
     let environment = [("HOME", HOME), ("PATH", PATH), ("LANG", "C.UTF-8"), ("USER", "casement")];
     for (name, value) in environment {
         args.add([&"--setenv", &name, &value]);

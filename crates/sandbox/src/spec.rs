@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::StartError;
+use crate::network::Network;
 
 /// The most descriptors, files and arguments of one sandbox; far above what anyone needs.
 const MOST: usize = 256;
@@ -20,7 +21,7 @@ pub struct Spec {
     pub args: Vec<String>,
     /// Its environment, beside `HOME`, `PATH`, `LANG` and `USER`. Nothing of the starter's own environment is passed.
     pub env: Vec<(String, String)>,
-    /// Files that the inside sees and cannot change.
+    /// Files that the inside sees and cannot change. One of a path that every sandbox has takes that one's place.
     pub files: Vec<File>,
     /// How many listening unix stream sockets to make. They are the program's descriptors 3, 4, … and are reached from
     /// the host with [`crate::Sandbox::connect`].
@@ -31,6 +32,8 @@ pub struct Spec {
     /// as root, it is handed to the sandbox's group with mode 0710: the inside can connect to sockets in it (which need
     /// mode 0666 themselves), other users of the host cannot. Its parents must be traversable.
     pub egress_dir: PathBuf,
+    /// What its network has beside the loopback at ports from 1024 on. `None`: nothing.
+    pub network: Option<Network>,
     /// Further paths of the host's system, bound read-only at the same place.
     pub read_only: Vec<PathBuf>,
     /// Further paths of the host, bound read-only at another place inside: where they are, and where they are seen.
@@ -100,6 +103,9 @@ impl Spec {
             |(name, value): &(String, String)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0');
         if self.env.len() > MOST || self.env.iter().any(bad) {
             return refuse("env", "too many, an unusable name, or a NUL");
+        }
+        if self.network.iter().any(|network| network.args.iter().any(|a| a.contains('\0'))) {
+            return refuse("network", "an argument holds a NUL");
         }
         if self.files.len() > MOST || !self.files.iter().all(|f| absolute(&f.inside)) {
             return refuse("files", "too many, or one is not at an absolute path without ..");

@@ -159,6 +159,7 @@ impl Host {
         let (info, gate) = (passed.add(info), passed.add(gate));
         let machine_id = format!("{}\n", record::random_hex()?);
         let mut files = layout::own_files(&machine_id);
+        files.retain(|(path, _)| spec.files.iter().all(|file| file.inside != *path));
         files.extend(spec.files.iter().map(|file| (file.inside.as_path(), file.content.clone())));
         let mut data = Vec::with_capacity(files.len());
         for (path, content) in files {
@@ -167,10 +168,12 @@ impl Host {
         let arguments = layout::arguments(&spec, data.into_iter()).terminated();
         let arguments = passed.add(memory_file(&arguments).step("prepare the arguments of", dir)?);
 
-        let mut command = self.command(host_uid);
+        let program = dir.join("program");
+        let mut command = self.starter(host_uid);
+        command.args(spec.network.iter().flat_map(|network| network.words(&program))).arg(&self.config().bwrap);
         command.args(["--args", &arguments.to_string()]);
         // Visible on the command line: by this word a sweep knows the remains of a start that was never recorded.
-        command.arg("--ro-bind").arg(dir.join("program")).arg(PROGRAM);
+        command.arg("--ro-bind").arg(program).arg(PROGRAM);
         let shell = shell();
         if shell == layout::SUPERVISOR {
             command.args(["--ro-bind", SHELL, layout::SUPERVISOR]);
@@ -187,8 +190,8 @@ impl Host {
         Ok(command.spawn().step("run", SETSID)?)
     }
 
-    /// bubblewrap in a session of its own and, as root, as the given user without any right.
-    pub(crate) fn command(&self, host_uid: Option<u32>) -> Command {
+    /// What starts a program in a session of its own and, as root, as the given user without any right. Its arguments are that program.
+    pub(crate) fn starter(&self, host_uid: Option<u32>) -> Command {
         let config = self.config();
         let mut command = Command::new(SETSID);
         if let Some(user) = host_uid {
@@ -196,7 +199,6 @@ impl Host {
             command.args(["--reuid", &user.to_string(), "--regid", &user.to_string(), "--clear-groups"]);
             command.args(["--no-new-privs", "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--"]);
         }
-        command.arg(&config.bwrap);
         command
     }
 }

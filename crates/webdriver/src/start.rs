@@ -173,6 +173,7 @@ impl Engine {
             files,
             sockets: 2,
             listeners: Vec::new(),
+            network: None,
             read_only: config.read_only(),
             read_only_at: config.script_runner().into_iter().collect(),
             memory_bytes: config.memory_bytes,

@@ -4,6 +4,7 @@ mod lines;
 mod news;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use casement_domain::NodeId;
 use casement_domain::api_key::ApiKeys;
@@ -16,7 +17,9 @@ use casement_domain::session::Sessions;
 use casement_postgres::{Notifications, apps_channel};
 pub(crate) use lines::StoredLines;
 pub(crate) use news::{Bells, NewsRoom};
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 use url::Url;
 
 use crate::loops::{AppWork, Attended};
@@ -24,6 +27,9 @@ use crate::sealing::MasterKeys;
 use crate::settings::AppSettings;
 use crate::store::Store;
 use crate::system::System;
+
+/// How long the public address may take to be dialled.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where rows lie.
 #[derive(Clone)]
@@ -58,6 +64,7 @@ pub(crate) struct Apps {
     pub(crate) room: NewsRoom,
     pub(crate) runs: Runs,
     work: AppWork,
+    public_url: Url,
 }
 
 impl Apps {
@@ -112,7 +119,7 @@ impl Apps {
             attended: Attended::default(),
             stop,
         };
-        Self { deployments, invocations, room, runs, work }
+        Self { deployments, invocations, room, runs, work, public_url: ground.public_url.clone() }
     }
 
     /// Begins the work, which is answered.
@@ -120,7 +127,19 @@ impl Apps {
         let notifications = Notifications::listen(&store.config, vec![apps_channel()]);
         let hearing = news::hear(notifications, self.room, self.work.bells.clone());
         tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(hearing));
+        tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(look_for(self.public_url)));
         self.work.clone().spawn();
         self.work
+    }
+}
+
+/// Says so if programs will not come to the public address: what leads them there dials it from this machine.
+async fn look_for(public_url: Url) {
+    let place = public_url.host_str().zip(public_url.port_or_known_default());
+    let Some((host, port)) = place.map(|(host, port)| (host.trim_matches(['[', ']']), port)) else { return };
+    let dialled = tokio::time::timeout(PATIENCE, TcpStream::connect((host, port))).await;
+    let failed = dialled.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())).err();
+    if let Some(error) = failed {
+        warn!(%public_url, %error, "this machine does not reach the public address, so that programs will not either");
     }
 }

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use super::programs::{Place, python};
+use super::programs::{Place, node, python};
 use super::support::{Options, Server};
 
 /// What the proxy of the sandbox answers to `CONNECT`, and to a request for a whole address; whether a place is reached past it.
@@ -78,19 +78,6 @@ new Kernel().app('shop').action('reach', async (context, places) => {
 });
 ";
 
-/// As much of the framework as that needs, installed from beside it.
-const SDK: &str = "
-const apps = [];
-module.exports = class Kernel {
-  app(name) {
-    const actions = [];
-    apps.push({ name, getActions: () => actions });
-    return { action: (name, handler) => actions.push({ name, handler }) };
-  }
-};
-module.exports.appRegistry = { getApps: () => apps };
-";
-
 #[test]
 fn a_program_reaches_casement_and_no_other_address_of_the_host_or_its_network() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
@@ -106,12 +93,7 @@ fn a_program_reaches_casement_and_no_other_address_of_the_host_or_its_network() 
         .collect();
     let places: Vec<&String> = [&casement].into_iter().chain(&refused).collect();
 
-    let node = [
-        ("main.cjs", NODE),
-        ("package.json", r#"{"dependencies":{"@onkernel/sdk":"file:./sdk"}}"#),
-        ("sdk/package.json", r#"{"name":"@onkernel/sdk","version":"1.0.0"}"#),
-        ("sdk/index.js", SDK),
-    ];
+    let node = node(NODE);
     let python = python(PYTHON);
     for (files, entrypoint, version) in [(&python[..], "main.py", "python"), (&node[..], "main.cjs", "node")] {
         let deployment = place.bring_files(files, entrypoint, version, &json!({}))?;

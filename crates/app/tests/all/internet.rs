@@ -147,13 +147,7 @@ impl Internet {
 
     /// Serves TLS with a certificate of its own; says of each connection whether it took up an earlier one's secrets.
     pub(super) fn tls(&self, address: Ipv4Addr, name: &str) -> anyhow::Result<Tls> {
-        let [key, certificate] = ["key.pem", "certificate.pem"].map(|file| self.directory.path().join(file));
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-nodes", "-days", "2", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
-            .args(["-subj", &format!("/CN={name}"), "-addext", &format!("subjectAltName=DNS:{name}")])
-            .args(["-keyout".as_ref(), key.as_os_str(), "-out".as_ref(), certificate.as_os_str()])
-            .output()?;
-        ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let [certificate, key] = self.certificate(name)?;
         let mut command = Command::new("python3");
         command.args(["-u", "-c", TLS]).args([certificate.as_os_str(), key.as_os_str(), address.to_string().as_ref()]);
         let (server, lines) = inside(&self.world, || Holder::start(&mut command))?;
@@ -164,7 +158,57 @@ impl Internet {
         });
         Ok(Tls { _server: server, said })
     }
+
+    /// An operator's reverse proxy at our own address: what comes to port 80, and with TLS to 443, goes on to a server.
+    pub(super) fn front(&self, name: &str, server: SocketAddr) -> anyhow::Result<Front> {
+        let [certificate, key] = self.certificate(name)?;
+        let trusted = fs::read_to_string(&certificate)?;
+        let mut command = Command::new("python3");
+        command.args(["-c", FRONT]).args([certificate, key]);
+        command.args([OURS.to_string(), server.ip().to_string(), server.port().to_string()]);
+        Ok(Front { _proxy: Holder::start(&mut command)?.0, trusted })
+    }
+
+    /// A new certificate of its own for a name, and its key.
+    fn certificate(&self, name: &str) -> anyhow::Result<[PathBuf; 2]> {
+        let [certificate, key] = ["certificate.pem", "key.pem"].map(|file| self.directory.path().join(file));
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-nodes", "-days", "2", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+            .args(["-subj", &format!("/CN={name}"), "-addext", &format!("subjectAltName=DNS:{name}")])
+            .args(["-keyout".as_ref(), key.as_os_str(), "-out".as_ref(), certificate.as_os_str()])
+            .output()?;
+        ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        Ok([certificate, key])
+    }
 }
+
+/// A reverse proxy.
+pub(super) struct Front {
+    _proxy: Holder,
+    /// What must be trusted to come through it with TLS.
+    pub(super) trusted: String,
+}
+
+const FRONT: &str = r#"
+import asyncio, ssl, sys
+certificate, key, here, host, port = sys.argv[1:]
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(certificate, key)
+async def pour(reader, writer):
+    while part := await reader.read(65536):
+        writer.write(part)
+        await writer.drain()
+    writer.close()
+async def serve(reader, writer):
+    back, on = await asyncio.open_connection(host, int(port))
+    await asyncio.gather(pour(reader, on), pour(back, writer), return_exceptions=True)
+async def main():
+    plain = await asyncio.start_server(serve, here, 80)
+    secure = await asyncio.start_server(serve, here, 443, ssl=context)
+    print("up", flush=True)
+    await asyncio.gather(plain.serve_forever(), secure.serve_forever())
+asyncio.run(main())
+"#;
 
 /// A TLS server.
 pub(super) struct Tls {

@@ -14,39 +14,9 @@ use super::support::{Server, until};
 /// Longer than anything of a program takes on a busy machine.
 pub(super) const LONG: Duration = Duration::from_secs(120);
 
-const FRAMEWORK: &str = "
-class Action:
-    def __init__(self, name, handler):
-        self.name, self.handler = name, handler
-
-
-class Registry:
-    apps = []
-
-    def get_apps(self):
-        return self.apps
-
-
-app_registry = Registry()
-
-
-class App:
-    def __init__(self, name):
-        self.name, self.actions = name, []
-        app_registry.apps.append(self)
-
-    def action(self, name):
-        return lambda handler: self.actions.append(Action(name, handler)) or handler
-
-    def get_actions(self):
-        return self.actions
-";
-
-const CONTEXT: &str = "
-class KernelContext:
-    def __init__(self, invocation_id):
-        self.invocation_id = invocation_id
-";
+/// As much of the framework as that needs, the same as in the runner's own tests.
+const FRAMEWORK: &str = include_str!("../../../runner/tests/all/apps/kernel.py");
+const SDK: &str = include_str!("../../../runner/tests/all/apps/sdk.js");
 
 /// The app `shop`. With a variable `WAIT` it is loaded only once there is a profile of that name.
 const SHOP: &str = "
@@ -127,8 +97,18 @@ def die_when_alone(context):
 ";
 
 /// A program in Python of one file, with the framework that it needs.
-pub(super) const fn python(main: &str) -> [(&str, &str); 3] {
-    [("main.py", main), ("kernel/__init__.py", FRAMEWORK), ("kernel/app_framework.py", CONTEXT)]
+pub(super) const fn python(main: &str) -> [(&str, &str); 2] {
+    [("main.py", main), ("kernel.py", FRAMEWORK)]
+}
+
+/// The same for Node, installed from beside it.
+pub(super) const fn node(main: &str) -> [(&str, &str); 4] {
+    [
+        ("main.cjs", main),
+        ("package.json", r#"{"dependencies":{"@onkernel/sdk":"file:./sdk"}}"#),
+        ("sdk/package.json", r#"{"name":"@onkernel/sdk","version":"1.0.0"}"#),
+        ("sdk/index.js", SDK),
+    ]
 }
 
 /// Writes files below a folder.
@@ -190,7 +170,18 @@ impl<'a> Place<'a> {
     ) -> anyhow::Result<String> {
         let folder = tempfile::tempdir()?;
         write_files(folder.path(), files)?;
-        let archive = casement_archive::package::pack(folder.path())?;
+        self.bring_folder(folder.path(), entrypoint, version, variables)
+    }
+
+    /// Brings a program that is this folder; its id.
+    pub(super) fn bring_folder(
+        &self,
+        folder: &Path,
+        entrypoint: &str,
+        version: &str,
+        variables: &Value,
+    ) -> anyhow::Result<String> {
+        let archive = casement_archive::package::pack(folder)?;
         let variables = variables.to_string();
         let parts: [(&str, &[u8]); 4] = [
             ("entrypoint_rel_path", entrypoint.as_bytes()),

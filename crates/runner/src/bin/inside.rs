@@ -3,5 +3,9 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    casement_runner::inside()
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    match words.split_first() {
+        Some((what, words)) if what == "network" => casement_runner::network(words),
+        _ => casement_runner::inside(),
+    }
 }

@@ -88,6 +88,8 @@ struct State {
     /// How many in a row ended while they waited, or were not loaded in time; and until when none is held ready because of that.
     lapses: u32,
     rests: Option<Instant>,
+    /// When the first of them was not loaded in time since one was.
+    late_since: Option<Instant>,
 }
 
 /// A process that is held ready.
@@ -121,6 +123,14 @@ impl State {
         let rest = REST.saturating_mul(1 << self.lapses.min(10)).min(LONGEST_REST);
         self.lapses = self.lapses.saturating_add(1);
         self.rests = Some(Instant::now() + rest);
+    }
+
+    /// Holds none ready any more, if it was to be; whether it was.
+    fn give_up(&mut self) -> bool {
+        if self.kept {
+            self.wanted = 0;
+        }
+        std::mem::take(&mut self.kept)
     }
 
     /// How many are missing: for those who wait, and, where that is no vain endeavour, to be held ready.
@@ -217,7 +227,7 @@ impl Pool {
             Ok(room) => {
                 {
                     let mut state = self.state();
-                    (state.failures, state.stumbles) = (0, 0);
+                    (state.failures, state.stumbles, state.late_since) = (0, 0, None);
                 }
                 self.offer(room);
                 None
@@ -226,7 +236,7 @@ impl Pool {
         };
         match failed {
             Some(NotLoaded::Program(reason)) => self.fail(&crew, reason).await,
-            Some(NotLoaded::Late(reason)) => self.be_late(reason),
+            Some(NotLoaded::Late(reason)) => self.be_late(&crew, reason),
             Some(NotLoaded::Host(reason)) => self.stumble(reason).await,
             None => {}
         }
@@ -274,18 +284,26 @@ impl Pool {
         });
     }
 
-    /// Tells whoever waits that it took too long; nobody knows whose fault that is, so that nothing is given up for it.
-    fn be_late(self: &Arc<Self>, reason: String) {
-        let waiter = {
+    /// Tells whoever waits that it took too long. Nobody knows whose fault that is, so that the deployment is given up only when it has
+    /// gone on for longer than a machine is busy.
+    fn be_late(self: &Arc<Self>, crew: &Inner, reason: String) {
+        let patience = Duration::from_secs(crew.rooms.config.give_up_seconds);
+        let (fallen, waiter) = {
             let mut state = self.state();
             state.lapse();
-            state.waiters.pop_front()
+            let late = state.late_since.get_or_insert_with(Instant::now).elapsed();
+            let fallen = late >= patience && state.give_up();
+            (fallen, state.waiters.pop_front())
         };
         tracing::warn!(deployment = %self.runnable.deployment, reason, "a process was not loaded");
         if let Some(waiter) = waiter {
-            waiter.send(Err(reason)).ok();
+            waiter.send(Err(reason.clone())).ok();
         }
-        self.replenish_rested();
+        if fallen {
+            crew.fall.send(Fallen { deployment: self.runnable.deployment, reason }).ok();
+        } else {
+            self.replenish_rested();
+        }
     }
 
     /// Tells whoever waits that there will be no process, and gives the deployment up when that has gone on for a while.
@@ -293,11 +311,7 @@ impl Pool {
         let (fallen, waiter) = {
             let mut state = self.state();
             state.failures += 1;
-            let fallen = state.kept && state.failures >= MOST_FAILURES;
-            if fallen {
-                state.kept = false;
-                state.wanted = 0;
-            }
+            let fallen = state.failures >= MOST_FAILURES && state.give_up();
             (fallen, state.waiters.pop_front())
         };
         tracing::debug!(deployment = %self.runnable.deployment, reason, "a process was not loaded");

@@ -1,4 +1,4 @@
-//! The ways out: a proxy on the loopback, and Casement's own API at the port that its address names.
+//! The ways out: a proxy on the loopback, and Casement's own API where its address leads.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::protocol::{Config, EGRESS_PATH, PROXY_PORT};
+use crate::protocol::{Config, EGRESS_PATH};
 
 /// Connections open at once, of each way.
 const MAX_CONNECTIONS: usize = 256;
@@ -17,9 +17,9 @@ const MAX_HEAD: usize = 8 << 10;
 
 /// Opens the ports. Done before anything of a caller runs, so that nothing else can take them.
 pub(super) async fn start(config: &Config) -> io::Result<()> {
-    tokio::spawn(accept(TcpListener::bind(("127.0.0.1", PROXY_PORT)).await?, None));
+    tokio::spawn(accept(TcpListener::bind(("127.0.0.1", config.proxy_port)).await?, None));
     if let Some(base) = &config.base {
-        let listener = TcpListener::bind(("127.0.0.1", base.port)).await?;
+        let listener = TcpListener::bind((base.address, base.port)).await?;
         tokio::spawn(accept(listener, Some(base.authority.clone())));
     }
     Ok(())

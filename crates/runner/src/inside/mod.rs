@@ -8,6 +8,7 @@ mod memory;
 mod pack;
 mod serve;
 
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
@@ -28,6 +29,17 @@ pub fn inside() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prepares the network of a sandbox-to-be and becomes the command that makes it: an address, and that command. See
+/// [`casement_sandbox::prepare_network`].
+#[must_use]
+pub fn network(words: &[OsString]) -> ExitCode {
+    let address = words.split_first().and_then(|(address, command)| Some((address.to_str()?.parse().ok()?, command)));
+    let Some((address, command)) = address else { return ExitCode::FAILURE };
+    let error = casement_sandbox::prepare_network(address, command);
+    tracing::error!(%error, "the sandbox could not begin");
+    ExitCode::FAILURE
 }
 
 fn begin() -> io::Result<()> {

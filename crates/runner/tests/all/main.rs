@@ -6,5 +6,6 @@ mod calls;
 mod git;
 mod hostile;
 mod packages;
+mod reaching;
 mod support;
 mod waiting;

@@ -40,6 +40,9 @@ pub(crate) fn for_node<'a>(name: &'a str, text: &'a str) -> Vec<(&'a str, &'a st
     [&LOCAL_NODE[..], &[(name, text)]].concat()
 }
 
+/// The variable that names the first program of sandboxes, if it is not where it was built.
+pub(crate) const INSIDE: &str = "CASEMENT_TEST_INSIDE";
+
 /// Longer than anything here takes on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
@@ -148,6 +151,7 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
 pub(crate) struct Gate {
     open: Mutex<HashMap<String, AbortOnDropHandle<()>>>,
     asked: Arc<Mutex<Vec<String>>>,
+    led: Arc<Mutex<HashMap<String, String>>>,
     reaches: Mutex<Vec<Reach>>,
 }
 
@@ -155,6 +159,11 @@ impl Gate {
     /// What the sandboxes were to reach, in the order in which they were made.
     pub(crate) fn reaches(&self) -> Vec<Reach> {
         self.reaches.lock().unwrap().clone()
+    }
+
+    /// Has a place, `host:port`, lie somewhere else from now on.
+    pub(crate) fn lead(&self, place: &str, to: &str) {
+        self.led.lock().unwrap().insert(place.to_owned(), to.to_owned());
     }
 
     pub(crate) fn asked(&self) -> Vec<String> {
@@ -166,11 +175,11 @@ impl WayOut for Gate {
     fn serve(&self, sandbox: &str, listener: UnixListener, reach: Reach) {
         self.reaches.lock().unwrap().push(reach.clone());
         let (Reach::Only(places) | Reach::Web(places)) = reach;
-        let asked = Arc::clone(&self.asked);
+        let (asked, led) = (Arc::clone(&self.asked), Arc::clone(&self.led));
         let serving = tokio::spawn(async move {
             while let Ok((inner, _)) = listener.accept().await {
-                let (places, asked) = (places.clone(), Arc::clone(&asked));
-                tokio::spawn(async move { drop(pass(inner, &places, &asked).await) });
+                let (places, asked, led) = (places.clone(), Arc::clone(&asked), Arc::clone(&led));
+                tokio::spawn(async move { drop(pass(inner, &places, &asked, &led).await) });
             }
         });
         self.open.lock().unwrap().insert(sandbox.to_owned(), AbortOnDropHandle::new(serving));
@@ -182,7 +191,12 @@ impl WayOut for Gate {
 }
 
 /// `CONNECT` and plain requests, to the places that are allowed.
-async fn pass(inner: UnixStream, places: &[String], asked: &Mutex<Vec<String>>) -> anyhow::Result<()> {
+async fn pass(
+    inner: UnixStream,
+    places: &[String],
+    asked: &Mutex<Vec<String>>,
+    led: &Mutex<HashMap<String, String>>,
+) -> anyhow::Result<()> {
     let mut inner = BufReader::new(inner);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -198,7 +212,8 @@ async fn pass(inner: UnixStream, places: &[String], asked: &Mutex<Vec<String>>) 
         inner.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await?;
         return Ok(());
     }
-    let mut outer = TcpStream::connect(&authority).await?;
+    let led = led.lock().unwrap().get(&authority).cloned();
+    let mut outer = TcpStream::connect(led.unwrap_or(authority)).await?;
     if connect {
         inner.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
     } else {
@@ -228,8 +243,8 @@ impl Place {
         // Sandboxes run as other users, which must be able to pass through.
         let open = std::fs::Permissions::from_mode(0o711);
         let dir = tempfile::Builder::new().prefix("runner-test-").permissions(open).tempdir_in("/tmp").unwrap();
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_casement-runner-inside"));
-        let mut config = RunnerConfig::discover(dir.path().to_owned(), program, Vec::new());
+        let program = std::env::var_os(INSIDE).unwrap_or_else(|| env!("CARGO_BIN_EXE_casement-runner-inside").into());
+        let mut config = RunnerConfig::discover(dir.path().to_owned(), program.into(), Vec::new());
         (config.uid_base, config.uid_count) = (210_000, 10_000);
         config.node = node();
         change(&mut config);

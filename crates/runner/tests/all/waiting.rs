@@ -147,6 +147,19 @@ async fn who_is_not_loaded_in_time_says_so_to_its_callers_and_is_not_given_up() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_never_loaded_in_time_is_given_up_in_the_end_with_the_reason() {
+    let mut place = Place::new();
+    let mut runnable = built(&place, &[LOCAL_PYTHON, ("main.py", HANGS)], "main.py").await;
+    runnable.environment.base_url = RUNNING.to_owned();
+    (place.config.load_seconds, place.config.give_up_seconds) = (1, 3);
+    place.again();
+    place.crew.keep(vec![runnable.clone()]);
+    let fallen = tokio::time::timeout(LONG, place.crew.fallen()).await.expect("it is given up");
+    assert_eq!((fallen.deployment, fallen.reason.as_str()), (runnable.deployment, "its process was not done in time"));
+    place.until_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_with_blanks_around_them_are_called_as_they_are_known() {
     let python =
         "import kernel\napp = kernel.App(' shop ')\n@app.action('\\tbuy it ')\ndef buy(context):\n    return 1\n";

@@ -1,10 +1,10 @@
 //! What a program in a sandbox can see, reach and do.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 
-use casement_sandbox::File;
+use casement_sandbox::{File, Network, StartError};
 
-use crate::support::{Place, processes};
+use crate::support::{Place, processes, remains};
 
 #[tokio::test]
 async fn a_program_runs_and_its_output_can_be_read() -> anyhow::Result<()> {
@@ -83,6 +83,37 @@ async fn e5_the_network_is_loopback_alone_and_not_that_of_the_host() -> anyhow::
     Ok(())
 }
 
+/// It has what its starter prepared, and no more say over it than over any other network.
+#[tokio::test]
+async fn in_a_network_that_was_prepared_there_is_no_right_more_and_everything_of_it_ends() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let prepare = "echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start; exec \"$@\"";
+    let network = Network { args: vec!["-c".to_owned(), prepare.to_owned()], address: Ipv4Addr::LOCALHOST.into() };
+    let script = "grep Cap /proc/self/status | tr -dc '1-9'; tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; \
+        perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(Listen => 1, LocalAddr => \"127.0.0.1:443\") ? 1 : 0'; \
+        (echo 1 >/proc/sys/net/ipv4/ip_unprivileged_port_start) 2>/dev/null || echo no right; \
+        unshare --user --map-root-user sh -c '(echo 1 >/proc/sys/net/ipv4/ip_unprivileged_port_start)' 2>/dev/null || echo nor so";
+    let mut spec = place.script("a", script);
+    spec.network = Some(network.clone());
+    let said = place.output_of(spec).await?;
+    assert_eq!(said, "lo\n1no right\nnor so\n");
+    let mut spec = place.script("b", "exec sleep 1000");
+    spec.network = Some(network);
+    let sandbox = place.host.start(spec).await?;
+    place.host.end("b").await?;
+    assert_eq!(remains(&sandbox.dir), Vec::<String>::new());
+    let mut spec = place.script("c", "true");
+    spec.network = Some(Network {
+        args: vec!["-c".to_owned(), "echo no way >&2; exit 1".to_owned()],
+        address: Ipv4Addr::LOCALHOST.into(),
+    });
+    match place.host.start(spec).await {
+        Err(StartError::Refused { said, .. }) => assert_eq!(said, "no way"),
+        other => anyhow::bail!("{other:?}"),
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_browser_can_make_its_own_sandbox_inside() -> anyhow::Result<()> {
     let place = Place::new()?;
@@ -106,6 +137,15 @@ async fn the_system_and_the_given_files_cannot_be_changed() -> anyhow::Result<()
         spec.files.push(File { inside: path.into(), content: content.into() });
     }
     assert_eq!(place.output_of(spec).await?, "one two\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_given_file_takes_the_place_of_one_that_every_sandbox_has() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let mut spec = place.script("a", "cat /etc/hosts");
+    spec.files.push(File { inside: "/etc/hosts".into(), content: b"127.0.0.1 given\n".to_vec() });
+    assert_eq!(place.output_of(spec).await?, "127.0.0.1 given\n");
     Ok(())
 }
 

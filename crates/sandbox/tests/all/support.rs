@@ -74,6 +74,7 @@ pub(crate) fn spec(place: &Path, id: &str, script: &str) -> Spec {
         sockets: 0,
         listeners: Vec::new(),
         egress_dir: place.join(format!("egress-{id}")),
+        network: None,
         read_only: Vec::new(),
         read_only_at: Vec::new(),
         memory_bytes: 512 * MIB,

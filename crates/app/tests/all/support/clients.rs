@@ -43,6 +43,18 @@ impl Clients {
         Ok(Self { home: home.canonicalize()? })
     }
 
+    /// A package of Node's, as a folder.
+    pub(crate) fn node_package(&self, name: &str) -> PathBuf {
+        self.home.join("node_modules").join(name)
+    }
+
+    /// A package of Python's, as a folder.
+    pub(crate) fn python_package(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let versions = fs::read_dir(self.home.join("venv/lib"))?;
+        let mut places = versions.flatten().map(|version| version.path().join("site-packages").join(name));
+        places.find(|place| place.is_dir()).with_context(|| format!("there is no {name} for Python"))
+    }
+
     /// Runs a file of this repository, named from its top: `.mjs` with Node, `.py` with Python, `.sh` with sh. It finds the
     /// server in `CASEMENT_URL` and `CASEMENT_KEY`, and gets `arguments`.
     pub(crate) fn run(&self, server: &Server, file: &str, arguments: &[&str]) -> anyhow::Result<Script> {

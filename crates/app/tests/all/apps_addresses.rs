@@ -1,0 +1,115 @@
+//! Programs that drive their browsers by `cdp_ws_url`, wherever the server says that it is: a WebSocket client heeds no proxy.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use super::internet::{Front, OURS, within};
+use super::programs::{Place, node, python, write_files};
+use super::support::{Clients, Options, Server};
+
+const NODE: &str = r"
+const Kernel = require('@onkernel/sdk');
+const { chromium } = require('./playwright-core');
+
+async function ask(method, path, body) {
+  const headers = { Authorization: `Bearer ${process.env.KERNEL_API_KEY}`, 'Content-Type': 'application/json' };
+  return fetch(process.env.KERNEL_BASE_URL + path, { method, headers, body: body && JSON.stringify(body) });
+}
+
+new Kernel().app('shop').action('drive', async (context) => {
+  const made = await (await ask('POST', '/browsers', { headless: true, invocation_id: context.invocation_id })).json();
+  const browser = await chromium.connectOverCDP(made.cdp_ws_url);
+  const page = browser.contexts()[0].pages()[0];
+  await page.setContent('<title>driven</title>');
+  const title = await page.title();
+  await ask('DELETE', `/browsers/${made.session_id}`);
+  return [made.cdp_ws_url.split('/vm/')[0], title];
+});
+";
+
+const PYTHON: &str = "
+import json, os, urllib.request
+import kernel, websocket
+
+app = kernel.App('shop')
+
+
+def ask(method, path, body=None):
+    headers = {'Authorization': 'Bearer ' + os.environ['KERNEL_API_KEY'], 'Content-Type': 'application/json'}
+    asked = urllib.request.Request(os.environ['KERNEL_BASE_URL'] + path, body, headers, method=method)
+    with urllib.request.urlopen(asked, timeout=100) as answer:
+        return answer.read()
+
+
+@app.action('drive')
+def drive(context):
+    wish = json.dumps({'headless': True, 'invocation_id': context.invocation_id}).encode()
+    made = json.loads(ask('POST', '/browsers', wish))
+    # This client would find the proxy of the environment; most others look for none.
+    trust = {'ca_certs': os.environ['SSL_CERT_FILE']}
+    browser = websocket.create_connection(made['cdp_ws_url'], timeout=100, http_no_proxy=['*'], sslopt=trust)
+    browser.send(json.dumps({'id': 1, 'method': 'Target.createTarget', 'params': {'url': 'about:blank'}}))
+    answer = json.loads(browser.recv())
+    ask('DELETE', '/browsers/' + made['session_id'])
+    return [made['cdp_ws_url'].split('/vm/')[0], 'driven' if 'targetId' in answer['result'] else answer]
+";
+
+const NAME: &str = "casement.test";
+
+/// Makes both programs in folders of their own: each brings its client along, since there is nowhere to install one from.
+fn programs(folder: &Path, trusted: &str) -> anyhow::Result<()> {
+    let clients = Clients::find()?;
+    write_files(&folder.join("node"), &[&node(NODE)[..], &[("trusted.pem", trusted)]].concat())?;
+    write_files(&folder.join("python"), &[&python(PYTHON)[..], &[("trusted.pem", trusted)]].concat())?;
+    symlink(clients.node_package("playwright-core"), folder.join("node/playwright-core"))?;
+    symlink(clients.python_package("websocket")?, folder.join("python/websocket"))?;
+    Ok(())
+}
+
+/// Has both programs drive a browser of a server with this public address, or with the one that it gives itself.
+fn drive(
+    options: &Options,
+    front: impl Fn(&Server) -> anyhow::Result<Option<Front>>,
+    public: Option<&str>,
+) -> anyhow::Result<()> {
+    let mut options = options.clone();
+    options.flags.extend(public.iter().flat_map(|url| ["--public-url".to_owned(), (*url).to_owned()]));
+    let server = Server::start(options)?;
+    let front = front(&server)?;
+    let place = Place::new(&server, "apps that drive")?;
+    let folder = tempfile::tempdir()?;
+    programs(folder.path(), front.as_ref().map_or("", |front| &front.trusted))?;
+    let trusted = "/home/casement/deployment/app/trusted.pem";
+    let variables = json!({ "SSL_CERT_FILE": trusted, "NODE_EXTRA_CA_CERTS": trusted });
+    let both = [("python", "main.py"), ("node", "main.cjs")];
+    let bring =
+        |(name, entrypoint): (&str, &str)| place.bring_folder(&folder.path().join(name), entrypoint, name, &variables);
+    let brought = [bring(both[0])?, bring(both[1])?];
+    let url = public.map_or_else(|| server.url(), str::to_owned).replacen("http", "ws", 1);
+    for (deployment, (name, _)) in brought.iter().zip(both) {
+        place.until_running(deployment)?;
+        let ended = place.invoke(name, "drive", &json!({}))?.expect(200)?.json()?;
+        let output: Value = serde_json::from_str(ended["output"].as_str().unwrap_or("null"))?;
+        ensure!(output == json!([url, "driven"]), "{name} {url}: {ended}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_program_drives_its_browser_whatever_the_public_address_is() -> anyhow::Result<()> {
+    within(|internet| {
+        internet.name(NAME, &[OURS]);
+        let options =
+            Options { listen: Some(OURS.into()), resolv_conf: Some(internet.resolv_conf()), ..Options::default() };
+        // A plain address and its port: what a server says that is told nothing.
+        drive(&options, |_| Ok(None), None)?;
+        for scheme in ["http", "https"] {
+            let front = |server: &Server| internet.front(NAME, server.address()).map(Some);
+            drive(&options, front, Some(&format!("{scheme}://{NAME}")))?;
+        }
+        Ok(())
+    })
+}
