@@ -24,6 +24,7 @@ use crate::core::Core;
 use crate::protocol::ErrorCode;
 use crate::protocol::curl::{CurlHead, CurlRequest, REQUEST, Upstream};
 use crate::reply::{self, Answer, Refusal, read_within};
+use crate::way_out;
 
 /// Requests at once: each has a page of its own.
 const MAX_REQUESTS: usize = 8;
@@ -36,14 +37,6 @@ const EXTRA: Duration = Duration::from_millis(500);
 /// How long the next part of a body may take.
 const PART: Duration = Duration::from_secs(60);
 const PART_BYTES: u32 = 256 << 10;
-
-/// What the way out says when it does not lead to where a request wants to go.
-const OUR_PROXYS: [(&str, Upstream); 4] = [
-    ("This destination is not allowed.\n", Upstream::Connect),
-    ("This destination could not be reached.\n", Upstream::Connect),
-    ("The session's proxy could not be used.\n", Upstream::Proxy),
-    ("This is not a request that a proxy can pass on.\n", Upstream::Connect),
-];
 
 static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_REQUESTS)));
 
@@ -222,12 +215,14 @@ impl Page {
         let has = |(name, value): &(&str, &str)| {
             head.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case(name) && (value.is_empty() || v == value))
         };
-        if !matches!(head.status, 400 | 403 | 502) || head.headers.len() != own.len() || !own.iter().all(has) {
+        // It says of a proxy that it failed in a header, too.
+        let count = head.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("proxy-status")).count();
+        if !matches!(head.status, 400 | 403 | 502) || count != own.len() || !own.iter().all(has) {
             return Ok(None);
         }
         self.ahead = self.part().await.map_err(|error| Refusal::upstream(Upstream::Connect, error))?;
         let said = self.ahead.as_deref().unwrap_or_default();
-        Ok(OUR_PROXYS.iter().find(|(own, _)| own.as_bytes() == said).map(|(_, fault)| *fault))
+        Ok(way_out::fault(said))
     }
 
     fn answer(self, head: &CurlHead) -> http::Response<reply::Body> {

@@ -35,6 +35,7 @@ mod serve;
 mod session_log;
 mod telemetry;
 mod view;
+mod way_out;
 mod x11;
 
 pub use run::{AgentError, run};

@@ -33,6 +33,11 @@ mod all {
     mod isolation;
     mod limits;
     mod live_view;
+    #[path = "../../../webdriver/tests/all/login_site.rs"]
+    mod login_files;
+    mod login_pages;
+    mod login_providers;
+    mod login_sessions;
     mod login_site;
     mod login_ways;
     mod logins;

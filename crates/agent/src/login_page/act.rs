@@ -51,12 +51,35 @@ impl Tab {
     pub(super) async fn act(&self, acts: Vec<Act>) -> Result<(), Undone> {
         let page = self.page()?;
         self.cdp.tell(Some(&page.session), "Page.bringToFront", json!({})).await?;
-        for act in acts {
+        let typed = acts.iter().rposition(|act| matches!(act, Act::Fill { .. } | Act::FillCode { .. }));
+        for (at, act) in acts.into_iter().enumerate() {
             // Each act may have changed everything.
             let documents = self.documents(&page, DO).await?;
-            Hands { tab: self, page: &page, documents }.act(act).await?;
+            match (Hands { tab: self, page: &page, documents }).act(act).await {
+                // Everything was typed, and the page has sent it by itself.
+                Err(Undone::Page(Fault::Stale { handle }))
+                    if typed.is_some_and(|typed| typed < at) && self.is_replaced(&page, &handle).await? =>
+                {
+                    return Ok(());
+                }
+                done => done?,
+            }
         }
         Ok(())
+    }
+
+    /// Whether the document in which that stood is not there any more.
+    async fn is_replaced(&self, page: &Attached, handle: &str) -> Result<bool, CdpError> {
+        let documents = self.documents(page, DO).await?;
+        Ok(!documents.iter().any(|document| document.holds(handle)))
+    }
+}
+
+impl Document {
+    /// Whether a handle is of something in this document: frame, document and a number, in this order.
+    fn holds(&self, handle: &str) -> bool {
+        let mut parts = handle.splitn(3, ':');
+        parts.next() == Some(&*self.frame) && parts.next() == Some(&*self.loader)
     }
 }
 
@@ -89,11 +112,8 @@ impl Hands<'_> {
 
     fn find(&self, handle: &str) -> Result<Found, Undone> {
         let stale = || Undone::Page(Fault::Stale { handle: handle.to_owned() });
-        let mut parts = handle.splitn(3, ':');
-        let (frame, loader) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let number = parts.next().and_then(|number| number.parse().ok()).ok_or_else(stale)?;
-        let same = |document: &Document| document.frame == frame && document.loader == loader;
-        let document = self.documents.iter().position(same).ok_or_else(stale)?;
+        let number = handle.splitn(3, ':').nth(2).and_then(|number| number.parse().ok()).ok_or_else(stale)?;
+        let document = self.documents.iter().position(|document| document.holds(handle)).ok_or_else(stale)?;
         Ok(Found { document, number })
     }
 

@@ -13,6 +13,7 @@ use super::tab::{Attached, Tab};
 use crate::cdp::CdpError;
 use crate::protocol::login_page::{Button, Captcha, Frame, Input, Layer, Reading, Text};
 use crate::telemetry::captcha_kind;
+use crate::way_out;
 
 /// How long a document may take to be read.
 const DOCUMENT: Duration = Duration::from_secs(8);
@@ -104,6 +105,8 @@ impl Tab {
         }
         if documents.first().is_some_and(|document| document.url.starts_with("chrome-error:")) {
             reading.failed = Some(self.failed(page).unwrap_or_else(|| "net::ERR_FAILED".to_owned()));
+        } else if let Some(said) = of_the_way_out(&reading) {
+            reading.failed = Some(said.to_owned());
         }
         reading.mark = mark(&page.target, &documents, &reading);
         Ok(reading)
@@ -254,6 +257,15 @@ impl Merged {
         let within = place.layer.map(|own| own + around.layers).or(around.within);
         let nothing = told.inputs.is_empty() && told.buttons.is_empty() && told.texts.is_empty();
         (!nothing).then_some(Shown { layers, within, covered: around.covered || place.covered })
+    }
+}
+
+/// What the way out has answered in the place of a site.
+fn of_the_way_out(reading: &Reading) -> Option<&str> {
+    let bare = reading.title.is_empty() && reading.inputs.is_empty() && reading.buttons.is_empty();
+    match &reading.texts[..] {
+        [only] if bare && reading.url.starts_with("http://") && way_out::is_shown(&only.text) => Some(&only.text),
+        _ => None,
     }
 }
 

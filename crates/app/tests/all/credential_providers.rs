@@ -1,6 +1,7 @@
 //! Credential providers: with the public Python client; behind the wall; whatever a store answers.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::json;
@@ -9,7 +10,9 @@ use super::connect_server::{ConnectServer, TOKEN};
 use super::host::sql;
 use super::support::{Clients, Options, Server};
 
-const PATH: &str = "/org/credential_providers";
+pub(super) const PATH: &str = "/org/credential_providers";
+/// What opens a database of [`keepass`].
+pub(super) const FILE_PASSWORD: &str = "s3cr3t of the file";
 
 #[test]
 fn every_call_of_the_python_client_for_providers_works_and_their_tokens_stand_nowhere() -> anyhow::Result<()> {
@@ -102,15 +105,13 @@ fn whatever_a_store_answers_is_said_and_nobody_else_is_asked_for_it() -> anyhow:
     Ok(())
 }
 
-#[test]
-fn logins_of_a_keepass_database_are_listed_once_the_operator_has_named_it() -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (xml, file) = (folder.path().join("export.xml"), folder.path().join("team.kdbx"));
-    let fields = [("Title", "Shop"), ("UserName", "me"), ("Password", "s3cr3t-shop"), ("URL", "https://shop.example")];
-    let fields: String =
-        fields.iter().map(|(key, value)| format!("<String><Key>{key}</Key><Value>{value}</Value></String>")).collect();
+/// A KeePass database, made by others' program, of one entry with these values.
+pub(super) fn keepass(folder: &Path, values: &[(&str, &str)]) -> anyhow::Result<PathBuf> {
+    let (xml, file) = (folder.join("export.xml"), folder.join("team.kdbx"));
+    let values: String =
+        values.iter().map(|(key, value)| format!("<String><Key>{key}</Key><Value>{value}</Value></String>")).collect();
     let root = format!(
-        "<Group><UUID>AAAAAAAAAAAAAAAAAAAAAQ==</UUID><Name>Root</Name><Entry><UUID>AAAAAAAAAAAAAAAAAAAAEQ==</UUID>{fields}</Entry></Group>"
+        "<Group><UUID>AAAAAAAAAAAAAAAAAAAAAQ==</UUID><Name>Root</Name><Entry><UUID>AAAAAAAAAAAAAAAAAAAAEQ==</UUID>{values}</Entry></Group>"
     );
     let head = r#"<?xml version="1.0" encoding="UTF-8" standalone="yes"?>"#;
     std::fs::write(&xml, format!("{head}<KeePassFile><Meta/><Root>{root}</Root></KeePassFile>"))?;
@@ -118,14 +119,23 @@ fn logins_of_a_keepass_database_are_listed_once_the_operator_has_named_it() -> a
     cli.args(["import", "--quiet", "--set-password", "--decryption-time", "100"]).args([&xml, &file]);
     let mut child = cli.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     if let Some(mut input) = child.stdin.take() {
-        input.write_all(b"s3cr3t of the file\ns3cr3t of the file\n")?;
+        write!(input, "{FILE_PASSWORD}\n{FILE_PASSWORD}\n")?;
     }
     anyhow::ensure!(child.wait()?.success(), "keepassxc-cli does not make the file");
+    Ok(file)
+}
+
+#[test]
+fn logins_of_a_keepass_database_are_listed_once_the_operator_has_named_it() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = keepass(
+        folder.path(),
+        &[("Title", "Shop"), ("UserName", "me"), ("Password", "s3cr3t-shop"), ("URL", "https://shop.example")],
+    )?;
 
     let flags = vec![format!("--keepass-vault=team={}", file.display())];
     let server = Server::start(Options { flags, ..Options::default() })?;
-    let mut body =
-        json!({ "name": "File", "provider_type": "keepass", "token": "s3cr3t of the file", "vault": "team" });
+    let mut body = json!({ "name": "File", "provider_type": "keepass", "token": FILE_PASSWORD, "vault": "team" });
     let made = server.post(PATH, &body)?.expect(201)?.json()?;
     assert_eq!((&made["provider_type"], &made["vault"]), (&json!("keepass"), &json!("team")), "{made}");
     let path = format!("{PATH}/{}", made["id"].as_str().unwrap_or_default());

@@ -1,10 +1,13 @@
-//! A person at the page of a login, in a browser of the person's own: with a keyboard, and on a phone.
+//! A person at the page of a login, in a browser of the person's own: with a keyboard, with a screen reader, and on a phone; and how the page
+//! ends.
 
 use anyhow::Context as _;
 use serde_json::json;
 
-use super::login_site::{Connection, HOME, LOGIN, PASSWORD, Site};
-use super::support::{Clients, Shared};
+use super::host::sql;
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, SOON, Site, uuid};
+use super::login_ways::LOCKED;
+use super::support::{Clients, Shared, until};
 
 /// Kept to be looked at, in the folder that cargo gives tests for such things.
 const PICTURES: [&str; 6] =
@@ -25,10 +28,7 @@ fn a_person_logs_in_at_the_hosted_page_with_a_keyboard_and_on_a_phone() -> anyho
     let Shared { server, pages } = Shared::get();
     let desk = Site::new(pages, "shop-hosted");
     let phone = Site::new(pages, "shop-hosted-phone");
-    phone.put("login", &phone_login());
-    phone.put("choose", CHOOSE);
-    phone.put("code", CODE);
-    phone.put("home", &HOME.replace("in=ann", "in=phone"));
+    put_steps(&phone);
     let at_desk = Connection::new(server, &desk, &json!({}))?;
     let at_phone = Connection::new(server, &phone, &json!({}))?;
     let hosted = |connection: &Connection<'_>| -> anyhow::Result<String> {
@@ -79,6 +79,88 @@ fn a_person_logs_in_at_the_hosted_page_with_a_keyboard_and_on_a_phone() -> anyho
         assert!(!log.contains(secret), "a secret is in the log");
     }
     Ok(())
+}
+
+/// What a screen reader finds where the form is, and how far one gets with the Tab key.
+const FORM: &str = "- status: The site asks for the following. What you type goes to its page.\n- text: User name\n- textbox \"User name\"\n\
+    - text: Password\n- textbox \"Password\"\n- button \"Show Password\": Show\n- button \"Continue\"\n";
+const REST: &str = "- region \"The browser of the login\":\n  - button \"Show the browser\"\n- paragraph: This page expires in some minutes.";
+
+#[test]
+fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_everything() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let sites = ["expiring", "locked", "deleted", "steps"].map(|name| Site::new(pages, &format!("shop-hosted-{name}")));
+    let [expiring, locked, deleted, steps] = &sites;
+    locked.put("login", LOCKED);
+    put_steps(steps);
+    let connect = |site| Connection::new(server, site, &json!({ "save_credentials": false }));
+    let [expiring, locked, deleted, steps] = [connect(expiring)?, connect(locked)?, connect(deleted)?, connect(steps)?];
+    let ids = [&expiring.id, &locked.id, &deleted.id, &steps.id].map(String::as_str);
+
+    let run = std::thread::scope(|scope| {
+        let expires = scope.spawn(|| {
+            until("open and asking", SOON, || {
+                (expiring.get().ok()?["health_check_interval"] == 301).then_some(())
+            })?;
+            let soon = format!(
+                "UPDATE auth_flows SET expires_at = now() + interval '3 seconds' WHERE status = 'IN_PROGRESS' AND connection_id = {}",
+                uuid(&expiring.id)?
+            );
+            sql(server, &soon)
+        });
+        let arguments = [&ids[..], &[PASSWORD]].concat();
+        let run = Clients::find()?.run(server, "crates/app/tests/scripts/hosted-login-ends.mjs", &arguments);
+        expires.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+        run
+    })?;
+    for name in ["expired.png", "failed.png", "narrow-code.png"] {
+        std::fs::write(format!("{}/hosted-{name}", env!("CARGO_TARGET_TMPDIR")), run.file(name)?)?;
+    }
+
+    let title = "- heading \"Sign in to localhost\" [level=1]\n";
+    let asked = format!("{title}{FORM}{REST}");
+    let over = |title: &str, words: &str| json!([title, format!("- heading \"{title}\" [level=1]\n- status: {words}")]);
+    let refused = "- alert: Wrong user name or password.\n";
+    let form = FORM.replace("textbox \"User name\"", "textbox \"User name\": ann");
+    let (status, fields) = form.split_at(form.find("- text").context("no field")?);
+    let choices = "- status: The site asks how to go on.\n- region \"Choose how to go on\":\n  - heading \"Choose how to go on\" [level=2]\n  \
+        - list:\n    - listitem:\n      - button \"Text a code to *** 42\"\n    - listitem:\n      \
+        - button \"Email a code to a***@shop.test\"\n";
+    let code = "- status: The site asks for the following. What you type goes to its page.\n- text: Code\n- paragraph: We texted a code to the number ending in 42.\n- textbox \"Code\"\n- button \"Continue\"\n";
+    assert_eq!(
+        run.json()?,
+        json!({
+            "asked": asked,
+            "way": ["User name", "Password", "Show Password", "Continue", "Show the browser"],
+            "expired": over("This login has expired", "It took too long. Ask for a new link."),
+            "late": [410, "This link was used"],
+            "failed": over(
+                "The login did not succeed",
+                "\"The site said: Your account has been locked. Call us. Ask for a new link to try again.\"",
+            ),
+            "deleted": over("This login is over", "It was canceled, or begun anew."),
+            "narrow": asked,
+            "refused": ["Password", format!("{title}{status}{refused}{fields}{REST}")],
+            "choices": [["Text a code to *** 42", "Email a code to a***@shop.test"], format!("{title}{choices}{REST}")],
+            "code": ["Code", format!("{title}{code}{REST}")],
+            "done": over("You are signed in", "The login at localhost is done. This page can be closed."),
+            "faults": [],
+        })
+    );
+    for (connection, status) in [(&expiring, "EXPIRED"), (&locked, "FAILED"), (&steps, "SUCCESS")] {
+        connection.until_over(status)?;
+        connection.until_closed()?;
+        server.delete(&connection.path(""))?.expect(204)?;
+    }
+    Ok(())
+}
+
+/// Then a factor is chosen, and its code asked for.
+fn put_steps(site: &Site<'_>) {
+    site.put("login", &phone_login());
+    site.put("choose", CHOOSE);
+    site.put("code", CODE);
+    site.put("home", &HOME.replace("in=ann", "in=phone"));
 }
 
 fn phone_login() -> String {

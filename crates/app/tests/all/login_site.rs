@@ -76,11 +76,16 @@ pub(crate) struct Connection<'a> {
 
 impl<'a> Connection<'a> {
     pub(crate) fn new(server: &'a Server, site: &Site<'_>, more: &Value) -> anyhow::Result<Self> {
-        let mut body = json!({ "domain": "localhost", "profile_name": site.name, "login_url": site.url("home") });
+        Self::at(server, &site.name, &site.url("home"), more)
+    }
+
+    /// Of the profile of that name, to whatever begins at the address.
+    pub(crate) fn at(server: &'a Server, profile: &str, login_url: &str, more: &Value) -> anyhow::Result<Self> {
+        let mut body = json!({ "domain": "localhost", "profile_name": profile, "login_url": login_url });
         body.as_object_mut().context("no object")?.extend(more.as_object().context("no object")?.clone());
         let made = server.post("/auth/connections", &body)?.expect(201)?.json()?;
         let id = made["id"].as_str().context("no id")?.to_owned();
-        Ok(Self { server, id, profile: site.name.clone() })
+        Ok(Self { server, id, profile: profile.to_owned() })
     }
 
     pub(crate) fn path(&self, tail: &str) -> String {
@@ -121,6 +126,14 @@ impl<'a> Connection<'a> {
         self.until("waiting for input", |now| {
             now["flow_step"] == "AWAITING_INPUT" && now["flow_status"] == "IN_PROGRESS"
         })
+    }
+
+    /// Waits until it has logged in, with nobody asked for anything.
+    pub(crate) fn until_in_by_itself(&self) -> anyhow::Result<Value> {
+        let asks = |now: &Value| now["flow_step"].as_str().is_some_and(|step| step.starts_with("AWAITING"));
+        let done = self.until("logged in, or asking", |now| asks(now) || now["flow_status"] == "SUCCESS")?;
+        ensure!(done["flow_status"] == "SUCCESS", "it asked: {done}");
+        Ok(done)
     }
 
     pub(crate) fn until_over(&self, status: &str) -> anyhow::Result<Value> {

@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::host::sql;
-use super::login_site::{Connection, PASSWORD, Site, ann};
+use super::login_site::{Connection, LOGIN, PASSWORD, Site, ann};
 use super::support::{Cdp, Clients, Shared};
 
 /// A user name alone, below a question about cookies.
@@ -113,7 +113,7 @@ const SENT: &str = r#"<!doctype html><html lang=en><title>Check your inbox</titl
     if ((await fetch('followed')).ok) location = 'stay';
 }, 300);</script>"#;
 
-const LOCKED: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</title><h1>Sign in</h1>
+pub(super) const LOCKED: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</title><h1>Sign in</h1>
 <form id=f><label>User name <input name=username required></label><label>Password <input name=password type=password required></label><button>Sign in</button></form>
 <script>f.onsubmit = event => {
     event.preventDefault();
@@ -138,7 +138,15 @@ const VOUCHER: &str = r#"<!doctype html><html lang=en><title>Sign in - Accounts<
 const BACK: &str = "<!doctype html><title>One moment</title><script>
 document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home';</script>";
 
-const SECRET: &str = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ";
+/// What codes of an app are made of at [`TOTP`].
+pub(super) const SECRET: &str = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ";
+
+/// Has the site ask for a code of an app after the password.
+pub(super) fn ask_for_app_code(site: &Site<'_>) {
+    let login = LOGIN.replace("document.cookie = 'in=ann; max-age=9999; path=/';", "").replace("'home')", "'totp')");
+    site.put("login", &login);
+    site.put("totp", TOTP);
+}
 
 fn kinds(record: &Value, of: &str) -> Vec<String> {
     let items = record[of].as_array().into_iter().flatten();
@@ -215,20 +223,12 @@ fn it_goes_step_by_step_with_a_factor_that_is_chosen_and_a_code_that_only_a_pers
 fn what_is_stored_and_a_code_of_an_app_need_nobody() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-totp");
-    site.put(
-        "login",
-        &super::login_site::LOGIN
-            .replace("document.cookie = 'in=ann; max-age=9999; path=/';", "")
-            .replace("'home')", "'totp')"),
-    );
-    site.put("totp", TOTP);
+    ask_for_app_code(&site);
     let values = json!({ "name": "by itself", "domain": "localhost", "values": ann(PASSWORD), "totp_secret": SECRET });
     server.post("/credentials", &values)?.expect(201)?;
     let connection = Connection::new(server, &site, &json!({ "credential": { "name": "By itself" } }))?;
     assert_eq!(connection.login()?["flow_type"], "LOGIN");
-    let done = connection
-        .until("logged in, or asking", |now| now["flow_step"] == "AWAITING_INPUT" || now["flow_status"] == "SUCCESS")?;
-    assert_eq!(done["flow_status"], "SUCCESS", "it asked: {done}");
+    let done = connection.until_in_by_itself()?;
     assert_eq!(done["can_reauth_reason"], "requirements_satisfiable");
     connection.until_closed()?;
     assert_eq!(connection.seen(&site)?, "Your orders - Shop");

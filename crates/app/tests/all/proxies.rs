@@ -58,7 +58,7 @@ fn every_call_of_the_python_client_for_proxies_works_and_pages_go_through_them()
 }
 
 /// A proxy without a password that leads everywhere to the pages, and says what it was asked for.
-fn exit(pages: &Pages) -> anyhow::Result<(SocketAddr, Arc<Mutex<Vec<String>>>)> {
+pub(super) fn exit(pages: &Pages) -> anyhow::Result<(SocketAddr, Arc<Mutex<Vec<String>>>)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (address, to, asked) = (listener.local_addr()?, pages.allow(), Arc::<Mutex<Vec<String>>>::default());
     let heads = asked.clone();

@@ -169,11 +169,12 @@ impl CredentialInput {
             (Some(name), None, None, false) => Ok(Some(CredentialRef::Named(name))),
             (None, Some(provider), Some(path), false) => Ok(Some(CredentialRef::Item { provider, path })),
             (None, Some(provider), None, true) => Ok(Some(CredentialRef::Auto { provider })),
+            (None, None, None, true) => Ok(Some(CredentialRef::AutoAny)),
             (None, Some(_), None, false) => Err(Bad::new(FieldCode::Required, "needs a path, or auto: true")),
             (None, None, ..) => Err(Bad::new(FieldCode::Required, "needs a provider").of("provider")),
             _ => Err(Bad::new(
                 FieldCode::MutuallyExclusive,
-                "takes a name, or a provider with a path, or a provider with auto: true",
+                "takes a name, or a provider with a path, or auto: true, with a provider or without",
             )),
         }
     }

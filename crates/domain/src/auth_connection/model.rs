@@ -35,6 +35,8 @@ pub enum CredentialRef {
         /// The provider's name.
         provider: String,
     },
+    /// The item that the first of the organization's providers has for the domain, in their order.
+    AutoAny,
 }
 
 /// What keeps a profile logged in to a site.

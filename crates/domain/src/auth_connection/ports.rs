@@ -230,17 +230,17 @@ impl std::fmt::Debug for ExternalLogin {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ExternalCredentials: Send + Sync {
-    /// Whether the organization has a provider of that name that is in use.
-    async fn known(&self, organization: OrganizationId, provider: &str) -> Result<bool, StoreError>;
+    /// Whether the organization has a provider of that name that is in use; `None`: whether any is.
+    async fn known<'a>(&self, organization: OrganizationId, provider: Option<&'a str>) -> Result<bool, StoreError>;
 
-    /// What it has; `None`: nothing that fits.
+    /// What it has, or the first in their order that has something; `None`: nothing that fits.
     ///
     /// # Errors
     /// Why it cannot be asked, for people, without secrets.
     async fn fetch<'a>(
         &self,
         organization: OrganizationId,
-        provider: &str,
+        provider: Option<&'a str>,
         wanted: ExternalWanted<'a>,
     ) -> Result<Option<ExternalLogin>, String>;
 }
@@ -250,16 +250,16 @@ pub struct NoExternalCredentials;
 
 #[async_trait]
 impl ExternalCredentials for NoExternalCredentials {
-    async fn known(&self, _: OrganizationId, _: &str) -> Result<bool, StoreError> {
+    async fn known<'a>(&self, _: OrganizationId, _: Option<&'a str>) -> Result<bool, StoreError> {
         Ok(false)
     }
 
     async fn fetch<'a>(
         &self,
         _: OrganizationId,
-        provider: &str,
+        _: Option<&'a str>,
         _: ExternalWanted<'a>,
     ) -> Result<Option<ExternalLogin>, String> {
-        Err(format!("there is no credential provider {provider}"))
+        Err("there are no credential providers".to_owned())
     }
 }

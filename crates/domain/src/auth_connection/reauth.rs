@@ -50,14 +50,18 @@ impl Reauth {
 }
 
 impl AuthConnection {
-    /// Whether it could log in by itself. `external_known`: whether the credential provider that it names is there and in use.
+    /// Whether it could log in by itself. `external_known`: whether a credential provider that it may ask is there and in use.
     #[must_use]
     pub fn reauth(&self, external_known: bool) -> Reauth {
         use ReauthReason as R;
         let Some(needs) = &self.needs else { return Reauth::no(R::NoPriorSuccessfulLogin) };
         let known = match (&self.settings.credential, &self.credential) {
             (Some(CredentialRef::Named(_)), Some(credential)) => Some(credential),
-            (Some(CredentialRef::Item { .. } | CredentialRef::Auto { .. }), _) if external_known => None,
+            (Some(CredentialRef::Item { .. } | CredentialRef::Auto { .. } | CredentialRef::AutoAny), _)
+                if external_known =>
+            {
+                None
+            }
             _ => return Reauth::no(R::NoCredential),
         };
         if let Some(reason) = needs.iter().find_map(|need| obstacle(need, known)) {

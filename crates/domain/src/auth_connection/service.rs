@@ -17,7 +17,7 @@ use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, Entropy, IdSource};
 use crate::credential::CredentialRepository;
 use crate::field::{Bad, FieldCode, InvalidInput};
-use crate::ids::{AuthConnectionId, AuthFlowId, ProxyId, SessionId};
+use crate::ids::{AuthConnectionId, AuthFlowId, OrganizationId, ProxyId, SessionId};
 use crate::login_page::Progress;
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
@@ -328,12 +328,21 @@ impl AuthConnections {
     /// The store's failure.
     pub async fn reauth(&self, connection: &AuthConnection) -> Result<Reauth, StoreError> {
         let known = match &connection.settings.credential {
-            Some(CredentialRef::Item { provider, .. } | CredentialRef::Auto { provider }) => {
-                self.deps.external.known(connection.organization, provider).await?
-            }
-            Some(CredentialRef::Named(_)) | None => false,
+            Some(named) => self.external_known(connection.organization, named).await?,
+            None => false,
         };
         Ok(connection.reauth(known))
+    }
+
+    /// Whether there is a credential provider in use that could be asked for it.
+    async fn external_known(&self, organization: OrganizationId, named: &CredentialRef) -> Result<bool, StoreError> {
+        match named {
+            CredentialRef::Item { provider, .. } | CredentialRef::Auto { provider } => {
+                self.deps.external.known(organization, Some(provider)).await
+            }
+            CredentialRef::AutoAny => self.deps.external.known(organization, None).await,
+            CredentialRef::Named(_) => Ok(false),
+        }
     }
 
     /// The code of a flow's hosted page, as it was made.
@@ -418,9 +427,7 @@ impl AuthConnections {
                 let which = IdOrName::Name(name.clone());
                 self.deps.credentials.find(scope.project_id(), &which).await?.is_some()
             }
-            Some(Some(CredentialRef::Item { provider, .. } | CredentialRef::Auto { provider })) => {
-                self.deps.external.known(scope.organization(), provider).await?
-            }
+            Some(Some(named)) => self.external_known(scope.organization(), named).await?,
             Some(None) | None => true,
         };
         if known { Ok(()) } else { Err(gone("credential").into()) }

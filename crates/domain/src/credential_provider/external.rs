@@ -9,7 +9,10 @@ use crate::store_error::StoreError;
 
 #[async_trait]
 impl ExternalCredentials for CredentialProviders {
-    async fn known(&self, organization: OrganizationId, provider: &str) -> Result<bool, StoreError> {
+    async fn known<'a>(&self, organization: OrganizationId, provider: Option<&'a str>) -> Result<bool, StoreError> {
+        let Some(provider) = provider else {
+            return Ok(!self.deps.providers.enabled(organization).await?.is_empty());
+        };
         let found = match provider.parse() {
             Ok(id) => self.deps.providers.find(organization, id).await?,
             Err(_) => self.deps.providers.named(organization, provider).await?,
@@ -20,14 +23,14 @@ impl ExternalCredentials for CredentialProviders {
     async fn fetch<'a>(
         &self,
         organization: OrganizationId,
-        provider: &str,
+        provider: Option<&'a str>,
         wanted: ExternalWanted<'a>,
     ) -> Result<Option<ExternalLogin>, String> {
         let what = match wanted {
             ExternalWanted::Path(path) => Lookup::Path(path),
             ExternalWanted::Domain(domain) => Lookup::Domain(domain),
         };
-        let found = self.find(organization, Some(provider), what).await.map_err(|error| error.to_string())?;
+        let found = self.find(organization, provider, what).await.map_err(|error| error.to_string())?;
         Ok(found.map(|login| self.given(login.secrets)))
     }
 }

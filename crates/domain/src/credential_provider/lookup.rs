@@ -2,9 +2,7 @@
 
 use url::{Host, Url};
 
-use super::{
-    CredentialProvider, CredentialProviders, ItemSecrets, OpenProvider, ProviderError, ProviderFault, ProviderItem,
-};
+use super::{CredentialProvider, CredentialProviders, ItemSecrets, ProviderError, ProviderFault, ProviderItem};
 use crate::ids::{CredentialProviderId, OrganizationId};
 use crate::sealing::SealError;
 use crate::store_error::StoreError;
@@ -53,16 +51,6 @@ pub enum FindError {
     Store(#[from] StoreError),
 }
 
-/// An item that is the one.
-#[derive(Clone, Debug)]
-pub struct FoundItem {
-    /// Whose.
-    pub provider: CredentialProvider,
-    /// Which.
-    pub item: ProviderItem,
-    open: OpenProvider,
-}
-
 /// An item that is the one, with its secrets.
 #[derive(Clone, Debug)]
 pub struct FoundLogin {
@@ -75,34 +63,8 @@ pub struct FoundLogin {
 }
 
 impl CredentialProviders {
-    /// Which item that is, in the provider of that name or identifier, else in all that are switched on, in their order. A store
-    /// that fails does not keep the next one from being asked.
-    ///
-    /// # Errors
-    /// See [`FindError`].
-    pub async fn find_item(
-        &self,
-        organization: OrganizationId,
-        provider: Option<&str>,
-        what: Lookup<'_>,
-    ) -> Result<Option<FoundItem>, FindError> {
-        let providers = match provider {
-            Some(name) => vec![self.to_be_asked(organization, name).await?],
-            None => self.deps.providers.enabled(organization).await?,
-        };
-        let mut failed = None;
-        for provider in providers {
-            match self.find_in(provider, what).await {
-                Ok(None) => {}
-                Ok(found) => return Ok(found),
-                Err(error @ FindError::Fault { .. }) => failed = failed.or(Some(error)),
-                Err(error) => return Err(error),
-            }
-        }
-        failed.map_or(Ok(None), Err)
-    }
-
-    /// As [`find_item`](Self::find_item), with the item's secrets, read anew.
+    /// Which item that is, in the provider of that name or identifier, else in all that are switched on, in their order; with its secrets,
+    /// read anew. A store that fails does not keep the next one from being asked.
     ///
     /// # Errors
     /// See [`FindError`].
@@ -112,13 +74,20 @@ impl CredentialProviders {
         provider: Option<&str>,
         what: Lookup<'_>,
     ) -> Result<Option<FoundLogin>, FindError> {
-        let Some(FoundItem { provider, item, open }) = self.find_item(organization, provider, what).await? else {
-            return Ok(None);
+        let providers = match provider {
+            Some(name) => vec![self.to_be_asked(organization, name).await?],
+            None => self.deps.providers.enabled(organization).await?,
         };
-        match self.deps.store.secrets(&open, &item).await {
-            Ok(secrets) => Ok(Some(FoundLogin { provider: provider.id, item, secrets })),
-            Err(fault) => Err(FindError::Fault { provider: provider.name.as_str().to_owned(), fault }),
+        let mut failed = None;
+        for provider in providers {
+            match self.find_in(&provider, what).await {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(error @ FindError::Fault { .. }) => failed = failed.or(Some(error)),
+                Err(error) => return Err(error),
+            }
         }
+        failed.map_or(Ok(None), Err)
     }
 
     async fn to_be_asked(&self, organization: OrganizationId, name: &str) -> Result<CredentialProvider, FindError> {
@@ -130,27 +99,29 @@ impl CredentialProviders {
         if provider.enabled { Ok(provider) } else { Err(FindError::Disabled(provider.name.as_str().to_owned())) }
     }
 
-    async fn find_in(&self, provider: CredentialProvider, what: Lookup<'_>) -> Result<Option<FoundItem>, FindError> {
+    async fn find_in(&self, provider: &CredentialProvider, what: Lookup<'_>) -> Result<Option<FoundLogin>, FindError> {
         let name = provider.name.as_str().to_owned();
         let fault = |fault| FindError::Fault { provider: name.clone(), fault };
-        let open = match self.open(&provider) {
+        let open = match self.open(provider) {
             Ok(open) => open,
             Err(ProviderError::Fault(reason)) => return Err(fault(reason)),
             Err(ProviderError::Seal(error)) => return Err(error.into()),
             Err(other) => return Err(fault(ProviderFault::NotConfigured(other.to_string()))),
         };
-        let items = self.deps.store.items(&open).await.map_err(fault)?;
+        let items = self.deps.store.items(&open).await.map_err(&fault)?;
         let item = match what {
             Lookup::Domain(domain) => closest(&items, domain),
             Lookup::Path(path) => {
                 let found: Vec<&ProviderItem> = items.iter().filter(|item| item.is_at(path)).collect();
                 if found.len() > 1 {
-                    return Err(FindError::Ambiguous { provider: name, items: found.len() });
+                    return Err(FindError::Ambiguous { provider: name.clone(), items: found.len() });
                 }
                 found.first().copied()
             }
         };
-        Ok(item.cloned().map(|item| FoundItem { provider, item, open }))
+        let Some(item) = item.cloned() else { return Ok(None) };
+        let secrets = self.deps.store.secrets(&open, &item).await.map_err(&fault)?;
+        Ok(Some(FoundLogin { provider: provider.id, item, secrets }))
     }
 }
 

@@ -12,7 +12,7 @@ mod ports;
 mod service;
 
 pub use input::{CreateProvider, UpdateProvider};
-pub use lookup::{FindError, FoundItem, FoundLogin, Lookup};
+pub use lookup::{FindError, FoundLogin, Lookup};
 pub use model::{CredentialProvider, ProviderChange, ProviderItem, ProviderPlace, ProviderType, ProviderVault};
 pub use one_time::OneTimeSecret;
 pub use ports::{

@@ -64,7 +64,7 @@ fn a_provider_is_as_good_as_it_is_there() {
     let auto = || Some(CredentialRef::Auto { provider: "vault".to_owned() });
     let item = || Some(CredentialRef::Item { provider: "vault".to_owned(), path: "a/b".to_owned() });
     let needs = [Need::Value("username".to_owned()), Need::Totp];
-    for named in [auto(), item()] {
+    for named in [auto(), item(), Some(CredentialRef::AutoAny)] {
         let known = connection(Some(&needs), named, None);
         assert_eq!(known.reauth(true), Reauth { can: true, reason: ReauthReason::ExternalCredential });
         assert_eq!(known.reauth(false), Reauth { can: false, reason: ReauthReason::NoCredential });

@@ -6,7 +6,7 @@ use casement_domain::auth_connection::{ConnectionInput, CredentialInput, LoginIn
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-/// What logs in by itself: `{name}`, `{provider, path}` or `{provider, auto: true}`; `{}` is none.
+/// What logs in by itself: `{name}`, `{provider, path}`, `{provider, auto: true}` or `{auto: true}`; `{}` is none.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = AuthCredentialReference)]
 pub(crate) struct CredentialBody {
@@ -16,7 +16,7 @@ pub(crate) struct CredentialBody {
     provider: Option<String>,
     /// One item of it.
     path: Option<String>,
-    /// The item that it has for the domain.
+    /// The item that it has for the domain; without a provider, the first of them in their order that has one.
     auto: Option<bool>,
 }
 

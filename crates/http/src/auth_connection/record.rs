@@ -246,6 +246,7 @@ impl From<CredentialRef> for CredentialReference {
             CredentialRef::Named(name) => Self { name: Some(name), ..none },
             CredentialRef::Item { provider, path } => Self { provider: Some(provider), path: Some(path), ..none },
             CredentialRef::Auto { provider } => Self { provider: Some(provider), auto: Some(true), ..none },
+            CredentialRef::AutoAny => Self { auto: Some(true), ..none },
         }
     }
 }

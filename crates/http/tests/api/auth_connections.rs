@@ -179,7 +179,8 @@ async fn what_breaks_a_rule_is_named_field_by_field_and_nothing_is_made() {
         (json!({ "login_url": "https://me:pw@shop.example/" }), "login_url", "invalid_format"),
         (json!({ "login_url": "https://other.example/" }), "login_url", "not_allowed"),
         (json!({ "credential": { "provider": "p" } }), "credential", "required"),
-        (json!({ "credential": { "auto": true } }), "credential.provider", "required"),
+        (json!({ "credential": { "path": "Web/Shop" } }), "credential.provider", "required"),
+        (json!({ "credential": { "path": "Web/Shop", "auto": true } }), "credential.provider", "required"),
         (json!({ "credential": { "name": "a", "provider": "p", "auto": true } }), "credential", "mutually_exclusive"),
         (json!({ "proxy": { "id": "a", "name": "b" } }), "proxy", "mutually_exclusive"),
     ] {
@@ -203,6 +204,7 @@ async fn what_a_connection_names_must_be_there() {
     for (more, field) in [
         (json!({ "credential": { "name": "gone" } }), "credential"),
         (json!({ "credential": { "provider": "gone", "auto": true } }), "credential"),
+        (json!({ "credential": { "auto": true } }), "credential"),
         (json!({ "proxy": { "name": "gone" } }), "proxy"),
     ] {
         let mut body = json!({ "domain": "shop.example", "profile_name": "ann" });

@@ -23,6 +23,8 @@ pub(super) async fn hold(
             let row = credentials::table.filter(credentials::project_id.eq(project)).filter(credentials::name.eq(name));
             row.select(credentials::id).for_share().get_result(connection).await.optional()?
         }
+        // None is named: any may go.
+        CredentialRef::AutoAny => return Ok(true),
         CredentialRef::Item { provider, .. } | CredentialRef::Auto { provider } => {
             let owner: Uuid =
                 projects::table.find(project).select(projects::organization_id).get_result(connection).await?;

@@ -104,12 +104,16 @@ pub(super) struct NewConnection<'a> {
     updated_at: OffsetDateTime,
 }
 
+/// What stands for the provider where the item of any is taken: none is called so.
+const ANY_PROVIDER: &str = "";
+
 /// Name, provider and path.
 pub(super) fn parts(credential: Option<&CredentialRef>) -> (Option<&str>, Option<&str>, Option<&str>) {
     match credential {
         Some(CredentialRef::Named(name)) => (Some(name), None, None),
         Some(CredentialRef::Item { provider, path }) => (None, Some(provider), Some(path)),
         Some(CredentialRef::Auto { provider }) => (None, Some(provider), None),
+        Some(CredentialRef::AutoAny) => (None, Some(ANY_PROVIDER), None),
         None => (None, None, None),
     }
 }
@@ -119,6 +123,7 @@ pub(super) fn whole(name: Option<String>, provider: Option<String>, path: Option
     match (name, provider, path) {
         (Some(name), ..) => Some(CredentialRef::Named(name)),
         (None, Some(provider), Some(path)) => Some(CredentialRef::Item { provider, path }),
+        (None, Some(provider), None) if provider == ANY_PROVIDER => Some(CredentialRef::AutoAny),
         (None, Some(provider), None) => Some(CredentialRef::Auto { provider }),
         (None, None, _) => None,
     }

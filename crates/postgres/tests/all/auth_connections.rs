@@ -277,6 +277,7 @@ async fn an_update_changes_what_is_given_and_nothing_else() -> TestResult {
             credential: Some(Some(CredentialRef::Auto { provider: "vault".to_owned() })),
             ..ConnectionChange::default()
         },
+        ConnectionChange { credential: Some(Some(CredentialRef::AutoAny)), ..ConnectionChange::default() },
         ConnectionChange {
             credential: Some(None),
             proxy: Some(None),
@@ -387,7 +388,8 @@ async fn a_provider_is_not_deleted_while_a_connection_names_it() -> TestResult {
             assert_eq!(site.providers.delete(ours, id).await?, ProviderDeleted::InUse, "{credential:?}");
         }
     }
-    let _ = site.uses(CredentialRef::Named("Shop".to_owned())).await?;
+    // One that may ask any names none.
+    let _ = site.uses(CredentialRef::AutoAny).await?;
     assert_eq!(site.providers.delete(ours, id).await?, ProviderDeleted::Yes);
     let gone = site.uses(CredentialRef::Auto { provider: "vault".to_owned() }).await?;
     assert_eq!(gone, ConnectionUpdated::ReferenceGone("credential"));

@@ -62,9 +62,9 @@ async fn a_site_is_looked_for_in_the_providers_order() {
     assert!(matches!(twin, FindError::Ambiguous { items: 2, .. }), "{twin}");
 
     world.first.asked();
-    let item = world.providers.find_item(organization_id(), None, Lookup::Domain("a.example")).await.unwrap().unwrap();
-    assert_eq!((item.provider.id, item.item.path().as_str()), (provider_id(1), "Team/A"));
-    assert_eq!(world.first.asked().len(), 0, "no secret is read for that");
+    let found = world.providers.find(organization_id(), None, Lookup::Domain("a.example")).await.unwrap().unwrap();
+    assert_eq!((found.provider, found.item.path().as_str()), (provider_id(1), "Team/A"));
+    assert_eq!(world.first.asked().len(), 1, "only the secrets are read anew");
 }
 
 #[tokio::test]
@@ -78,7 +78,12 @@ async fn a_provider_that_is_not_there_or_switched_off_is_an_error() {
 
 #[tokio::test]
 async fn a_provider_that_fails_does_not_keep_the_next_one_from_being_asked() {
+    let fails = world();
+    fails.first.feels(Mood::Unreachable);
+    assert_eq!(fails.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
+    // Nor does one whose list is remembered, and that fails only then.
     let world = world();
+    assert_ne!(world.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
     world.first.feels(Mood::Unreachable);
     assert_eq!(world.find(None, Lookup::Domain("shop.example")).await.unwrap().unwrap(), "s3cr3t-5");
     let lost = world.find(None, Lookup::Domain("a.example")).await.unwrap_err();
@@ -106,7 +111,7 @@ async fn a_flow_is_given_an_items_secrets_under_its_own_names() {
         let item = login(n, &format!("Codes {n}"), "https://c.example", json!({ "fields": codes(&address) }));
         world.second.vaults.lock().unwrap()[0].2.push(item);
     }
-    let fetch = |wanted| world.providers.fetch(organization, "provider 2", wanted);
+    let fetch = |wanted| world.providers.fetch(organization, Some("provider 2"), wanted);
     let found = fetch(ExternalWanted::Path("Team/Codes 7")).await.unwrap().unwrap();
     assert_eq!(found.values.keys().collect::<Vec<_>>(), ["PIN", "username"]);
     assert!(found.totp.is_some() && found.totp_code.is_none());
@@ -119,7 +124,8 @@ async fn a_flow_is_given_an_items_secrets_under_its_own_names() {
     let said = fetch(ExternalWanted::Path("Team/Codes 7")).await.unwrap_err();
     assert_eq!(said, "the credential provider provider 2: the store cannot be reached: nobody there");
 
-    let known = async |name: &str| world.providers.known(organization, name).await.unwrap();
+    assert!(world.providers.known(organization, None).await.unwrap(), "some are switched on");
+    let known = async |name: &str| world.providers.known(organization, Some(name)).await.unwrap();
     assert!(known("provider 1").await && known(&provider_id(1).to_string()).await);
     assert!(!known("provider 3").await && !known("nobody").await);
 }

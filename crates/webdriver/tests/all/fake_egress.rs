@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
-use super::login_site::{Login, Origins};
+use super::login_site::{Login, Origins, response};
 
 /// The one site. By this name it is a secure context, in which pages may look at more of the browser.
 pub(crate) const SITE: &str = "http://localhost:8000";
@@ -92,7 +92,7 @@ async fn answer(
             head.to_lowercase().split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.parse().ok());
         while body.len() < length.unwrap_or(0) && caller.read_buf(&mut body).await? > 0 {}
         let posted = head.starts_with("POST").then(|| String::from_utf8_lossy(&body).into_owned());
-        return caller.write_all(of_login(path, posted.as_deref(), logins, origins).as_bytes()).await;
+        return caller.write_all(response(path, posted.as_deref(), logins, origins).as_bytes()).await;
     }
     let (status, kind, body) = match (SITE.ends_with(authority), path) {
         (true, "worker.js") => ("200 OK", "text/javascript", WORKER),
@@ -105,17 +105,4 @@ async fn answer(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     );
     caller.write_all(answer.as_bytes()).await
-}
-
-/// A page of a login.
-fn of_login(path: &str, posted: Option<&str>, logins: &[Login], origins: &Origins) -> String {
-    let (name, view) = path.split_once('/').unwrap_or((path, ""));
-    let view = view.split('?').next().unwrap_or_default();
-    let found = logins.iter().find(|login| login.name == name).map(|login| login.answer(view, posted, origins));
-    let (status, html, location) = found.map_or((404, String::new(), None), |it| (it.status, it.html, it.location));
-    let location = location.map(|to| format!("Location: {to}\r\n")).unwrap_or_default();
-    format!(
-        "HTTP/1.1 {status} X\r\n{location}Content-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{html}",
-        html.len()
-    )
 }

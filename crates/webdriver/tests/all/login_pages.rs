@@ -1,14 +1,13 @@
 //! Login pages of many kinds, read, understood and filled in by the real agent in a real Chromium.
 //!
 //! What is asserted of each: what was understood of it, one thing after the other; and that what was typed was taken, since a page
-//! leads on for nobody else.
+//! leads on for nobody else. With a display the whole program logs in at them: `crates/app/tests/all/login_pages.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use casement_domain::browser::Shape;
 use casement_domain::ids::BrowserId;
 use casement_domain::login_page::{
     Act, AllowedHosts, Asked, Await, Choice, ChoiceKind, Field, FieldKind, HostPattern, Known, LoginPageError,
@@ -18,8 +17,8 @@ use futures_util::future::try_join_all;
 use secrecy::SecretString;
 
 use super::cdp::Cdp;
-use super::login_site::{Login, Origins, logins};
-use super::support::{Place, headless, sized};
+use super::login_site::{Login, Origins, given, logins};
+use super::support::{Place, headless};
 
 /// How long a page may take to show something else.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -166,7 +165,7 @@ impl Person<'_> {
         let wrong = !self.wronged && self.wrongs(&asked.fields);
         self.wronged |= wrong;
         let values: BTreeMap<String, SecretString> =
-            asked.fields.iter().map(|field| (field.key.clone(), value(field, wrong).into())).collect();
+            asked.fields.iter().map(|field| (field.key.clone(), given(word(field), wrong).into())).collect();
         self.act(asked.answer(&values)?).await?;
         self.known.progress = self.known.progress.sent(&asked.fields);
         Ok(())
@@ -195,23 +194,6 @@ impl Person<'_> {
 /// Whether another look may help.
 const fn again(error: &LoginPageError) -> bool {
     !matches!(error, LoginPageError::NavigationFailed { .. } | LoginPageError::WrongOrigin { .. })
-}
-
-/// What Ann gives.
-fn value(field: &Field, wrong: bool) -> String {
-    let known = match (field.kind, field.mfa, field.reference.as_str()) {
-        (FieldKind::Identifier, _, "email") => "ann@shop.test",
-        (FieldKind::Identifier, _, "phone") => "+4915112345642",
-        (FieldKind::Identifier, ..) => "ann",
-        (FieldKind::Password, ..) if wrong => "s3cret-of-bob",
-        (FieldKind::Password, ..) => "s3cret-of-ann",
-        (FieldKind::Code | FieldKind::TotpCode, ..) if wrong => "111111",
-        (FieldKind::Code, Some(MfaKind::Email), _) => "550271",
-        (FieldKind::Code, Some(MfaKind::Sms), _) => "731946",
-        (FieldKind::Code | FieldKind::TotpCode, ..) => "287082",
-        (FieldKind::TotpSecret | FieldKind::Text, ..) => "acme",
-    };
-    known.to_owned()
 }
 
 /// What was understood, in short.
@@ -255,7 +237,12 @@ fn told(understood: &Understanding) -> Option<String> {
 }
 
 fn field(field: &Field) -> String {
-    let what = match (field.kind, field.mfa) {
+    let what = word(field);
+    if field.boxes.len() > 1 { format!("{what} x{}", field.boxes.len()) } else { what.to_owned() }
+}
+
+fn word(field: &Field) -> &str {
+    match (field.kind, field.mfa) {
         (FieldKind::Identifier, _) => field.reference.as_str(),
         (FieldKind::Password, _) => "password",
         (FieldKind::TotpCode, _) => "totp",
@@ -264,8 +251,7 @@ fn field(field: &Field) -> String {
         (FieldKind::Code, None) => "code",
         (FieldKind::TotpSecret, _) => "totp-secret",
         (FieldKind::Text, _) => "text",
-    };
-    if field.boxes.len() > 1 { format!("{what} x{}", field.boxes.len()) } else { what.to_owned() }
+    }
 }
 
 fn choice(choice: &Choice) -> Option<String> {
@@ -308,10 +294,10 @@ fn refused(refusal: &Refusal) -> String {
 }
 
 /// Logs in at all of them, in so many browsers at a time; how each ended.
-async fn log_in_at(place: &Place, shape: &Shape, browsers: usize, logins: &[Login]) -> anyhow::Result<Vec<Ended>> {
+async fn log_in_at(place: &Place, browsers: usize, logins: &[Login]) -> anyhow::Result<Vec<Ended>> {
     let next = AtomicUsize::new(0);
     let one = async || {
-        let browser = place.start(shape.clone()).await?;
+        let browser = place.start(headless()).await?;
         let mut ended = Vec::new();
         while let Some(login) = logins.get(next.fetch_add(1, Ordering::Relaxed)) {
             ended.push(log_in(place, browser, login).await);
@@ -356,32 +342,19 @@ fn chosen(folder: &str) -> anyhow::Result<Vec<Login>> {
     Ok(all.into_iter().filter(|login| login.name.contains(&only)).collect())
 }
 
-async fn log_in_at_all(
-    what: &str,
-    shape: &Shape,
-    browsers: usize,
-    logins: Vec<Login>,
-    at_least: usize,
-) -> anyhow::Result<()> {
+async fn log_in_at_all(what: &str, browsers: usize, logins: Vec<Login>, at_least: usize) -> anyhow::Result<()> {
     let place = Place::new().await?;
     place.egress.serve_logins(logins.clone(), origins());
-    let ended = log_in_at(&place, shape, browsers, &logins).await?;
+    let ended = log_in_at(&place, browsers, &logins).await?;
     count(what, ended, at_least)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logins_end_right_without_a_display() -> anyhow::Result<()> {
-    log_in_at_all("headless", &headless(), 3, chosen("own")?, 25).await
-}
-
-/// Every fourth one: what is understood of a page is the same with a display. `CASEMENT_TEST_LOGIN=` takes all of them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logins_end_right_with_a_display() -> anyhow::Result<()> {
-    let every = if std::env::var_os(ONLY).is_some() { 1 } else { 4 };
-    log_in_at_all("headful", &sized(1024, 768), 1, chosen("own")?.into_iter().step_by(every).collect(), 6).await
+    log_in_at_all("headless", 3, chosen("own")?, 25).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logins_laid_out_as_those_of_well_known_products_end_right() -> anyhow::Result<()> {
-    log_in_at_all("like products", &headless(), 1, chosen("products")?, 8).await
+    log_in_at_all("like products", 1, chosen("products")?, 8).await
 }

@@ -52,10 +52,45 @@ pub(crate) struct Origins {
 }
 
 /// An answer of a server.
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) location: Option<String>,
-    pub(crate) html: String,
+struct Answer {
+    status: u16,
+    location: Option<String>,
+    html: String,
+}
+
+/// What Ann gives where she is asked for what `expect` calls so. `wrong`: what is not hers.
+pub(crate) fn given(what: &str, wrong: bool) -> &'static str {
+    match what {
+        "email" => "ann@shop.test",
+        "phone" => "+4915112345642",
+        "password" if wrong => "s3cret-of-bob",
+        "password" => "s3cret-of-ann",
+        "totp" | "code" | "mail-code" | "sms" | "call" if wrong => "111111",
+        "mail-code" => "550271",
+        "sms" => "731946",
+        "totp" | "code" | "call" => "287082",
+        "text" | "totp-secret" => "acme",
+        _ => "ann",
+    }
+}
+
+/// What a server of these logins answers to whoever asks it for `path`, without the slash at its beginning; whole, with its head.
+pub(crate) fn response(path: &str, posted: Option<&str>, logins: &[Login], origins: &Origins) -> String {
+    let (name, view) = path.split_once('/').unwrap_or((path, ""));
+    let view = view.split('?').next().unwrap_or_default();
+    let found = logins.iter().find(|login| login.name == name).map(|login| login.answer(view, posted, origins));
+    let Answer { status, location, html } = found.unwrap_or_else(Answer::nothing);
+    let location = location.map(|to| format!("Location: {to}\r\n")).unwrap_or_default();
+    let length = html.len();
+    format!(
+        "HTTP/1.1 {status} X\r\n{location}Content-Type: text/html; charset=utf-8\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{html}"
+    )
+}
+
+impl Answer {
+    fn nothing() -> Self {
+        Self { status: 404, location: None, html: "<title>404</title>nothing here".to_owned() }
+    }
 }
 
 /// The logins in a folder of `tests/login_pages`, in order.
@@ -108,11 +143,11 @@ fn view(head: &str) -> anyhow::Result<View> {
 
 impl Login {
     /// What its server answers. `posted`: the body, if it was sent one.
-    pub(crate) fn answer(&self, view: &str, posted: Option<&str>, origins: &Origins) -> Answer {
+    fn answer(&self, view: &str, posted: Option<&str>, origins: &Origins) -> Answer {
         let plain = View { html: HOME.to_owned(), ..View::default() };
         let fallback = (view == "home").then_some(&plain);
         let Some(view) = self.views.get(view).or(fallback) else {
-            return Answer { status: 404, location: None, html: "<title>404</title>nothing here".to_owned() };
+            return Answer::nothing();
         };
         if let Some(location) = posted.and_then(|body| view.leads(body)).or(view.to.as_deref()) {
             return Answer { status: 303, location: Some(self.placed(location, origins)), html: String::new() };

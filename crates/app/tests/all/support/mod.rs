@@ -27,7 +27,7 @@ use anyhow::bail;
 pub(crate) use self::cdp::Cdp;
 pub(crate) use self::clients::{Clients, repository};
 pub(crate) use self::leftovers::{Process, processes_of, remains_of};
-pub(crate) use self::pages::Pages;
+pub(crate) use self::pages::{Pages, body};
 pub(crate) use self::server::{Options, Server, Session};
 pub(crate) use self::shared::Shared;
 pub(crate) use self::tinyproxy::Tinyproxy;

@@ -136,7 +136,7 @@ impl Shelf {
             let mut words = line.split(' ');
             let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
             self.asked.lock().unwrap().push(format!("{method} {target}"));
-            skip_rest(&mut reader)?;
+            body(&mut reader)?;
             let path = target.split('?').next().unwrap_or_default();
             let found = self.pages.lock().unwrap().get(path).cloned();
             let nothing = || Answer {
@@ -166,7 +166,7 @@ fn until_hung_up(stream: &mut TcpStream) -> std::io::Result<()> {
 }
 
 /// Reads the remaining head and the body, if one is announced.
-fn skip_rest(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
+pub(crate) fn body(reader: &mut BufReader<TcpStream>) -> std::io::Result<Vec<u8>> {
     let mut length = 0;
     loop {
         let mut line = String::new();
@@ -180,5 +180,7 @@ fn skip_rest(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
             length = value.trim().parse().unwrap_or(0);
         }
     }
-    std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink()).map(drop)
+    let mut body = Vec::new();
+    reader.by_ref().take(length).read_to_end(&mut body)?;
+    Ok(body)
 }

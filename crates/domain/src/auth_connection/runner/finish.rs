@@ -82,7 +82,7 @@ impl FlowRunner {
         let scope = Scope { project, unscoped: false };
         match (&connection.settings.credential, &connection.credential) {
             // Where values come from a provider, they are kept there.
-            (Some(CredentialRef::Item { .. } | CredentialRef::Auto { .. }), _) => Ok(None),
+            (Some(CredentialRef::Item { .. } | CredentialRef::Auto { .. } | CredentialRef::AutoAny), _) => Ok(None),
             (Some(CredentialRef::Named(_)), Some(credential)) => {
                 Ok(self.deps.credentials.kept_in(&scope, credential.id, entered).ok().map(|kept| (kept, None)))
             }

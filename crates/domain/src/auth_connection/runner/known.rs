@@ -57,10 +57,13 @@ impl FlowRunner {
         let mut stored = match &connection.settings.credential {
             Some(CredentialRef::Named(_)) => self.of_credential(connection).await?,
             Some(CredentialRef::Item { provider, path }) => {
-                self.of_provider(connection, flow, (provider, ExternalWanted::Path(path))).await?
+                self.of_provider(connection, flow, (Some(provider), ExternalWanted::Path(path))).await?
             }
             Some(CredentialRef::Auto { provider }) => {
-                self.of_provider(connection, flow, (provider, ExternalWanted::Domain(&connection.domain))).await?
+                self.of_provider(connection, flow, (Some(provider), ExternalWanted::Domain(&connection.domain))).await?
+            }
+            Some(CredentialRef::AutoAny) => {
+                self.of_provider(connection, flow, (None, ExternalWanted::Domain(&connection.domain))).await?
             }
             None => Stored::default(),
         };
@@ -84,7 +87,7 @@ impl FlowRunner {
         &self,
         connection: &AuthConnection,
         flow: &Flow,
-        (provider, wanted): (&str, ExternalWanted<'_>),
+        (provider, wanted): (Option<&str>, ExternalWanted<'_>),
     ) -> Result<Stored, FlowFailure> {
         let found = self.connections.deps().external.fetch(connection.organization, provider, wanted).await;
         let found = found.map_err(|why| FlowFailure::new(FlowError::ProviderError, why))?;
@@ -93,7 +96,10 @@ impl FlowRunner {
                 // Somebody can be asked.
                 return Ok(Stored::default());
             }
-            let message = format!("credential provider {provider} has no item that fits");
+            let message = match provider {
+                Some(provider) => format!("credential provider {provider} has no item that fits"),
+                None => "no credential provider has an item that fits".to_owned(),
+            };
             return Err(FlowFailure::new(FlowError::CredentialMissing, message));
         };
         Ok(Stored { values: found.values, totp: found.totp, totp_code: found.totp_code, sso_provider: None })

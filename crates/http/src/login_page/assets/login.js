@@ -8,6 +8,11 @@ const here = location.pathname.replace(/\/+$/, '');
 
 // A site must not turn its words around or hide some of them.
 const plain = text => String(text ?? '').replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, ' ');
+// As a sentence of its own.
+function sentence(text) {
+  const said = plain(text).trim();
+  return said && said[0].toUpperCase() + said.slice(1) + (/[.!?…]$/.test(said) ? ' ' : '. ');
+}
 function make(tag, attributes = {}, ...inside) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) if (value !== undefined) made.setAttribute(name, value);
@@ -45,7 +50,8 @@ function fieldOf(field, at) {
   });
   const row = make('div', { class: 'row' }, input);
   if (secret) {
-    const show = make('button', { type: 'button', 'aria-pressed': 'false', 'aria-controls': id }, 'Show');
+    const named = plain(`Show ${field.label || 'value'}`);
+    const show = make('button', { type: 'button', 'aria-pressed': 'false', 'aria-controls': id, 'aria-label': named }, 'Show');
     show.onclick = () => {
       const visible = input.type === 'password';
       input.type = visible ? 'text' : 'password';
@@ -65,7 +71,7 @@ function optionOf(option) {
 }
 function choiceOf(choice) {
   const button = make('button', { type: 'button' }, choice.label || choice.id);
-  if (choice.description && choice.description !== choice.label) button.append(make('small', {}, choice.description));
+  if (choice.description && !choice.label?.includes(choice.description)) button.append(make('small', {}, choice.description));
   button.onclick = () => submit({ selected_choice_id: choice.id });
   return make('li', {}, button);
 }
@@ -151,11 +157,15 @@ function show(state) {
   const site = plain(state.domain);
   const step = state.step;
   if (state.status !== 'IN_PROGRESS') {
-    const said = state.website_error ? ` The site said: ${plain(state.website_error)}` : '';
     if (state.status === 'SUCCESS') finish('You are signed in', `The login at ${site} is done. This page can be closed.`);
     else if (state.status === 'EXPIRED') finish('This login has expired', 'It took too long. Ask for a new link.');
     else if (state.status === 'CANCELED') finish('This login is over', 'It was canceled, or begun anew.');
-    else finish('The login did not succeed', `${plain(state.error ?? '')}${said || '.'} Ask for a new link to try again.`);
+    else {
+      // What went wrong may be what the site said.
+      const told = !state.website_error || state.error?.includes(state.website_error);
+      const words = told ? '' : `The site said: ${state.website_error}`;
+      finish('The login did not succeed', `${sentence(state.error)}${sentence(words)}Ask for a new link to try again.`);
+    }
     return;
   }
   title.textContent = document.title = `Sign in to ${site}`;

@@ -1,0 +1,356 @@
+//! Every login page of the collection in `crates/webdriver/tests/login_pages`, logged in at through the public interface: by somebody who
+//! gives what is asked for, in browsers with a display; and then by itself, in browsers without one.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::host::sql;
+use super::login_files::{Login, Origins, given, logins, response};
+use super::login_site::Connection;
+use super::support::{Cdp, Options, Server, body, until};
+
+/// How many log in at a time.
+const AT_A_TIME: usize = 4;
+/// Names the only pages to log in at, by a part of their names; set, but empty: all of them, without a display, too.
+const ONLY: &str = "CASEMENT_TEST_LOGIN";
+/// For all that log in by themselves.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What a flow tells where that is not what is understood, one thing after the other: what was given before a captcha is kept.
+const OTHERWISE: [(&str, &str); 1] = [("captcha-beside-the-form", "fields(email password) > elsewhere > SUCCESS")];
+
+/// What only a person has in these logins.
+const ALONE: [&str; 5] = ["totp", "code", "sms", "elsewhere", "FAILED"];
+
+/// What a flow tells of a login, by what is to be understood of it.
+fn wanted(login: &Login) -> Vec<String> {
+    if let Some((_, told)) = OTHERWISE.iter().find(|(name, _)| *name == login.name) {
+        return told.split(" > ").map(str::to_owned).collect();
+    }
+    login.expect.split(" > ").filter_map(told).collect()
+}
+
+/// What a flow tells of one thing that is understood; `None`: it does that by itself.
+fn told(part: &str) -> Option<String> {
+    let said = |kind: &str| Some(part.split_once(&format!("{kind}("))?.1.split_once(')')?.0);
+    let first = part.split(['(', ' ']).next().unwrap_or_default();
+    Some(match first {
+        "step" => return None,
+        "logged-in" => "SUCCESS".to_owned(),
+        "not-understood" => "page_not_understood".to_owned(),
+        "not-allowed" => "domain_not_allowed".to_owned(),
+        "external" | "captcha" => "elsewhere".to_owned(),
+        "choices" => "choices".to_owned(),
+        _ => {
+            let refusal = |kind| said(kind).map(|words| format!(": {words}"));
+            let over = refusal("locked").or_else(|| refusal("rate-limited"));
+            if let Some(words) = over {
+                return Some(format!("credentials_rejected{words}"));
+            }
+            if let Some(words) = refusal("site-failed") {
+                return Some(format!("navigation_failed{words}"));
+            }
+            let words = refusal("rejected").unwrap_or_default();
+            let fields = said("fields").unwrap_or_default().split(' ').filter(|word| !is_count(word));
+            format!("fields({}){words}", fields.collect::<Vec<_>>().join(" "))
+        }
+    })
+}
+
+/// Of how many boxes a field is, which is of the page alone.
+fn is_count(word: &str) -> bool {
+    word.strip_prefix('x').is_some_and(|count| count.parse::<u8>().is_ok())
+}
+
+/// Somebody who logs in by what the interface says that it waits for.
+struct Person<'a> {
+    connection: Connection<'a>,
+    login: &'a Login,
+    /// What was told so far.
+    told: Vec<String>,
+    wronged: bool,
+    chosen: bool,
+    /// What was done elsewhere last.
+    elsewhere: Value,
+}
+
+impl Person<'_> {
+    /// Goes on until it is over, or more than is `wanted` would be told.
+    fn log_in(&mut self, wanted: usize) -> anyhow::Result<()> {
+        self.connection.login()?;
+        loop {
+            let elsewhere = self.elsewhere.clone();
+            let now = self.connection.until("asked, or over", |now| {
+                let waits =
+                    now["flow_step"] == "AWAITING_EXTERNAL_ACTION" && now["external_action_message"] != elsewhere;
+                now["flow_status"] != "IN_PROGRESS" || now["flow_step"] == "AWAITING_INPUT" || waits
+            })?;
+            if now["flow_status"] != "IN_PROGRESS" {
+                self.told.push(over(&now));
+                return Ok(());
+            }
+            if self.told.len() == wanted {
+                return Ok(());
+            }
+            if now["flow_step"] == "AWAITING_INPUT" {
+                self.answer(&now)?;
+            } else {
+                self.act_elsewhere(&now)?;
+            }
+        }
+    }
+
+    fn answer(&mut self, now: &Value) -> anyhow::Result<()> {
+        let fields = fields(now);
+        let choice = self.login.answers.split(", ").find_map(|one| one.strip_prefix("choose="));
+        let choice = choice.filter(|_| !self.chosen).and_then(|wanted| choice_of(now, wanted));
+        let wrong = !self.wronged && self.wrongs(fields.values());
+        let answer = match &choice {
+            Some(id) => json!({ "selected_choice_id": id }),
+            None => {
+                let values: BTreeMap<_, _> = fields.iter().map(|(id, what)| (id, given(what, wrong))).collect();
+                json!({ "field_values": values })
+            }
+        };
+        let taken = self.connection.server.post(&self.connection.path("/submit"), &answer)?;
+        if taken.status == 409 {
+            // The page has moved on meanwhile.
+            return Ok(());
+        }
+        ensure!(taken.status == 202, "{answer}: {taken:?}");
+        self.chosen |= choice.is_some();
+        self.wronged |= choice.is_none() && wrong;
+        self.told.push(asked(now));
+        Ok(())
+    }
+
+    fn wrongs<'s>(&self, mut fields: impl Iterator<Item = &'s String>) -> bool {
+        match self.login.answers.as_str() {
+            "wrong-first" => fields.any(|what| what == "password"),
+            "wrong-code-first" => fields.any(|what| what == "totp" || what == "code"),
+            _ => false,
+        }
+    }
+
+    /// What a person does on a telephone, in a mail, or in the live view.
+    fn act_elsewhere(&mut self, now: &Value) -> anyhow::Result<()> {
+        let session = now["browser_session_id"].as_str().context("no session")?;
+        let session = self.connection.server.get(&format!("/browsers/{session}"))?.expect(200)?.json()?;
+        let mut cdp = Cdp::connect(session["cdp_ws_url"].as_str().context("no address")?)?;
+        let page = cdp.page()?;
+        cdp.evaluate(&page, "void acted()")?;
+        self.elsewhere = now["external_action_message"].clone();
+        self.told.push("elsewhere".to_owned());
+        Ok(())
+    }
+}
+
+/// The fields that are waited for, by id: what they are, as `expect` has it.
+fn fields(now: &Value) -> BTreeMap<String, String> {
+    all(&now["fields"]).map(|field| (text(&field["id"]), what(now, field))).collect()
+}
+
+fn what(now: &Value, field: &Value) -> String {
+    let older = all(&now["discovered_fields"]).find(|older| older["name"] == field["ref"]);
+    match (text(&field["type"]).as_str(), older.and_then(|older| older["linked_mfa_type"].as_str())) {
+        ("identifier", _) => text(&field["ref"]),
+        ("totp_code", _) => "totp".to_owned(),
+        ("totp_secret", _) => "totp-secret".to_owned(),
+        ("code", Some("email")) => "mail-code".to_owned(),
+        ("code", Some(way)) => way.to_owned(),
+        (kind, _) => kind.to_owned(),
+    }
+}
+
+/// The choice that says this.
+fn choice_of(now: &Value, wanted: &str) -> Option<String> {
+    let says =
+        |choice: &&Value| format!("{} {}", text(&choice["label"]), text(&choice["description"])).contains(wanted);
+    all(&now["choices"]).find(says).map(|choice| text(&choice["id"]))
+}
+
+/// What is asked for, as `wanted` has it.
+fn asked(now: &Value) -> String {
+    let fields: Vec<_> = all(&now["fields"]).map(|field| what(now, field)).collect();
+    let said = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
+    if fields.is_empty() { format!("choices{said}") } else { format!("fields({}){said}", fields.join(" ")) }
+}
+
+/// How it ended, as `wanted` has it.
+fn over(now: &Value) -> String {
+    let said = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
+    match now["error_code"].as_str() {
+        Some(code) => format!("{code}{said}"),
+        None => text(&now["flow_status"]),
+    }
+}
+
+fn all(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// How a login ended.
+struct Ended {
+    name: String,
+    told: String,
+    wanted: String,
+    took: Duration,
+    /// Its connection, if it could log in again without anybody.
+    can_reauth: Option<String>,
+}
+
+fn log_in(server: &Server, origins: &Origins, login: &Login) -> Ended {
+    let wanted = wanted(login);
+    let began = Instant::now();
+    let told = (|| {
+        let url = format!("{}/{}/login", origins.shop, login.name);
+        let more = json!({ "allowed_domains": ["127.0.0.1"] });
+        let connection = Connection::at(server, &login.name, &url, &more)?;
+        let (told, elsewhere) = (Vec::new(), Value::Null);
+        let mut person = Person { connection, login, told, wronged: false, chosen: false, elsewhere };
+        let done = person.log_in(wanted.len());
+        let took = began.elapsed();
+        if let Err(error) = done {
+            person.told.push(format!("FAILED: {error:#}"));
+        }
+        let can = person.connection.get()?["can_reauth"] == true;
+        let told = person.told.join(" > ");
+        ensure!(!can || !ALONE.iter().any(|what| told.contains(what)), "it could not log in by itself: {told}");
+        if !can {
+            server.delete(&person.connection.path(""))?.expect(204)?;
+        }
+        anyhow::Ok((told, took, can.then_some(person.connection.id)))
+    })();
+    let (told, took, can_reauth) = told.unwrap_or_else(|error| (format!("FAILED: {error:#}"), began.elapsed(), None));
+    Ended { name: login.name.clone(), told, wanted: wanted.join(" > "), took, can_reauth }
+}
+
+/// Logs in at all of them, some at a time.
+fn log_in_at_all(server: &Server, origins: &Origins, logins: &[Login]) -> anyhow::Result<Vec<Ended>> {
+    let next = AtomicUsize::new(0);
+    let some = || {
+        let mut ended = Vec::new();
+        while let Some(login) = logins.get(next.fetch_add(1, Ordering::Relaxed)) {
+            ended.push(log_in(server, origins, login));
+        }
+        ended
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(some)).collect();
+        let done = running.into_iter().map(|one| one.join().map_err(|_| anyhow::anyhow!("a thread panicked")));
+        Ok(done.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
+    })
+}
+
+/// Says how many ended right, and how long it took to be logged in; all must.
+fn count(what: &str, ended: &[Ended]) -> anyhow::Result<()> {
+    let right = ended.iter().filter(|one| one.told == one.wanted).count();
+    let mut took: Vec<_> = ended.iter().filter(|one| one.wanted.ends_with("SUCCESS")).map(|one| one.took).collect();
+    took.sort_unstable();
+    let p50 = took.get(took.len() / 2).copied().unwrap_or_default();
+    eprintln!("{what}: {right} of {} pages, p50 {:.1} s", ended.len(), p50.as_secs_f64());
+    let wrong = ended.iter().filter(|one| one.told != one.wanted);
+    let wrong: String =
+        wrong.map(|one| format!("\n{}\n    is {}\nshould {}", one.name, one.told, one.wanted)).collect();
+    ensure!(wrong.is_empty(), "{what}: ended otherwise:{wrong}");
+    Ok(())
+}
+
+/// Has it looked whether these hold: the sites have forgotten them, and each logs in by itself, where nobody could see it. How that ended.
+fn log_in_again(server: &Server, ended: &[&Ended]) -> anyhow::Result<Vec<Ended>> {
+    let ids: Vec<_> = ended.iter().filter_map(|one| one.can_reauth.as_deref()).collect();
+    for id in &ids {
+        let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours' WHERE id =";
+        sql(server, &format!("{due} {}", super::login_site::uuid(id)?))?;
+    }
+    let again = |one: &&Ended| {
+        let id = one.can_reauth.as_deref().context("it cannot")?;
+        let events = until("logged in by itself", PATIENCE, || {
+            let events = server.get(&format!("/auth/connections/{id}/timeline?type=reauth")).ok()?.json().ok()?;
+            (events[0]["status"].is_string() && events[0]["status"] != "IN_PROGRESS").then_some(events)
+        });
+        let event = events.with_context(|| format!("of {}", one.name))?[0].clone();
+        let at = |key: &str| OffsetDateTime::parse(&text(&event[key]), &Rfc3339);
+        let took = Duration::try_from(at("updated_at")? - at("timestamp")?)?;
+        server.delete(&format!("/auth/connections/{id}"))?.expect(204)?;
+        anyhow::Ok(Ended {
+            name: one.name.clone(),
+            told: text(&event["status"]),
+            wanted: "SUCCESS".to_owned(),
+            took,
+            can_reauth: None,
+        })
+    };
+    ended.iter().map(again).collect()
+}
+
+fn serve(listener: TcpListener, logins: &Arc<Vec<Login>>, origins: &Origins) {
+    let (logins, origins) = (Arc::clone(logins), origins.clone());
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (logins, origins) = (Arc::clone(&logins), origins.clone());
+            // One that breaks off is the browser's business.
+            thread::spawn(move || drop(answer(stream, &logins, &origins)));
+        }
+    });
+}
+
+fn answer(mut stream: TcpStream, logins: &[Login], origins: &Origins) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let mut words = line.split(' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let body = body(&mut reader)?;
+    let body = (method == "POST").then(|| String::from_utf8_lossy(&body));
+    stream.write_all(response(path.trim_start_matches('/'), body.as_deref(), logins, origins).as_bytes())
+}
+
+#[test]
+fn flows_end_right_at_every_page_of_the_collection() -> anyhow::Result<()> {
+    let only = std::env::var(ONLY);
+    let mut files = logins("own")?;
+    files.extend(logins("products")?);
+    files.retain(|login| only.as_ref().is_ok_and(|only| login.name.contains(only)) || only.is_err());
+    let files = Arc::new(files);
+    // The site's own host, one where its logins may go, and one where they may not.
+    let (shop, evil) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.2:0")?);
+    let (address, elsewhere) = (shop.local_addr()?, evil.local_addr()?);
+    let origins = Origins {
+        shop: format!("http://localhost:{}", address.port()),
+        id: format!("http://{address}"),
+        evil: format!("http://{elsewhere}"),
+    };
+    serve(shop, &files, &origins);
+    serve(evil, &files, &origins);
+    let egress_allow = vec![address.to_string(), elsewhere.to_string()];
+    let server = Server::start(Options { egress_allow, ..Options::default() })?;
+
+    let ended = log_in_at_all(&server, &origins, &files)?;
+    count("flows with a person, with a display", &ended)?;
+    if only.is_err() && ended.len() < 33 {
+        bail!("only {} pages", ended.len());
+    }
+
+    // Every fourth one, unless asked for all: each takes a look and a login.
+    let every = if only.is_ok() { 1 } else { 4 };
+    let able: Vec<_> = ended.iter().filter(|one| one.can_reauth.is_some()).step_by(every).collect();
+    let again = log_in_again(&server, &able)?;
+    count("flows by themselves, without a display", &again)?;
+    Ok(())
+}

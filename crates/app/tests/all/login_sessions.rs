@@ -1,0 +1,78 @@
+//! What the browser of a login is told: by which proxy it goes, and whether it is recorded.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::login_site::{Connection, PASSWORD, SOON, Site, ann};
+use super::proxies::exit;
+use super::support::{Options, Pages, Server, until};
+
+/// The end of the latest login in the timeline.
+fn latest(connection: &Connection<'_>) -> anyhow::Result<Value> {
+    let timeline = connection.server.get(&connection.path("/timeline?limit=1"))?.expect(200)?.json()?;
+    Ok(timeline[0].clone())
+}
+
+fn proxy(server: &Server, name: &str, config: &Value) -> anyhow::Result<()> {
+    let body = json!({ "type": "custom", "name": name, "config": config });
+    server.post("/proxies", &body)?.expect(201).map(drop)
+}
+
+#[test]
+fn a_login_goes_through_its_proxy_and_is_recorded_if_its_connection_says_so() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    let (exit, asked) = exit(&pages)?;
+    let server = Server::start(Options { egress_allow: vec!["127.0.0.0/8".to_owned()], ..Options::default() })?;
+    proxy(&server, "exit", &json!({ "host": "127.0.0.1", "port": exit.port() }))?;
+    let closed = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    proxy(&server, "down", &json!({ "host": "127.0.0.1", "port": closed }))?;
+
+    let site = Site::new(&pages, "shop-exit");
+    let url = |page: &str| format!("http://only-there.example{}", site.path(page));
+    let more = json!({ "domain": "only-there.example", "proxy": { "name": "exit" }, "record_session": true });
+    let connection = Connection::at(&server, "shop-exit", &url("home"), &more)?;
+    connection.login()?;
+    connection.until_awaiting()?;
+    let through = |page: &str| {
+        let line = format!("GET {} HTTP/1.1", url(page));
+        asked.lock().unwrap().iter().filter(|asked| **asked == line).count()
+    };
+    assert!(through("login") > 0);
+    connection.submit(&ann(PASSWORD))?;
+    connection.until_over("SUCCESS")?;
+    assert!(through("home") > 1);
+    connection.until_closed()?;
+    let told = latest(&connection)?;
+    let name = |key: &str| told[key].as_str().with_context(|| format!("no {key}: {told}"));
+    let film = format!("/browsers/{}/replays/{}", name("browser_session_id")?, name("replay_id")?);
+    let kept = until("the film of a login that is over", SOON, || {
+        let answer = server.get(&film).ok()?;
+        (answer.status == 200).then_some(answer)
+    })?;
+    assert_eq!(kept.body.get(4..8), Some(&b"ftyp"[..]), "it is a film");
+
+    // A login may say otherwise: this one goes where nobody leads it on, and leaves no film.
+    for address in [url("login"), url("login").replace("http:", "https:")] {
+        server.send("PATCH", &connection.path(""), Some(&json!({ "login_url": address })))?.expect(200)?;
+        let other = json!({ "proxy": { "name": "down" }, "record_session": false });
+        server.post(&connection.path("/login"), &other)?.expect(200)?;
+        let over = connection.until_over("FAILED")?;
+        assert_eq!(over["error_code"], "navigation_failed", "{address}: {over}");
+        assert!(latest(&connection)?["replay_id"].is_null());
+        connection.until_closed()?;
+    }
+    let session = server.create(&json!({ "headless": true, "proxy_id": "down" }))?;
+    let asked = server.post(&format!("/browsers/{}/curl", session.id()), &json!({ "url": url("login") }))?;
+    assert_eq!(asked.expect(502)?.json()?["code"], "upstream_error", "a request says the same");
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+
+    let used = server.get("/proxies?limit=10")?.expect(200)?.json()?;
+    let exit = used.as_array().into_iter().flatten().find(|one| one["name"] == "exit").context("no proxy")?;
+    let path = format!("/proxies/{}", exit["id"].as_str().context("no id")?);
+    assert_eq!(server.delete(&path)?.expect(409)?.json()?["code"], "resource_in_use");
+    server.delete(&connection.path(""))?.expect(204)?;
+    until("the proxy is let go", Duration::from_secs(30), || (server.delete(&path).ok()?.status == 204).then_some(()))
+}
