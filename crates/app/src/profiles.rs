@@ -83,6 +83,10 @@ impl ProfileReports for Reports {
         });
     }
 
+    fn late(&self, session: &Session, profile: ProfileId, why: &str) {
+        warn!(session = %session.id, %profile, why, "what a session left is not saved to its profile yet; trying again");
+    }
+
     fn lost(&self, session: &Session, profile: ProfileId, why: &str) {
         metrics::counter!("casement_profiles_not_saved_total").increment(1);
         warn!(session = %session.id, %profile, why, "what a session left could not be saved to its profile");

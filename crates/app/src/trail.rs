@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use casement_domain::StoreError;
 use casement_domain::audit::{AuditEntry, AuditRepository, AuditTrail};
 use metrics::counter;
-use tokio::sync::{Notify, mpsc, oneshot};
+use time::OffsetDateTime;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -21,6 +22,9 @@ const LINGER: Duration = Duration::from_millis(10);
 /// How long a group that could not be written waits before it is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// How long whoever needs all records of a time waits for those that are not written yet.
+const SETTLING: Duration = Duration::from_secs(5);
+
 /// A record, and who waits until it is durable.
 struct Kept {
     entry: AuditEntry,
@@ -32,7 +36,12 @@ pub(crate) struct GroupedTrail {
     sender: mpsc::Sender<Kept>,
     /// Somebody waits.
     urgent: Arc<Notify>,
+    unwritten: watch::Receiver<Unwritten>,
+    settling: Duration,
 }
+
+/// The moment of the oldest record that the writer has and the database does not; nothing, if there is none.
+type Unwritten = Option<OffsetDateTime>;
 
 /// Writes what is left there, until it is told to finish or the last [`GroupedTrail`] is gone, and everything is written.
 pub(crate) struct TrailWriter {
@@ -48,8 +57,9 @@ impl GroupedTrail {
     fn lingering(repository: Arc<dyn AuditRepository>, linger: Duration) -> (Self, TrailWriter) {
         let (sender, receiver) = mpsc::channel(WAITING);
         let (urgent, stop) = (Arc::<Notify>::default(), CancellationToken::new());
-        let task = tokio::spawn(write(repository, receiver, Arc::clone(&urgent), linger, stop.clone()));
-        (Self { sender, urgent }, TrailWriter { task, stop })
+        let (oldest, unwritten) = watch::channel(None);
+        let task = tokio::spawn(write(repository, (receiver, oldest), Arc::clone(&urgent), linger, stop.clone()));
+        (Self { sender, urgent, unwritten, settling: SETTLING }, TrailWriter { task, stop })
     }
 }
 
@@ -78,12 +88,23 @@ impl AuditTrail for GroupedTrail {
             counter!("casement_audit_records_lost_total").increment(1);
         }
     }
+
+    async fn written_until(&self, end: OffsetDateTime) -> Result<(), StoreError> {
+        let mut unwritten = self.unwritten.clone();
+        let settled = unwritten.wait_for(|oldest| oldest.is_none_or(|oldest| oldest >= end));
+        let unavailable = |why: &str| StoreError::Unavailable { operation: "audit.settle", source: why.into() };
+        match tokio::time::timeout(self.settling, settled).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(unavailable("the server is stopping")),
+            Err(_) => Err(unavailable("records wait to be written")),
+        }
+    }
 }
 
 /// One group after the other: while one is being written, the next one gathers.
 async fn write(
     repository: Arc<dyn AuditRepository>,
-    mut receiver: mpsc::Receiver<Kept>,
+    (mut receiver, oldest): (mpsc::Receiver<Kept>, watch::Sender<Unwritten>),
     urgent: Arc<Notify>,
     linger: Duration,
     stop: CancellationToken,
@@ -92,6 +113,9 @@ async fn write(
     // What could not be written yet, oldest first.
     let mut late: Vec<AuditEntry> = Vec::new();
     loop {
+        if late.is_empty() && receiver.is_empty() {
+            oldest.send_replace(None);
+        }
         tokio::select! {
             biased;
             more = next_group(&mut receiver, &mut group, !late.is_empty()) => if !more { break },
@@ -115,6 +139,7 @@ async fn write(
         }
         let (entries, waiting): (Vec<_>, Vec<_>) = group.drain(..).map(|kept| (kept.entry, kept.done)).unzip();
         late.extend(entries);
+        oldest.send_replace(late.iter().map(|entry| entry.at).min());
         let written = append(&*repository, &mut late).await;
         if let Err(error) = &written {
             warn!(%error, records = late.len(), "audit records are not written yet");
@@ -310,6 +335,24 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(30));
         assert!(matches!(trail.keep(entry(10)).await, Err(StoreError::Unavailable { .. })));
         assert_eq!(*written.lock().expect("records"), [1, 3, 4, 5, 6, 7, 8, 9].map(|n| entry(n).id));
+    }
+
+    #[tokio::test]
+    async fn a_time_is_settled_once_none_of_its_records_waits_to_be_written() {
+        let is_away = Arc::new(Mutex::new(true));
+        let mut repository = MockAuditRepository::new();
+        let now = Arc::clone(&is_away);
+        repository.expect_append().returning(move |_| if *now.lock().expect("away") { Err(away()) } else { Ok(()) });
+        let (mut trail, _writer) = GroupedTrail::start(Arc::new(repository));
+        trail.settling = Duration::from_millis(50);
+        let behind = NOON + time::Duration::SECOND;
+        trail.written_until(behind).await.expect("there is nothing yet");
+        assert!(trail.keep(entry(1)).await.is_err());
+        trail.written_until(NOON).await.expect("the end is exclusive");
+        assert!(matches!(trail.written_until(behind).await, Err(StoreError::Unavailable { .. })));
+        *is_away.lock().expect("away") = false;
+        trail.settling = Duration::from_secs(60);
+        trail.written_until(behind).await.expect("it is written now");
     }
 
     #[tokio::test]

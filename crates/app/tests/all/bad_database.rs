@@ -1,4 +1,4 @@
-//! A database that has no room, or that is slow.
+//! A disk that has no room, and a database that is slow.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -20,7 +20,7 @@ pub(super) struct SmallDisk(PathBuf);
 impl SmallDisk {
     /// Needs root.
     pub(super) fn mount(at: PathBuf) -> anyhow::Result<Self> {
-        fs::create_dir(&at)?;
+        fs::create_dir_all(&at)?;
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", "size=256m,mode=755", "none"]).arg(&at).status()?;
         ensure!(mounted.success(), "mount failed");

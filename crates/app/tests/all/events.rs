@@ -89,6 +89,99 @@ fn calls_and_connections_are_told_and_a_session_that_has_ended_can_still_be_read
     Ok(())
 }
 
+/// How the connections of a session began and ended, as pairs of the source's word and the reason; nothing for a beginning.
+fn connections(events: &[Value]) -> Vec<(String, Option<String>)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = events.iter().map(|one| &one["event"]).filter(|event| event["category"] == "connection");
+    all.map(|event| {
+        let reason = (event["type"] == "cdp_disconnect").then(|| text(&event["data"]["reason"]));
+        (text(&event["source"]["event"]), reason)
+    })
+    .collect()
+}
+
+/// A BiDi connection whose session is made, by four messages.
+fn bidi(session: &Session) -> anyhow::Result<Cdp> {
+    let mut client = Cdp::connect(session.text("webdriver_ws_url"))?;
+    client.call("session.new", &json!({ "capabilities": {} }))?;
+    client.call("session.status", &json!({}))?;
+    Ok(client)
+}
+
+#[test]
+fn webdriver_clients_are_told_of_by_their_source_and_classic_commands_as_calls() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let (webdriver, closed) = ("webdriver".to_owned(), Some("client_close".to_owned()));
+    let session = capturing(server, &["control", "connection"])?;
+    let script = "crates/app/tests/scripts/puppeteer_drive.mjs";
+    let arguments = [session.text("webdriver_ws_url"), "webDriverBiDi", &pages.url("")];
+    Clients::find()?.run(server, script, &arguments)?;
+    let wd = format!("{}/wd", session.text("base_url"));
+    let arguments = [&wd, session.token(), &pages.url("")];
+    Clients::find()?.run(server, "crates/app/tests/scripts/selenium_drive.py", &arguments)?;
+    // BiDi alone; then a classic session and a BiDi socket of its own.
+    let expected = 3;
+    let found = until("every connection has begun and ended", SOON, || {
+        let found = events(server, &session).ok()?;
+        (of_type(&found, "cdp_disconnect").len() == expected).then_some(found)
+    })?;
+    assert_without_a_gap(&found)?;
+    let told = connections(&found);
+    assert_eq!(told[..2], [(webdriver.clone(), None), (webdriver.clone(), closed.clone())]);
+    assert_eq!(told.iter().filter(|one| **one == (webdriver.clone(), None)).count(), expected, "{told:?}");
+    assert_eq!(told.iter().filter(|one| **one == (webdriver.clone(), closed.clone())).count(), expected, "{told:?}");
+    for end in of_type(&found, "cdp_disconnect") {
+        let data = &end["data"];
+        assert!(data["duration_ms"].as_u64() > Some(0) && data["message_count"].as_u64() > Some(4), "{end}");
+    }
+    let calls = of_type(&found, "api_call");
+    assert!(calls.len() > 10, "{calls:?}");
+    for call in calls {
+        assert_eq!(
+            (&call["category"], &call["source"]),
+            (&json!("control"), &json!({ "kind": "kernel_api" })),
+            "{call}"
+        );
+        assert_eq!(
+            (&call["data"]["operation_id"], &call["data"]["status"]),
+            (&json!("webdriver_command"), &json!(200))
+        );
+        assert!(call["data"]["request_id"].is_string() && call["data"]["duration_ms"].is_u64(), "{call}");
+    }
+
+    let mut client = bidi(&session)?;
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    assert_eq!(client.until_closed()?, Some((4000, "deleted".to_owned())));
+    let found = events(server, &session)?;
+    let end = of_type(&found, "cdp_disconnect").pop().context("an end")?["data"].clone();
+    assert_eq!((&end["reason"], &end["message_count"]), (&json!("context_cancelled"), &json!(4)));
+    Ok(())
+}
+
+#[test]
+fn of_a_browser_that_dies_every_connection_is_told_to_have_lost_it() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let session = capturing(server, &["connection"])?;
+    let _bidi = bidi(&session)?;
+    let wd = format!("/vm/{}/wd/session?jwt={}", session.id(), session.token());
+    server.post(&wd, &json!({ "capabilities": {} }))?.expect(200)?;
+    // The answer never comes.
+    drop(Cdp::connect(session.text("cdp_ws_url"))?.call("Browser.crash", &json!({})));
+    let found = until("every end is told", SOON, || {
+        let found = events(server, &session).ok()?;
+        (of_type(&found, "cdp_disconnect").len() == 3).then_some(found)
+    })?;
+    assert_without_a_gap(&found)?;
+    let mut told = connections(&found);
+    told.sort();
+    let lost = Some("upstream_error".to_owned());
+    let each = |source: &str| [(source.to_owned(), None), (source.to_owned(), lost.clone())];
+    let [cdp, webdriver] = ["cdp", "webdriver"].map(each);
+    let all = [&cdp[0], &cdp[1], &webdriver[0], &webdriver[0], &webdriver[1], &webdriver[1]];
+    assert_eq!(told.iter().collect::<Vec<_>>(), all);
+    Ok(())
+}
+
 #[test]
 fn what_is_captured_changes_at_once_and_off_means_nothing() -> anyhow::Result<()> {
     let server = &Shared::get().server;

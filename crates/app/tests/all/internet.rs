@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -47,11 +47,11 @@ struct Names {
 }
 
 /// Ends when this goes.
-struct Holder(Child);
+pub(super) struct Holder(Child);
 
 impl Holder {
     /// Starts a program and waits until it says that it is up. Returns what else it will say.
-    fn start(command: &mut Command) -> anyhow::Result<(Self, BufReader<ChildStdout>)> {
+    pub(super) fn start(command: &mut Command) -> anyhow::Result<(Self, BufReader<ChildStdout>)> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut output = BufReader::new(child.stdout.take().context("no output")?);
         let holder = Self(child);
@@ -147,7 +147,7 @@ impl Internet {
 
     /// Serves TLS with a certificate of its own; says of each connection whether it took up an earlier one's secrets.
     pub(super) fn tls(&self, address: Ipv4Addr, name: &str) -> anyhow::Result<Tls> {
-        let [certificate, key] = self.certificate(name)?;
+        let [key, certificate] = certificate(self.directory.path(), name)?;
         let mut command = Command::new("python3");
         command.args(["-u", "-c", TLS]).args([certificate.as_os_str(), key.as_os_str(), address.to_string().as_ref()]);
         let (server, lines) = inside(&self.world, || Holder::start(&mut command))?;
@@ -161,24 +161,12 @@ impl Internet {
 
     /// An operator's reverse proxy at our own address: what comes to port 80, and with TLS to 443, goes on to a server.
     pub(super) fn front(&self, name: &str, server: SocketAddr) -> anyhow::Result<Front> {
-        let [certificate, key] = self.certificate(name)?;
+        let [key, certificate] = certificate(self.directory.path(), name)?;
         let trusted = fs::read_to_string(&certificate)?;
         let mut command = Command::new("python3");
         command.args(["-c", FRONT]).args([certificate, key]);
         command.args([OURS.to_string(), server.ip().to_string(), server.port().to_string()]);
         Ok(Front { _proxy: Holder::start(&mut command)?.0, trusted })
-    }
-
-    /// A new certificate of its own for a name, and its key.
-    fn certificate(&self, name: &str) -> anyhow::Result<[PathBuf; 2]> {
-        let [certificate, key] = ["certificate.pem", "key.pem"].map(|file| self.directory.path().join(file));
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-nodes", "-days", "2", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
-            .args(["-subj", &format!("/CN={name}"), "-addext", &format!("subjectAltName=DNS:{name}")])
-            .args(["-keyout".as_ref(), key.as_os_str(), "-out".as_ref(), certificate.as_os_str()])
-            .output()?;
-        ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        Ok([certificate, key])
     }
 }
 
@@ -209,6 +197,18 @@ async def main():
     await asyncio.gather(plain.serve_forever(), secure.serve_forever())
 asyncio.run(main())
 "#;
+
+/// The files of a key and its certificate, which nobody has signed.
+pub(super) fn certificate(directory: &Path, name: &str) -> anyhow::Result<[PathBuf; 2]> {
+    let [key, certificate] = ["key.pem", "certificate.pem"].map(|file| directory.join(file));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-nodes", "-days", "2", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+        .args(["-subj", &format!("/CN={name}"), "-addext", &format!("subjectAltName=DNS:{name}")])
+        .args(["-keyout".as_ref(), key.as_os_str(), "-out".as_ref(), certificate.as_os_str()])
+        .output()?;
+    ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Ok([key, certificate])
+}
 
 /// A TLS server.
 pub(super) struct Tls {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::bad_database::SmallDisk;
 use super::host::{browser_of, sandbox, sql};
 use super::support::http::Request;
 use super::support::{Cdp, Options, Pages, Server, Session, Shared, processes_of, until};
@@ -369,6 +370,48 @@ fn i8_a_profile_whose_bytes_were_cut_or_altered_is_refused_by_name_and_leaves_no
     let session = with(&server, "damaged", true, false)?;
     assert_eq!(seen(&session, &pages)?, whole("ann"));
     end(&server, &session)?;
+    Ok(())
+}
+
+#[test]
+fn i9_what_finds_no_room_leaves_the_old_version_is_told_and_is_saved_once_there_is_room() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    put_site(&pages);
+    let server = Server::start(Options::reaching(&pages))?;
+    let disk = SmallDisk::mount(server.data_dir().join("blobs"))?;
+    new_profile(&server, "crowded")?;
+    let session = with(&server, "crowded", true, true)?;
+    log_in(&session, &pages, "ann")?;
+    end(&server, &session)?;
+    let session = with(&server, "crowded", true, true)?;
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    cdp.open(&page, &pages.url("/profiles/"))?;
+    cdp.evaluate(&page, "make('bob').then(() => fill(4))")?;
+
+    let filler = disk.fill()?;
+    let before = kept(&server);
+    end(&server, &session)?;
+    let told = until("it is told of", SOON, || {
+        let log = server.log();
+        log.lines().find(|line| line.contains("not saved to its profile yet")).map(str::to_owned)
+    })?;
+    assert!(told.contains(session.id()) && told.contains("No space left"), "{told}");
+    until("nothing is left of the try", SOON, || (kept(&server) == before).then_some(()))?;
+    let next = with(&server, "crowded", true, false)?;
+    assert_eq!(seen(&next, &pages)?, whole("ann"));
+    end(&server, &next)?;
+    assert_eq!(server.get("/browsers")?.json()?, json!([]), "it has ended all the same");
+
+    fs::remove_file(filler)?;
+    until("it is saved", SOON, || {
+        let waiting = sql(&server, "select count(*) from browsers where state = 'ending'").ok()?;
+        (waiting == "0").then_some(())
+    })?;
+    let next = with(&server, "crowded", true, false)?;
+    assert_eq!(seen(&next, &pages)?, whole("bob"));
+    end(&server, &next)?;
+    drop(disk);
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use anyhow::ensure;
 use serde_json::json;
 
 use super::host::{dump, server_process};
+use super::internet::{Holder, certificate};
 use super::support::{Cdp, Clients, Options, Pages, Server, Tinyproxy, until};
 
 const PASSWORD: &str = "hunter2-at-the-exit";
@@ -139,6 +141,77 @@ fn c7_a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is
     assert_eq!(checked.json()?["status"], "available", "the running server opens what is sealed under the new key");
     server.delete(&format!("/browsers/{}", session.id()))?;
     Ok(())
+}
+
+/// Answers over TLS, on connections that stay open, each with its own number; at `/close`, all of them are closed.
+const SITE: &str = r#"
+import itertools, socket, ssl, sys, threading
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1], sys.argv[2])
+listener = socket.create_server(("127.0.0.1", 0))
+print("up", listener.getsockname()[1], sep="\n")
+numbers, streams = itertools.count(1), []
+def serve(plain):
+    try:
+        with context.wrap_socket(plain, server_side=True) as stream:
+            streams.append(stream)
+            number, head = str(next(numbers)).encode(), b""
+            while part := stream.recv(65536):
+                head += part
+                if b"\r\n\r\n" not in head:
+                    continue
+                closes, head = b"/close " in head, b""
+                lines = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nCache-Control: no-store\r\nContent-Length: %d\r\n\r\n%s"
+                stream.sendall(lines % (len(number), number))
+                while closes and streams:
+                    streams.pop().shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"#;
+
+#[test]
+fn a_changed_proxy_carries_the_tunnels_made_from_then_on_and_those_that_stand_go_on() -> anyhow::Result<()> {
+    let (server, directory) = (server()?, tempfile::tempdir()?);
+    let [key, certificate] = certificate(directory.path(), "tunnels.test")?;
+    let mut site = Command::new("python3");
+    let (_site, mut said) = Holder::start(site.args(["-u", "-c", SITE]).args([certificate, key]))?;
+    let mut port = String::new();
+    said.read_line(&mut port)?;
+    let site = format!("127.0.0.1:{}", port.trim());
+    let proxies = [Tinyproxy::start("me", "hunter2")?, Tinyproxy::start("me", "hunter2")?];
+    for (name, proxy) in ["first", "second"].into_iter().zip(&proxies) {
+        let (host, port) = (proxy.address.ip().to_string(), proxy.address.port());
+        let config = json!({ "host": host, "port": port, "username": "me", "password": "hunter2" });
+        server.post("/proxies", &json!({ "type": "custom", "name": name, "config": config }))?.expect(201)?;
+    }
+    let tunnels = || proxies.each_ref().map(|proxy| proxy.log().matches(&*format!("CONNECT {site}")).count());
+    let session = server.create(&json!({ "headless": true, "proxy_id": "first", "timeout_seconds": 600 }))?;
+    let path = format!("/browsers/{}", session.id());
+    let go_through = |proxy: &str| server.send("PATCH", &path, Some(&json!({ "proxy_id": proxy })))?.expect(200);
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    cdp.call_in(Some(&page), "Security.setIgnoreCertificateErrors", &json!({ "ignore": true }))?;
+    cdp.open(&page, &format!("https://{site}/"))?;
+    let mut connection = |path: &str| cdp.evaluate(&page, &format!("fetch('{path}').then(answer => answer.text())"));
+
+    let first = connection("/")?;
+    let at_first = tunnels();
+    assert!(at_first[0] > 0 && at_first[1] == 0, "{at_first:?}");
+    go_through("second")?;
+    assert_eq!(connection("/")?, first, "the connection stands");
+    assert_eq!(tunnels(), at_first);
+    connection("/close")?;
+    let second = connection("/")?;
+    assert_ne!(second, first);
+    let then = tunnels();
+    assert!(then[0] == at_first[0] && then[1] > 0, "{at_first:?}, then {then:?}");
+    go_through("")?;
+    connection("/close")?;
+    assert_ne!(connection("/")?, second);
+    assert_eq!(tunnels(), then, "straight");
+    server.delete(&path)?.expect(204).map(drop)
 }
 
 #[test]

@@ -19,6 +19,12 @@ pub trait AuditTrail: Send + Sync {
 
     /// Takes the record and returns at once; it is durable soon.
     fn note(&self, entry: AuditEntry);
+
+    /// Returns once none of the records that came here waits to be written that is from before `end`.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] if that takes too long.
+    async fn written_until(&self, end: OffsetDateTime) -> Result<(), StoreError>;
 }
 
 /// Where records are kept.

@@ -76,14 +76,11 @@ impl AuditLogs {
     }
 
     /// How long an export of a range that ends then has to wait, so that no record of the range is on its way any more and the next
-    /// range may begin where this one ends. A range that ends in the future is not waited for.
+    /// range may begin where this one ends. Nothing for a range that ends in the future, which is not waited for.
     #[must_use]
-    pub fn settles_in(&self, end: OffsetDateTime) -> std::time::Duration {
+    pub fn settles_in(&self, end: OffsetDateTime) -> Option<std::time::Duration> {
         let since = self.clock.now() - end;
-        if since.is_negative() {
-            return std::time::Duration::ZERO;
-        }
-        (Self::SETTLED_AFTER - since).try_into().unwrap_or_default()
+        (!since.is_negative()).then(|| (Self::SETTLED_AFTER - since).try_into().unwrap_or_default())
     }
 
     /// A page for people.

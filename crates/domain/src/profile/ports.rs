@@ -173,6 +173,9 @@ pub trait ProfileReports: Send + Sync {
     /// A session's changes are stored. If `saved` names a version that the session had not seen, somebody should look.
     fn saved(&self, session: &Session, version: &ProfileVersion, saved: &Saved);
 
+    /// A session's changes cannot be stored for now. It is tried again.
+    fn late(&self, session: &Session, profile: ProfileId, why: &str);
+
     /// A session's changes are lost.
     fn lost(&self, session: &Session, profile: ProfileId, why: &str);
 }

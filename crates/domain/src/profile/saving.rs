@@ -158,6 +158,13 @@ impl SessionProfiles {
         Ok(())
     }
 
+    /// What the session left could not be kept and waits for another try.
+    pub(crate) fn late(&self, session: &Session, why: &NotSaved) {
+        if let (Some(deps), Some(profile)) = (&self.deps, session.shape.profile) {
+            deps.reports.late(session, profile.id, &why.to_string());
+        }
+    }
+
     /// What the session left is given up.
     pub(crate) fn lost(&self, session: &Session, why: &NotSaved) {
         if let (Some(deps), Some(profile)) = (&self.deps, session.shape.profile) {

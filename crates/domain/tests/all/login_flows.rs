@@ -764,6 +764,25 @@ async fn a_home_page_that_never_rests_is_a_success_all_the_same() {
 }
 
 #[tokio::test]
+async fn of_a_step_elsewhere_that_changes_its_words_without_end_a_person_is_told_so_often_and_no_more() {
+    let push = |n: usize| {
+        let mut reading = page("/push", &n.to_string());
+        reading.texts = vec![text(1, TextKind::Plain, &format!("Approve the sign-in request on your phone: {n}"))];
+        reading
+    };
+    let shows = move |done: &Done| Ok(if done.reads > 100 { home() } else { push(done.reads) });
+    let mut stage = Play::new().at(shows, takes_all);
+    let waits = stage.plays().await;
+    assert_eq!(waits.step, FlowStep::AwaitingExternalAction, "{waits:?}");
+    let told = waits.external_action.as_deref().unwrap_or_default();
+    // Once as the step begins, and 50 times as it changes.
+    assert!(told.ends_with(": 51"), "{told}");
+    assert_eq!(stage.plays().await.revision, waits.revision, "nothing more is told");
+    stage.done.lock().expect("kept").reads = 100;
+    assert_eq!(stage.plays().await.status, FlowStatus::Success, "the page is looked at all the same");
+}
+
+#[tokio::test]
 async fn a_page_that_changes_its_fields_without_end_is_given_up() {
     let shows = |done: &Done| {
         let name = if done.reads.is_multiple_of(2) { "company" } else { "tenant" };

@@ -203,6 +203,7 @@ fn ending() -> Browser {
 async fn where_the_store_fails_the_browser_waits_for_the_housekeeping_but_not_for_ever() {
     let mut ports = Ports::with_profile().captures();
     ports.rows.expect_save().times(3).returning(|_| Err(store_down()));
+    ports.reports.expect_late().times(2).withf(|_, profile, _| *profile == id(1)).return_const(());
     ports.reports.expect_lost().times(1).return_const(());
     let mut world = with_session(with_profile(true), ports);
     world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));

@@ -1,6 +1,6 @@
 //! A chunk as a file that is made while it is sent.
 
-use std::io::Write as _;
+use std::io::{BufWriter, IntoInnerError, Write};
 
 use actix_web::web::Bytes;
 use casement_domain::audit::{AuditChunk, AuditRecord};
@@ -9,6 +9,9 @@ use futures_util::{Stream, StreamExt as _, stream};
 
 use super::record::AuditRecordBody;
 use crate::error::ApiError;
+
+/// How much is packed at once, in bytes. The lines of a whole batch beside what is packed would double what an export holds.
+const PACKED_AT_ONCE: usize = 64 << 10;
 
 /// What a file is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,15 +38,11 @@ impl Writer {
 
     /// What can be sent once these records are written.
     fn write(&mut self, records: Vec<AuditRecord>) -> std::io::Result<Vec<u8>> {
-        let mut lines = Vec::with_capacity(records.len() * 512);
-        for record in records {
-            serde_json::to_writer(&mut lines, &AuditRecordBody::from(record))?;
-            lines.push(b'\n');
-        }
         match self {
-            Self::Lines => Ok(lines),
+            Self::Lines => lines(Vec::with_capacity(records.len() * 512), records),
             Self::Packed(packer) => {
-                packer.write_all(&lines)?;
+                let packed = lines(BufWriter::with_capacity(PACKED_AT_ONCE, packer), records)?;
+                let packer = packed.into_inner().map_err(IntoInnerError::into_error)?;
                 Ok(std::mem::take(packer.get_mut()))
             }
         }
@@ -56,6 +55,14 @@ impl Writer {
             Self::Packed(packer) => packer.finish(),
         }
     }
+}
+
+fn lines<W: Write>(mut to: W, records: Vec<AuditRecord>) -> std::io::Result<W> {
+    for record in records {
+        serde_json::to_writer(&mut to, &AuditRecordBody::from(record))?;
+        to.write_all(b"\n")?;
+    }
+    Ok(to)
 }
 
 /// The next records are read while those before are packed. Neither is done before somebody takes the file.

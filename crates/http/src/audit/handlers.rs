@@ -99,8 +99,11 @@ pub(crate) async fn export_audit_chunk(caller: OrganizationWide) -> Answer {
     let format = format(&query)?;
     let cursor = query.raw("cursor")?;
     let (audit, asked) = (&caller.services().audit, asked(&query)?);
-    if let (Some(end), None) = (asked.end, cursor) {
-        tokio::time::sleep(audit.settles_in(end)).await;
+    if let (Some(end), None) = (asked.end, cursor)
+        && let Some(settles_in) = audit.settles_in(end)
+    {
+        tokio::time::sleep(settles_in).await;
+        caller.services().trail.written_until(end).await?;
     }
     let chunk = audit.export(caller.organization(), asked, cursor).await?;
     let ending = if format == Format::Packed { "jsonl.gz" } else { "jsonl" };

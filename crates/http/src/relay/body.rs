@@ -57,6 +57,8 @@ pub(crate) struct RelayBody {
     limits: Limits,
     handed_over: Option<Instant>,
     meter: Meter,
+    /// Messages that passed before the relay began.
+    passed: u64,
     _guard: Box<dyn Any>,
 }
 
@@ -81,6 +83,7 @@ impl RelayBody {
         let mut from_client = FrameTracker::new(limits.client_message);
         // Whoever read these bytes bounded them.
         let _ = from_client.feed(&leftovers.from_client);
+        let passed = meter.messages();
         Self {
             payload,
             upstream,
@@ -93,6 +96,7 @@ impl RelayBody {
             limits,
             handed_over: None,
             meter,
+            passed,
             _guard: guard,
         }
     }
@@ -110,6 +114,10 @@ impl RelayBody {
         Poll::Ready(None)
     }
 
+    fn count_messages(&self) {
+        self.meter.count_messages(self.passed + self.from_client.messages() + self.from_upstream.messages());
+    }
+
     fn pump_client(&mut self, cx: &mut Context<'_>) -> Pumped {
         loop {
             while !self.to_upstream.is_empty() {
@@ -125,7 +133,7 @@ impl RelayBody {
                         return Pumped::TooLong;
                     }
                     self.meter.count_from_client(chunk.len());
-                    self.meter.count_messages(self.from_client.messages() + self.from_upstream.messages());
+                    self.count_messages();
                     self.to_upstream = chunk;
                 }
                 Poll::Ready(_) => return Pumped::ClientGone,
@@ -149,7 +157,7 @@ impl RelayBody {
         // No limit in this direction: nothing is gathered, so nothing can be too long.
         let _ = self.from_upstream.feed(&chunk);
         self.meter.count_to_client(chunk.len());
-        self.meter.count_messages(self.from_client.messages() + self.from_upstream.messages());
+        self.count_messages();
         Poll::Ready(Some(chunk))
     }
 

@@ -62,9 +62,19 @@ impl Meter {
         self.to_client.increment(bytes as u64);
     }
 
+    /// One more message has passed.
+    pub(crate) fn count_message(&self) {
+        self.messages.set(self.messages.get() + 1);
+    }
+
     /// So many messages have passed until now.
     pub(crate) fn count_messages(&self, messages: u64) {
         self.messages.set(messages);
+    }
+
+    /// How many messages have passed until now.
+    pub(crate) fn messages(&self) -> u64 {
+        self.messages.get()
     }
 
     /// We ended it. `told`: the client got the close frame.

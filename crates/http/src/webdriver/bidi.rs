@@ -184,24 +184,22 @@ impl Binding {
             return Err(Step::End(CloseReason::Protocol));
         }
         match message.opcode {
-            wire::TEXT => match parse(&message.payload) {
-                Ok(command) => {
-                    self.command(command);
-                    Ok(())
+            wire::TEXT => {
+                self.meter.count_message();
+                match parse(&message.payload) {
+                    Ok(command) => self.command(command),
+                    Err(refusal) => self.answer(&refusal),
                 }
-                Err(refusal) => {
-                    self.answer(&refusal);
-                    Ok(())
-                }
-            },
+                Ok(())
+            }
             wire::PING => {
-                self.outbox.push_back(Step::Send(wire::encode(wire::PONG, &message.payload, None)));
+                self.say(wire::PONG, &message.payload);
                 Ok(())
             }
             wire::PONG => Ok(()),
             wire::CLOSE => {
                 self.meter.closed();
-                self.outbox.push_back(Step::Send(wire::encode(wire::CLOSE, &message.payload, None)));
+                self.say(wire::CLOSE, &message.payload);
                 self.outbox.push_back(Step::Gone);
                 Ok(())
             }
@@ -226,7 +224,7 @@ impl Binding {
     fn hear_chromedriver(&mut self, message: Message) {
         if message.opcode != wire::TEXT {
             // Its pings and its close frame are for the client as much as for us.
-            self.outbox.push_back(Step::Send(wire::encode(message.opcode, &message.payload, None)));
+            self.say(message.opcode, &message.payload);
             if message.opcode == wire::CLOSE {
                 self.meter.closed();
                 self.outbox.push_back(Step::Gone);
@@ -235,7 +233,7 @@ impl Binding {
         }
         let mut answer = serde_json::from_slice::<Value>(&message.payload).unwrap_or_default();
         if self.awaited.is_none() || answer.get("id") != self.awaited.as_ref() {
-            self.outbox.push_back(Step::Send(wire::encode(wire::TEXT, &message.payload, None)));
+            self.say(wire::TEXT, &message.payload);
             return;
         }
         self.awaited = None;
@@ -250,7 +248,14 @@ impl Binding {
     }
 
     fn answer(&mut self, answer: &Value) {
-        self.outbox.push_back(Step::Send(wire::encode(wire::TEXT, answer.to_string().as_bytes(), None)));
+        self.say(wire::TEXT, answer.to_string().as_bytes());
+    }
+
+    fn say(&mut self, opcode: u8, payload: &[u8]) {
+        if opcode < wire::CLOSE {
+            self.meter.count_message();
+        }
+        self.outbox.push_back(Step::Send(wire::encode(opcode, payload, None)));
     }
 
     /// The session's own reason, if it comes soon.

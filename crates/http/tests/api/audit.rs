@@ -15,7 +15,7 @@ use casement_http::Permission;
 use flate2::read::GzDecoder;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
-use time::Duration;
+use time::{Duration, macros::datetime};
 
 use super::support::{Key, Ports, Reply, TestApi, Trail, other_project};
 
@@ -245,6 +245,18 @@ async fn a_range_that_has_just_ended_is_read_once_nothing_of_it_is_on_its_way() 
     assert_eq!(api.get(path).await.status, 200);
     let waited = *read_at.get().expect("it was read") - asked_at;
     assert!(waited >= std::time::Duration::from_millis(400), "{waited:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_of_a_time_whose_records_are_not_all_written_is_refused_for_now() {
+    let unwritten_since = Some(datetime!(2026-12-01 11:00 UTC));
+    let mut ports = Ports { trail: Trail { unwritten_since, ..Trail::default() }, ..Ports::default() };
+    ports.audit.expect_measure().returning(|_, _, _, _| Ok(Measured::default()));
+    let api = TestApi::start(ports);
+    let export = async |end: &str| api.get(&format!("/audit-logs/export/chunk?start=2026-11-01&end={end}")).await;
+    for (end, status) in [("2026-12-01T11:00:00Z", 200), ("2026-12-01T11:00:01Z", 503), ("2026-12-02", 200)] {
+        assert_eq!(export(end).await.status, status, "{end}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -141,6 +141,8 @@ pub(super) struct Trail {
     pub(super) entries: Arc<Mutex<Vec<(bool, AuditEntry)>>>,
     /// No record can be written.
     pub(super) broken: bool,
+    /// Records from then on wait to be written.
+    pub(super) unwritten_since: Option<OffsetDateTime>,
 }
 
 impl Trail {
@@ -168,6 +170,15 @@ impl AuditTrail for Trail {
 
     fn note(&self, entry: AuditEntry) {
         self.entries.lock().unwrap().push((false, entry));
+    }
+
+    async fn written_until(&self, end: OffsetDateTime) -> Result<(), StoreError> {
+        match self.unwritten_since {
+            Some(since) if since < end => {
+                Err(StoreError::Unavailable { operation: "audit.settle", source: "records wait".into() })
+            }
+            _ => Ok(()),
+        }
     }
 }
 

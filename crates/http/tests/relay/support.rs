@@ -14,7 +14,10 @@ use async_trait::async_trait;
 use casement_http::{
     ApiError,
     live_view::{Access, LiveView, WholeDisplay},
-    relay::{Channel, ClientHandshake, Dial, DialError, EndSender, Limits, Relay, end_signal, on_connect},
+    relay::{
+        Channel, ClientHandshake, CloseReason, Dial, DialError, EndSender, Limits, Relay, Witness, end_signal,
+        on_connect,
+    },
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
 use socket2::SockRef;
@@ -50,6 +53,8 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     /// Guards alive: relays that count as open.
     pub(super) open: Arc<AtomicUsize>,
+    /// What was told of relays that have ended: the reason, and how many messages had passed.
+    pub(super) told: Arc<Mutex<Vec<(Option<CloseReason>, u64)>>>,
     /// What live views show in place of a tab.
     pub(super) display: Mutex<Option<WholeDisplay>>,
     /// Whether the kernel keeps next to nothing of what chromedriver does not read.
@@ -68,6 +73,16 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct Listener(Arc<Mutex<Vec<(Option<CloseReason>, u64)>>>);
+
+impl Witness for Listener {
+    fn opened(&self) {}
+
+    fn ended(&self, why: Option<CloseReason>, messages: u64) {
+        self.0.lock().unwrap().push((why, messages));
     }
 }
 
@@ -111,6 +126,7 @@ impl Server {
             end: end_signal().0,
             limits,
             open: Arc::default(),
+            told: Arc::default(),
             display: Mutex::default(),
             narrow: AtomicBool::default(),
         });
@@ -180,7 +196,7 @@ async fn bidi(request: HttpRequest, payload: web::Payload, shared: web::Data<Sha
         webdriver_url: public_url(),
         end: shared.end.signal(),
         limits: shared.limits,
-        witness: None,
+        witness: Some(Box::new(Listener(shared.told.clone()))),
         guard: Guard::new(&shared.open),
     };
     let upstream = To(shared.upstream).dial(Channel::WebDriver).await.unwrap();

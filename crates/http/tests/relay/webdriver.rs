@@ -74,6 +74,27 @@ async fn b6_session_new_is_bound_until_one_is_accepted() {
 }
 
 #[actix_web::test]
+async fn every_message_of_a_connection_is_counted_before_its_session_is_bound_and_after() {
+    let server = Server::start().await;
+    let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;
+    client.write_all(&frame(true, 1, b"no command", MASK)).await.unwrap();
+    assert_eq!(hear(&mut client).await["error"], "invalid argument");
+    client.write_all(&frame(true, 9, b"a ping is no message", MASK)).await.unwrap();
+    assert_eq!(soon(read_frame(&mut client)).await.0, 10);
+    for (id, method) in [(1, "session.status"), (2, "session.new"), (3, "browsingContext.getTree")] {
+        say(&mut client, &json!({"id": id, "method": method, "params": {}}), MASK).await;
+        assert_eq!(hear(&mut chromedriver).await["id"], id);
+        say(&mut chromedriver, &json!({"type": "success", "id": id, "result": {}}), None).await;
+        assert_eq!(hear(&mut client).await["id"], id);
+    }
+    server.shared.end.end(CloseReason::Deleted);
+    assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(4000, "deleted")));
+    drop(client);
+    eventually("it was told of", || !server.shared.told.lock().unwrap().is_empty()).await;
+    assert_eq!(*server.shared.told.lock().unwrap(), [(Some(CloseReason::Deleted), 8)]);
+}
+
+#[actix_web::test]
 async fn session_new_in_fragments_and_around_pings_is_bound_too() {
     let server = Server::start().await;
     let (mut client, mut chromedriver, _) = server.pair("/webdriver").await;

@@ -88,6 +88,7 @@ impl Sessions {
         if let Err(error) = self.deps.profiles.save(ended, browser).await {
             let since = ended.ended_at.map_or(Duration::ZERO, |at| self.deps.clock.now() - at);
             if matches!(error, NotSaved::Keeping(_)) && since < TRIED_FOR {
+                self.deps.profiles.late(ended, &error);
                 return false;
             }
             self.deps.profiles.lost(ended, &error);
