@@ -32,7 +32,9 @@ mod all {
     mod isolation;
     mod limits;
     mod live_view;
+    mod login_profiles;
     mod login_site;
+    mod login_steps;
     mod login_ways;
     mod logins;
     mod memories;
