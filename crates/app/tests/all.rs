@@ -33,6 +33,7 @@ mod all {
     mod limits;
     mod live_view;
     mod login_profiles;
+    mod login_secrets;
     mod login_site;
     mod login_steps;
     mod login_ways;
