@@ -40,6 +40,12 @@ use std::process::ExitCode;
 
 use settings::{Arguments, Command};
 use tracing_subscriber::EnvFilter;
+use zeroizing_alloc::ZeroAlloc;
+
+/// Whatever is given back is wiped. A secret passes through buffers that are not ours, of HTTP and of JSON, and would stand there until
+/// somebody else needs the place.
+#[global_allocator]
+static MEMORY: ZeroAlloc<std::alloc::System> = ZeroAlloc(std::alloc::System);
 
 fn main() -> ExitCode {
     let command = match Arguments::read() {

@@ -36,9 +36,12 @@ mod all {
     #[path = "../../../webdriver/tests/all/login_site.rs"]
     mod login_files;
     mod login_pages;
+    mod login_profiles;
     mod login_providers;
+    mod login_secrets;
     mod login_sessions;
     mod login_site;
+    mod login_steps;
     mod login_ways;
     mod logins;
     mod memories;

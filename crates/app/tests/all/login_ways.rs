@@ -46,7 +46,7 @@ const STAY: &str = r#"<!doctype html><html lang=en><title>Stay signed in?</title
 <button onclick="document.cookie='in=ann; max-age=9999; path=/'; location='home'">Yes</button>"#;
 
 /// The code of an app, by RFC 6238.
-const TOTP: &str = r#"<!doctype html><html lang=en><title>Two-factor authentication</title><h1>Two-factor authentication</h1>
+pub(crate) const TOTP: &str = r#"<!doctype html><html lang=en><title>Two-factor authentication</title><h1>Two-factor authentication</h1>
 <p>Open your authenticator app and enter the 6-digit code.</p>
 <form id=f><div id=said role=alert></div><label>Authentication code <input name=otp inputmode=numeric autocomplete=one-time-code required></label><button>Verify</button></form>
 <script>
@@ -79,7 +79,7 @@ const CAPTCHA: &str = r#"<!doctype html><html lang=en><title>Sign in - Shop</tit
 };</script>"#;
 
 /// Waits until somebody says yes on a telephone.
-const PUSH: &str = r#"<!doctype html><html lang=en><title>Approve the request</title><h1>Check your phone</h1>
+pub(crate) const PUSH: &str = r#"<!doctype html><html lang=en><title>Approve the request</title><h1>Check your phone</h1>
 <p>We sent a notification to your phone. Approve the request to sign in.</p>
 <script>setInterval(async () => {
     if ((await fetch('approved')).ok) { document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home'; }
@@ -135,7 +135,7 @@ const VOUCHER: &str = r#"<!doctype html><html lang=en><title>Sign in - Accounts<
 };</script>"#;
 
 /// Where it comes back to.
-const BACK: &str = "<!doctype html><title>One moment</title><script>
+pub(crate) const BACK: &str = "<!doctype html><title>One moment</title><script>
 document.cookie = 'in=ann; max-age=9999; path=/'; location = 'home';</script>";
 
 /// What codes of an app are made of at [`TOTP`].

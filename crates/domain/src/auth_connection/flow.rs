@@ -224,6 +224,10 @@ pub struct Flow {
     pub post_login_url: Option<String>,
     /// Whether its session was let save its profile.
     pub saving: bool,
+    /// Whether its session is to give way to one that has the profile as it is by now.
+    pub outdated: bool,
+    /// How often it has begun again.
+    pub begun_again: u32,
     /// What was submitted and not yet typed, sealed.
     pub submission: Option<Vec<u8>>,
     /// What was typed so far, by name, sealed.
@@ -255,6 +259,8 @@ pub struct Flow {
 impl Flow {
     /// How long a flow may take.
     pub const LIFE: Duration = Duration::minutes(15);
+    /// How often it begins again because its page was lost, or its profile was saved by another.
+    pub const MOST_BEGUN_AGAIN: u32 = 3;
     /// What a session lives longer than a flow, should nobody end it.
     pub const GRACE: Duration = Duration::minutes(2);
 

@@ -23,7 +23,7 @@ pub use input::{ConnectionInput, CredentialInput, LoginInput, ProxyInput};
 pub use model::{AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef};
 pub use ports::{
     AuthConnectionRepository, CarriedFlow, ConnectionDeleted, ConnectionFilter, ConnectionStored, ConnectionUpdated,
-    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowEnd, FlowNews, KeptCredential,
+    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowEnd, FlowNews, KeptCredential, LetSave,
     NoExternalCredentials,
 };
 #[cfg(feature = "mocks")]

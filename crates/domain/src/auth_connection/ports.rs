@@ -59,6 +59,20 @@ pub enum FlowBegun {
     Gone,
 }
 
+/// Whether a flow's session may save its profile.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LetSave {
+    /// It may, or has already.
+    Yes,
+    /// Another flow is saving the profile just now.
+    NotYet,
+    /// The profile has got another version since the session has loaded it.
+    Outdated,
+    /// It may not: the flow has ended, or its session.
+    No,
+}
+
 /// What a login that succeeded was given, as it is kept with its end. That it cannot be kept does not undo the login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeptCredential {
@@ -174,8 +188,8 @@ pub trait AuthConnectionRepository: Send + Sync {
     /// Takes a flow on that [is to be carried](Self::to_carry).
     async fn take(&self, id: AuthFlowId, node: NodeId, lost: OffsetDateTime) -> Result<Option<Flow>, StoreError>;
 
-    /// Lets the session of a flow that goes on save its profile at its end; whether it may, or has already.
-    async fn let_save(&self, flow: &Flow) -> Result<bool, StoreError>;
+    /// Lets the session of a flow that goes on save its profile at its end; also `over` a version that it has not loaded.
+    async fn let_save(&self, flow: &Flow, over: bool) -> Result<LetSave, StoreError>;
 
     /// Connections whose login is to be looked at: checked, logged in and not looked at for their interval, and not logging in. Up to
     /// `most`, each of which is due again only after a minute. Those whose profile a session has loaded are put off.

@@ -385,6 +385,8 @@ impl AuthConnections {
             failure: None,
             post_login_url: None,
             saving: false,
+            outdated: false,
+            begun_again: 0,
             submission: None,
             entered: None,
             needs: Vec::new(),

@@ -3,7 +3,8 @@
 use time::OffsetDateTime;
 
 use super::{AwaitedChoice, AwaitedField, Flow, FlowFailure, FlowStatus, FlowStep};
-use crate::ids::AuthFlowId;
+use crate::ids::{AuthFlowId, SessionId};
+use crate::login_page::Progress;
 
 /// What can happen to a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub enum FlowEvent {
     },
     /// The page went on without us: somebody acted elsewhere, or in the live view.
     MovedOn,
+    /// It begins again, in that session: its page was lost, or the profile was saved by another meanwhile.
+    BegunAgain(SessionId),
     /// Values or a choice were submitted, sealed.
     Submitted(Vec<u8>),
     /// The browser is logged in, at that address; its profile is yet to be saved.
@@ -49,6 +52,7 @@ impl FlowEvent {
             Self::Filling => "filling",
             Self::Elsewhere { .. } => "elsewhere",
             Self::MovedOn => "moved on",
+            Self::BegunAgain(_) => "begun again",
             Self::Submitted(_) => "submitted",
             Self::LoggedIn(_) => "logged in",
             Self::Completed => "completed",
@@ -99,6 +103,20 @@ impl Flow {
             (_, E::Failed(failure)) => Self { failure: Some(failure), ..ended(FlowStatus::Failed) },
             (_, E::Expired) => ended(FlowStatus::Expired),
             (_, E::Canceled) => ended(FlowStatus::Canceled),
+            // What was typed is not forgotten, but typed anew.
+            (_, E::BegunAgain(session)) if !self.saving => Self {
+                step: Discovering,
+                session,
+                session_made: self.session_made && session == self.session,
+                website_error: None,
+                post_login_url: None,
+                outdated: false,
+                begun_again: self.begun_again + 1,
+                needs: Vec::new(),
+                progress: Progress::default(),
+                acts: 0,
+                ..moved
+            },
             (_, event) if logged_in => {
                 return Err(FlowRefused { id: self.id, status: self.status, step: self.step, event: event.name() });
             }

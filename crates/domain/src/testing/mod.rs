@@ -462,6 +462,8 @@ pub fn auth_flow(n: u32, connection: AuthConnectionId) -> Flow {
         failure: None,
         post_login_url: None,
         saving: false,
+        outdated: false,
+        begun_again: 0,
         submission: None,
         entered: None,
         needs: Vec::new(),

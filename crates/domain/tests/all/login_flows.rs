@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use casement_domain::auth_connection::{
     AuthConnection, AuthConnectionDeps, AuthConnections, BegunWith, ConnectionStatus, CredentialRef, ExternalLogin,
-    Flow, FlowBegun, FlowEnd, FlowError, FlowKind, FlowRunner, FlowStatus, FlowStep, KeptCredential, Memory,
+    Flow, FlowBegun, FlowEnd, FlowError, FlowKind, FlowRunner, FlowStatus, FlowStep, KeptCredential, LetSave, Memory,
     MockAuthConnectionRepository, MockExternalCredentials, MockFlowNews, MockFlowPictures, Need, Next, ReauthReason,
     RunnerDeps, Settings, SubmitInput,
 };
@@ -30,13 +30,13 @@ use casement_domain::testing::{
     CountingIds, FixedClock, NOON, PlainSealer, auth_connection, auth_connection_id, auth_flow, browser_id, node_id,
     project, project_id, scope, session, session_id,
 };
-use casement_domain::{BrowserId, CredentialId, ProfileId};
+use casement_domain::{BrowserId, CredentialId, ProfileId, SessionId};
 use pretty_assertions::assert_eq;
 use secrecy::{ExposeSecret as _, SecretString};
 use time::Duration;
 use ulid::Ulid;
 
-use crate::support::{Rows, World};
+use crate::support::{Rows, World, nth};
 
 const ORIGIN: &str = "https://d1.example";
 
@@ -207,6 +207,8 @@ struct Kept {
     flow: Flow,
     ends: Vec<FlowEnd>,
     begun: Vec<Flow>,
+    /// What is said to whoever asks whether a session may save, the last first; then yes.
+    let_saves: Vec<LetSave>,
     deleted: bool,
 }
 
@@ -217,6 +219,7 @@ struct Play {
     credential: Option<(Credential, BTreeMap<String, String>)>,
     external: MockExternalCredentials,
     sessions: Vec<Session>,
+    let_saves: Vec<LetSave>,
 }
 
 struct Stage {
@@ -249,7 +252,7 @@ impl Play {
             ..auth_flow(1, auth_connection_id(1))
         };
         let external = MockExternalCredentials::new();
-        Self { flow, connection, credential: None, external, sessions: vec![active()] }
+        Self { flow, connection, credential: None, external, sessions: vec![active()], let_saves: Vec::new() }
     }
 
     fn unattended(mut self) -> Self {
@@ -285,8 +288,14 @@ impl Play {
         world.browsers.expect_forget().returning(|_| Ok(()));
         let cases = world.build();
 
-        let kept =
-            Kept { connection: self.connection, flow: self.flow, ends: Vec::new(), begun: Vec::new(), deleted: false };
+        let kept = Kept {
+            connection: self.connection,
+            flow: self.flow,
+            ends: Vec::new(),
+            begun: Vec::new(),
+            let_saves: self.let_saves,
+            deleted: false,
+        };
         let kept = Arc::new(Mutex::new(kept));
         let mut credentials = MockCredentialRepository::new();
         let (stored, secrets) = (self.credential.clone(), self.credential);
@@ -417,7 +426,8 @@ fn repository(kept: &Arc<Mutex<Kept>>) -> MockAuthConnectionRepository {
         of.lock().expect("kept").begun.push(flow.clone());
         Ok(FlowBegun::Yes)
     });
-    mock.expect_let_save().returning(|_| Ok(true));
+    let of = kept.clone();
+    mock.expect_let_save().returning(move |_, _| Ok(of.lock().expect("kept").let_saves.pop().unwrap_or(LetSave::Yes)));
     let of = kept.clone();
     mock.expect_closed().returning(move |_| {
         of.lock().expect("kept").flow.open = false;
@@ -516,6 +526,49 @@ async fn after_a_deletion_what_was_given_is_kept_nowhere() {
     stage.kept.lock().expect("kept").deleted = true;
     stage.runner.step(stage.flow().id, &mut stage.memory).await.expect("a step");
     assert!(stage.kept.lock().expect("kept").ends.is_empty());
+}
+
+#[tokio::test]
+async fn a_login_whose_profile_was_saved_by_another_is_made_again_with_what_was_given() {
+    let mut play = Play::new();
+    let second = SessionId::from_ulid(nth(1));
+    play.sessions.push(Session { id: second, ..active() });
+    play.let_saves = vec![LetSave::Outdated, LetSave::NotYet];
+    // Each session begins logged out.
+    let shows = |done: &Done| Ok(if done.pressed("Continue") < done.opened.len() { login() } else { home() });
+    let mut stage = play.at(shows, takes_all);
+    stage.plays().await;
+    let over = stage.submits(&[("identifier", "ann"), ("password", "right")]).await;
+    assert_eq!((over.status, over.session, over.begun_again), (FlowStatus::Success, second, 1), "{over:?}");
+    assert_eq!(stage.done(|done| (done.opened.len(), done.pressed("Continue"))), (2, 2));
+    assert_eq!(stage.rows.states(), [SessionState::Ended(EndReason::Deleted); 2]);
+    assert_eq!(
+        stage.last_end().needs,
+        Some(vec![Need::Value("password".to_owned()), Need::Value("username".to_owned())])
+    );
+}
+
+#[tokio::test]
+async fn a_page_that_was_lost_with_who_carried_the_login_is_opened_again_and_filled_in_as_before() {
+    let lost = |done: &Done| {
+        if done.opened.len() == 1 && done.pressed("Continue") == 1 {
+            return Err(LoginPageError::NavigationFailed { reason: "net::ERR_EMPTY_RESPONSE".to_owned() });
+        }
+        Ok(if done.pressed("Continue") == 2 { home() } else { login() })
+    };
+    for carried_on in [true, false] {
+        let mut stage = Play::new().of_ann().at(lost, takes_all);
+        while stage.flow().acts == 0 {
+            stage.runner.step(stage.flow().id, &mut stage.memory).await.expect("a step");
+        }
+        if !carried_on {
+            stage.memory = Memory::default();
+        }
+        let over = stage.plays().await;
+        // Whoever has seen the page go wrong knows that it is the site's fault.
+        let expected = if carried_on { failed(FlowError::NavigationFailed) } else { (FlowStatus::Success, None) };
+        assert_eq!(why(&over), expected, "{over:?}");
+    }
 }
 
 #[tokio::test]

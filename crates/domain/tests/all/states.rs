@@ -262,12 +262,13 @@ fn flow_in(phase: usize, status: FlowStatus) -> Flow {
     }
 }
 
-fn flow_events() -> [FlowEvent; 10] {
+fn flow_events() -> [FlowEvent; 11] {
     [
         FlowEvent::Asked { fields: Vec::new(), choices: Vec::new() },
         FlowEvent::Filling,
         FlowEvent::Elsewhere { message: "look".to_owned(), choices: Vec::new() },
         FlowEvent::MovedOn,
+        FlowEvent::BegunAgain(session_id(9)),
         FlowEvent::Submitted(vec![3]),
         FlowEvent::LoggedIn("https://a".to_owned()),
         FlowEvent::Completed,
@@ -297,6 +298,10 @@ fn flow_row(event: &FlowEvent) -> [Cell<(FlowStatus, FlowStep)>; 6] {
             [elsewhere, None, elsewhere, elsewhere, None, None]
         }
         FlowEvent::MovedOn => [None, to(Discovering), to(Discovering), None, None, None],
+        FlowEvent::BegunAgain(_) => {
+            let again = to(Discovering);
+            [again, again, again, again, again, None]
+        }
         FlowEvent::Submitted(_) => [None, to(Submitting), to(Submitting), None, None, None],
         FlowEvent::LoggedIn(_) => [to(Submitting), to(Submitting), to(Submitting), to(Submitting), None, None],
         FlowEvent::Completed => [None, None, None, None, Some((Success, Completed)), None],

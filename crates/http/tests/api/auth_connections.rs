@@ -102,6 +102,8 @@ pub(super) fn flow() -> Flow {
         failure: None,
         post_login_url: None,
         saving: false,
+        outdated: false,
+        begun_again: 0,
         submission: None,
         entered: None,
         needs: Vec::new(),

@@ -1,6 +1,8 @@
 //! Flows, inside of a transaction of their connection.
 
-use casement_domain::auth_connection::{CarriedFlow, Flow, FlowBegun, FlowEnd, FlowKind, KeptCredential, Need};
+use casement_domain::auth_connection::{
+    CarriedFlow, Flow, FlowBegun, FlowEnd, FlowKind, KeptCredential, LetSave, Need,
+};
 use casement_domain::credential::{CredentialStored, CredentialUpdated};
 use casement_domain::{AuthConnectionId, AuthFlowId, NodeId, SessionId};
 use diesel::prelude::*;
@@ -15,7 +17,7 @@ use crate::convert::{int, ulid, uuid};
 use crate::credential;
 use crate::error::CallError;
 use crate::line::statements::pg_notify;
-use crate::schema::{auth_connections, auth_flows, browsers, nodes, sessions};
+use crate::schema::{auth_connections, auth_flows, browsers, nodes, profiles, sessions};
 
 const RUNNING: &str = "IN_PROGRESS";
 /// Connections whose login is to be looked at, held. One that is being logged in, or whose profile is loaded, is left for later.
@@ -130,6 +132,46 @@ pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, en
         let _ = begin(connection, next).await?;
     }
     Ok(())
+}
+
+/// Lets the session of a flow save its profile, unless another flow does just now, or, if not `over` it, the profile has got a version that
+/// the session has not loaded.
+pub(super) async fn let_save(
+    connection: &mut AsyncPgConnection,
+    flow: &Flow,
+    over: bool,
+) -> Result<LetSave, CallError> {
+    // Held against the deletion of its connection, which takes the right away again.
+    let row = auth_flows::table.find(uuid(flow.id.ulid())).filter(auth_flows::status.eq(RUNNING));
+    let held: Option<Uuid> = row.select(auth_flows::id).for_update().get_result(connection).await.optional()?;
+    let id = uuid(flow.session.ulid());
+    let session = sessions::table.find(id).filter(sessions::state.eq("active"));
+    let loaded = session.select((sessions::profile_id, sessions::profile_version_id, sessions::save_profile));
+    let loaded: Option<(Option<Uuid>, Option<Uuid>, bool)> = loaded.get_result(connection).await.optional()?;
+    let (Some(_), Some((profile, loaded, may))) = (held, loaded) else { return Ok(LetSave::No) };
+    if may {
+        return Ok(LetSave::Yes);
+    }
+    if let Some(profile) = profile {
+        // Held as by whoever saves it: of two flows one comes after the other.
+        let version = profiles::table.find(profile).select(profiles::version_id).for_update();
+        let version: Option<Option<Uuid>> = version.get_result(connection).await.optional()?;
+        let others = auth_flows::table.filter(auth_flows::status.eq(RUNNING)).select(auth_flows::session_id);
+        let saving = sessions::table.filter(sessions::profile_id.eq(profile)).filter(sessions::save_profile);
+        let saving = saving.filter(sessions::id.eq_any(others)).count();
+        if saving.get_result::<i64>(connection).await? > 0 {
+            return Ok(LetSave::NotYet);
+        }
+        if !over && version.is_some_and(|version| version != loaded) {
+            return Ok(LetSave::Outdated);
+        }
+    }
+    if diesel::update(session).set(sessions::save_profile.eq(true)).execute(connection).await? == 0 {
+        return Ok(LetSave::No);
+    }
+    let browser = browsers::table.filter(browsers::session_id.eq(id));
+    diesel::update(browser).set(browsers::save_profile.eq(true)).execute(connection).await?;
+    Ok(LetSave::Yes)
 }
 
 /// Cancels the flows of a connection that is being deleted, and forgets those of which nothing is left. Their sessions, none of which

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use async_trait::async_trait;
 use casement_domain::auth_connection::{
     AuthConnection, AuthConnectionRepository, CarriedFlow, ConnectionChange, ConnectionDeleted, ConnectionFilter,
-    ConnectionStored, ConnectionUpdated, Flow, FlowBegun, FlowEnd, FlowKind, TimelineEvent,
+    ConnectionStored, ConnectionUpdated, Flow, FlowBegun, FlowEnd, FlowKind, LetSave, TimelineEvent,
 };
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::page::{Listed, Page};
@@ -24,7 +24,7 @@ use crate::convert::{contains, count, uuid};
 use crate::credential;
 use crate::database::{Database, window};
 use crate::error::CallError;
-use crate::schema::{auth_connections, auth_flows, browsers, profiles, projects, proxies, sessions};
+use crate::schema::{auth_connections, auth_flows, profiles, projects, proxies};
 use row::{ConnectionChanges, ConnectionRow, FlowRow, NewConnection};
 
 /// What keeps a profile from having two connections to a domain.
@@ -258,23 +258,8 @@ impl AuthConnectionRepository for PgAuthConnections {
         self.database.transaction("auth_connection.take", work).await
     }
 
-    async fn let_save(&self, flow: &Flow) -> Result<bool, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            // Held against the deletion of its connection, which takes the right away again.
-            let row = auth_flows::table.find(uuid(flow.id.ulid())).filter(auth_flows::status.eq("IN_PROGRESS"));
-            let held: Option<Uuid> = row.select(auth_flows::id).for_update().get_result(connection).await.optional()?;
-            if held.is_none() {
-                return Ok(false);
-            }
-            let id = uuid(flow.session.ulid());
-            let session = sessions::table.find(id).filter(sessions::state.eq("active"));
-            let may = diesel::update(session).set(sessions::save_profile.eq(true)).execute(connection).await? == 1;
-            if may {
-                let browser = browsers::table.filter(browsers::session_id.eq(id));
-                diesel::update(browser).set(browsers::save_profile.eq(true)).execute(connection).await?;
-            }
-            Ok(may)
-        };
+    async fn let_save(&self, flow: &Flow, over: bool) -> Result<LetSave, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| flows::let_save(connection, flow, over).await;
         self.database.transaction("auth_connection.let_save", work).await
     }
 

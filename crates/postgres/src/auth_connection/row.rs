@@ -278,6 +278,8 @@ impl TryFrom<FlowRow> for Flow {
             failure: None,
             post_login_url: None,
             saving: false,
+            outdated: false,
+            begun_again: 0,
             submission: row.submission,
             entered: row.entered,
             needs: Vec::new(),

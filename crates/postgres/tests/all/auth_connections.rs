@@ -3,7 +3,7 @@
 use casement_domain::auth_connection::{
     AuthConnection, AuthConnectionRepository as _, AwaitedChoice, AwaitedField, BegunWith, ConnectionChange,
     ConnectionFilter, ConnectionStatus, ConnectionStored, ConnectionUpdated, CredentialRef, Flow, FlowBegun, FlowEnd,
-    FlowError, FlowEvent, FlowFailure, FlowKind, FlowStatus, KeptCredential, Need, Settings,
+    FlowError, FlowEvent, FlowFailure, FlowKind, FlowStatus, KeptCredential, LetSave, Need, Settings,
 };
 use casement_domain::browser::{Browser, BrowserState};
 use casement_domain::credential::{
@@ -121,12 +121,16 @@ impl Site {
 
     /// The active session of a flow, with its browser, which has loaded the first profile.
     async fn session_of(&self, flow: &Flow) -> Result<Session, Fault> {
+        self.nth_session_of(1, flow).await
+    }
+
+    async fn nth_session_of(&self, n: u32, flow: &Flow) -> Result<Session, Fault> {
         let profile = LoadedProfile { id: profile_id(1), version: None, save_changes: false };
-        let mut session = testing::session(1);
+        let mut session = testing::session(n);
         session.id = flow.session;
         session.shape.profile = Some(profile);
         let browser = Browser {
-            id: browser_id(1),
+            id: browser_id(n),
             node: node_id(),
             pool: None,
             shape: session.shape.clone(),
@@ -641,7 +645,7 @@ async fn j5_after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profil
     assert!(site.connections.put(&Flow { open: true, session_made: true, ..flow.clone() }).await?);
     let flow = site.connections.flow(flow.id).await?.ok_or("gone")?;
     // It was logged in, and about to save.
-    assert!(site.connections.let_save(&flow).await?);
+    assert_eq!(site.connections.let_save(&flow, false).await?, LetSave::Yes);
     let deleted = site.connections.delete(flow.connection).await?.ok_or("not there")?;
     assert_eq!(deleted.sessions, [session.id]);
 
@@ -650,7 +654,7 @@ async fn j5_after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profil
     assert!(!site.connections.put(&flow).await?);
     let done = flow.on(FlowEvent::LoggedIn(String::new()), NOON)?.on(FlowEvent::Completed, NOON)?;
     assert!(!site.connections.end(&done, &FlowEnd::default()).await?);
-    assert!(!site.connections.let_save(&flow).await?);
+    assert_eq!(site.connections.let_save(&flow, true).await?, LetSave::No);
     let ended = Session { state: SessionState::Ended(EndReason::Deleted), ended_at: Some(NOON), ..session.clone() };
     assert_eq!(site.world.sessions.end(&session, &ended).await?, Replaced::Yes);
     let version = ProfileVersion {
@@ -674,15 +678,42 @@ async fn j5_after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profil
 async fn only_a_flow_that_goes_on_lets_its_session_save() -> TestResult {
     let site = Site::new().await?;
     let flow = site.begun(1).await?;
-    assert!(!site.connections.let_save(&flow).await?, "there is no session yet");
+    assert_eq!(site.connections.let_save(&flow, false).await?, LetSave::No, "there is no session yet");
     let session = site.session_of(&flow).await?;
     let saves = async || {
         let found = site.world.sessions.find(session.id).await?.ok_or("gone")?;
         Ok::<_, Fault>(found.shape.profile.is_some_and(|profile| profile.save_changes))
     };
     assert!(!saves().await?);
-    assert!(site.connections.let_save(&flow).await?);
+    assert_eq!(site.connections.let_save(&flow, false).await?, LetSave::Yes);
     assert!(saves().await?);
+    assert_eq!(site.connections.let_save(&flow, false).await?, LetSave::Yes, "it may already");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_flow_saves_no_profile_over_a_version_that_it_has_not_loaded_nor_beside_another_flow() -> TestResult {
+    let site = Site::new().await?;
+    let second = AuthConnection { domain: "second.example".to_owned(), ..auth_connection(2, profile_id(1)) };
+    assert_eq!(site.connections.create(&second, 9).await?, ConnectionStored::Yes);
+    let (one, two) = (site.begun(1).await?, auth_flow(2, second.id));
+    assert_eq!(site.connections.begin(&two).await?, FlowBegun::Yes);
+    let session = site.session_of(&one).await?;
+    site.nth_session_of(2, &two).await?;
+
+    assert_eq!(site.connections.let_save(&one, false).await?, LetSave::Yes);
+    assert_eq!(site.connections.let_save(&two, true).await?, LetSave::NotYet);
+    let version = ProfileVersion {
+        id: ProfileVersionId::from_ulid(Ulid::from_parts(14, 1)),
+        profile: profile_id(1),
+        session: session.id,
+        based_on: None,
+        key: vec![1],
+        created_at: NOON,
+    };
+    assert!(matches!(site.profiles.save(&version).await?, VersionStored::Yes(_)));
+    assert_eq!(site.connections.let_save(&two, false).await?, LetSave::Outdated);
+    assert_eq!(site.connections.let_save(&two, true).await?, LetSave::Yes);
     Ok(())
 }
 

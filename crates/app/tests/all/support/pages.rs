@@ -1,7 +1,7 @@
 //! Web pages for browsers to open, served by the test itself; it keeps what was asked for.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -22,6 +22,9 @@ const GREEN: &str = "<!doctype html><title>Green</title><style>html{background:r
 
 const INDEX: &str = "<!doctype html><meta charset=utf-8><title>A page</title><h1>It works</h1><a href=/form>A form</a>";
 
+/// How long a browser may keep a connection without asking for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// A small web server on 127.0.0.1. `/`, `/form` and `/green` are there; [`Pages::put`] adds others.
 pub(crate) struct Pages {
     address: SocketAddr,
@@ -35,8 +38,19 @@ struct Answer {
     /// The lines of the head that are the page's own.
     head: String,
     body: String,
-    /// How much of it is sent; the rest never comes.
+    /// How much of it is sent, and when.
     sent: Sent,
+}
+
+impl Answer {
+    fn nothing_here() -> Self {
+        Self {
+            status: "404 Not Found",
+            head: "Content-Type: text/plain".to_owned(),
+            body: "nothing here".to_owned(),
+            sent: Sent::Whole,
+        }
+    }
 }
 
 /// How much of an answer is sent.
@@ -108,7 +122,7 @@ impl Pages {
         self.answer(path, "200 OK", ("Content-Type: text/plain", text), Sent::Late(after));
     }
 
-    /// Answers nothing at `path` from now on.
+    /// Answers nothing at `path` until something else is put there.
     pub(crate) fn hold(&self, path: &str) {
         self.answer(path, "", ("", ""), Sent::Nothing);
     }
@@ -126,7 +140,7 @@ impl Pages {
 
 impl Shelf {
     fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         let mut reader = BufReader::new(stream);
         loop {
             let mut line = String::new();
@@ -138,25 +152,41 @@ impl Shelf {
             self.asked.lock().unwrap().push(format!("{method} {target}"));
             body(&mut reader)?;
             let path = target.split('?').next().unwrap_or_default();
-            let found = self.pages.lock().unwrap().get(path).cloned();
-            let nothing = || Answer {
-                status: "404 Not Found",
-                head: "Content-Type: text/plain".to_owned(),
-                body: "nothing here".to_owned(),
-                sent: Sent::Whole,
-            };
-            let Answer { status, head, body, sent } = found.unwrap_or_else(nothing);
+            let Some(answer) = self.answer_at(path, reader.get_mut())? else { return Ok(()) };
+            let Answer { status, head, body, sent } = answer;
             let length = if sent == Sent::WithoutEnd { usize::MAX >> 12 } else { body.len() };
             if let Sent::Late(after) = sent {
                 thread::sleep(after);
             }
-            if sent != Sent::Nothing {
-                write!(reader.get_mut(), "HTTP/1.1 {status}\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}")?;
-            }
-            if matches!(sent, Sent::WithoutEnd | Sent::Nothing) {
+            write!(reader.get_mut(), "HTTP/1.1 {status}\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}")?;
+            if sent == Sent::WithoutEnd {
                 return until_hung_up(reader.get_mut());
             }
         }
+    }
+
+    /// What is at `path` once it is not held; nothing if whoever asked has hung up before.
+    fn answer_at(&self, path: &str, stream: &mut TcpStream) -> std::io::Result<Option<Answer>> {
+        loop {
+            let found = self.pages.lock().unwrap().get(path).cloned().unwrap_or_else(Answer::nothing_here);
+            if found.sent != Sent::Nothing {
+                return Ok(Some(found));
+            }
+            if is_hung_up(stream)? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Waits for a moment whether the other side hangs up.
+fn is_hung_up(stream: &mut TcpStream) -> std::io::Result<bool> {
+    stream.set_read_timeout(Some(Duration::from_millis(20)))?;
+    let peeked = stream.peek(&mut [0]);
+    stream.set_read_timeout(Some(PATIENCE))?;
+    match peeked {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
+        peeked => Ok(peeked? == 0),
     }
 }
 

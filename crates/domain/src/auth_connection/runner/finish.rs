@@ -10,8 +10,10 @@ use super::{FlowRunner, Next};
 use crate::access::Scope;
 use crate::auth_connection::{
     AuthConnection, ConnectionStatus, CredentialRef, Flow, FlowEnd, FlowError, FlowEvent, FlowFailure, KeptCredential,
+    LetSave,
 };
 use crate::credential::CreateCredential;
+use crate::ids::SessionId;
 use crate::session::{IdOrName, SessionState};
 use crate::store_error::StoreError;
 
@@ -25,12 +27,8 @@ impl FlowRunner {
             return self.fail(connection, &flow, ended()).await;
         };
         match session.state {
-            SessionState::Active if !flow.saving => {
-                if self.connections.deps().connections.let_save(&flow).await? {
-                    let _ = self.connections.deps().connections.put(&Flow { saving: true, ..flow }).await?;
-                }
-                Ok(Next::Step)
-            }
+            _ if flow.outdated => self.begin_again(&flow).await,
+            SessionState::Active if !flow.saving => self.let_save(flow).await,
             SessionState::Active | SessionState::Starting => {
                 self.end_session(&flow).await?;
                 Ok(Next::Step)
@@ -49,6 +47,30 @@ impl FlowRunner {
                 self.fail(connection, &flow, failure).await
             }
         }
+    }
+
+    async fn let_save(&self, flow: Flow) -> Result<Next, StoreError> {
+        let connections = &self.connections.deps().connections;
+        let over = flow.begun_again >= Flow::MOST_BEGUN_AGAIN;
+        let next = match connections.let_save(&flow, over).await? {
+            LetSave::Yes => Flow { saving: true, ..flow },
+            // Saved over it, the login of the other one would be lost.
+            LetSave::Outdated => Flow { outdated: true, ..flow },
+            LetSave::NotYet => return Ok(Next::Wait(self.now() + Duration::seconds(1))),
+            LetSave::No => return Ok(Next::Step),
+        };
+        let _ = connections.put(&next).await?;
+        Ok(Next::Step)
+    }
+
+    /// Logs in once more, in a session that has the profile as it is by now.
+    async fn begin_again(&self, flow: &Flow) -> Result<Next, StoreError> {
+        self.end_session(flow).await?;
+        let session = SessionId::mint(&*self.connections.deps().ids);
+        if let Ok(next) = flow.on(FlowEvent::BegunAgain(session), self.now()) {
+            let _ = self.connections.deps().connections.put(&next).await?;
+        }
+        Ok(Next::Step)
     }
 
     async fn succeed(&self, connection: &AuthConnection, flow: &Flow) -> Result<Next, StoreError> {

@@ -78,6 +78,8 @@ pub enum Next {
 pub struct Memory {
     /// Whether the login page was opened, or the page is to be taken as it is.
     opened: bool,
+    /// Whether somebody else has brought the page to where it is, and nothing was done to it since.
+    taken_over: bool,
     /// What the page showed before it was last acted on.
     acted_on: Option<Mark>,
     /// How often in a row nothing came of a reading.
@@ -193,6 +195,8 @@ impl FlowRunner {
             return self.move_on(&connection, &flow, FlowEvent::Expired).await;
         }
         let outcome = if !flow.session_made {
+            // Nothing that is remembered is of a session that is yet to be made.
+            *memory = Memory::default();
             self.begin(&connection, &flow).await?
         } else if flow.kind == FlowKind::HealthCheck {
             self.look(&connection, &flow, memory).await?

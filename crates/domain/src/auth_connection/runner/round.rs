@@ -49,8 +49,12 @@ impl FlowRunner {
         };
         let Some(browser) = browser else { return Ok(ended().into()) };
         let round = async {
-            if !memory.opened && Self::to_open(flow) {
-                self.deps.pages.open(browser, &connection.start_url()).await?;
+            if !memory.opened {
+                if Self::to_open(flow) {
+                    self.deps.pages.open(browser, &connection.start_url()).await?;
+                } else {
+                    memory.taken_over = true;
+                }
             }
             memory.opened = true;
             let reading = self.read(browser, flow, memory).await?;
@@ -282,6 +286,7 @@ impl FlowRunner {
         acts: Vec<Act>,
     ) -> Result<(), LoginPageError> {
         let done = self.deps.pages.act(browser, acts).await;
+        memory.taken_over = false;
         memory.untaken = if done.is_ok() { 0 } else { memory.untaken + 1 };
         done
     }
@@ -425,6 +430,13 @@ impl FlowRunner {
         error: LoginPageError,
     ) -> Outcome {
         match error {
+            // The way out ended with whoever carried the login before, and the page that was on its way with that.
+            LoginPageError::NavigationFailed { .. }
+                if memory.taken_over && flow.begun_again < Flow::MOST_BEGUN_AGAIN =>
+            {
+                *memory = Memory::default();
+                return self.moves(flow, FlowEvent::BegunAgain(flow.session));
+            }
             LoginPageError::NavigationFailed { .. } => {
                 return FlowFailure::new(FlowError::NavigationFailed, error.to_string()).into();
             }

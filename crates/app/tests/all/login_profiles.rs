@@ -1,0 +1,159 @@
+//! Logins and looks beside each other: of one connection, of one profile, and beside a session that uses it.
+
+use std::thread;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use super::host::sql;
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, SOON, Site, ann, uuid};
+use super::support::http::Request;
+use super::support::{Cdp, Server, Session, Shared, until};
+
+/// How many begin a login at the same moment.
+const AT_ONCE: usize = 8;
+
+#[test]
+fn many_who_begin_a_login_at_once_begin_one() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let site = Site::new(pages, "shop-at-once");
+    let connection = Connection::new(server, &site, &json!({}))?;
+    let begin = || {
+        let request = Request::new("POST", &connection.path("/login")).bearer(server.key()).json(&json!({}));
+        let address = server.address();
+        thread::spawn(move || request.send(address)?.expect(200)?.json())
+    };
+    let begun: Vec<_> = (0..AT_ONCE).map(|_| begin()).collect();
+    let begun = begun.into_iter().map(|one| one.join().unwrap()).collect::<anyhow::Result<Vec<Value>>>()?;
+    assert!(begun.iter().all(|one| one["hosted_url"] == begun[0]["hosted_url"]), "{begun:?}");
+    connection.until_awaiting()?;
+    let later = connection.login()?;
+    assert_eq!(
+        [&later["hosted_url"], &later["flow_expires_at"]],
+        [&begun[0]["hosted_url"], &begun[0]["flow_expires_at"]]
+    );
+    let flows = format!("SELECT count(*) FROM auth_flows WHERE connection_id = {}", uuid(&connection.id)?);
+    assert_eq!(sql(server, &flows)?, "1");
+    assert_eq!(sessions_of(server, &connection.profile)?, 1);
+    server.delete(&connection.path(""))?.expect(204).map(drop)
+}
+
+/// Living sessions that have the profile.
+fn sessions_of(server: &Server, profile: &str) -> anyhow::Result<u64> {
+    let of_it = "SELECT count(*) FROM sessions s JOIN profiles p ON p.id = s.profile_id";
+    Ok(sql(server, &format!("{of_it} WHERE p.name = '{profile}' AND s.state <> 'ended'"))?.parse()?)
+}
+
+fn version_of(server: &Server, profile: &str) -> anyhow::Result<String> {
+    sql(server, &format!("SELECT version_id FROM profiles WHERE name = '{profile}'"))
+}
+
+#[test]
+fn two_logins_of_one_profile_at_once_leave_it_logged_in_to_both_sites() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let (site, other) = (Site::new(pages, "shop-both"), Site::new(pages, "shop-both-other"));
+    for (page, html) in [("home", HOME), ("login", LOGIN)] {
+        other.put(page, &html.replace("in=ann", "to=ann"));
+    }
+    let one = Connection::new(server, &site, &json!({}))?;
+    let elsewhere = json!({ "domain": "other.example", "allowed_domains": ["localhost"], "profile_name": one.profile });
+    let two = Connection { profile: one.profile.clone(), ..Connection::new(server, &other, &elsewhere)? };
+    for connection in [&one, &two] {
+        connection.login()?;
+    }
+    // Both have loaded the profile as it was.
+    for connection in [&one, &two] {
+        connection.until_awaiting()?;
+    }
+    for connection in [&one, &two] {
+        connection.submit(&ann(PASSWORD))?;
+    }
+    for connection in [&one, &two] {
+        // What was given once is not asked for again.
+        let over = connection
+            .until("over or asked again", |now| now["flow_status"] == "SUCCESS" || now["website_error"].is_string())?;
+        assert_eq!(over["status"], "AUTHENTICATED", "{over}");
+        connection.until_closed()?;
+    }
+    assert_eq!(one.seen(&site)?, "Your orders - Shop");
+    assert_eq!(two.seen(&other)?, "Your orders - Shop");
+    for connection in [&one, &two] {
+        server.delete(&connection.path(""))?.expect(204)?;
+    }
+    Ok(())
+}
+
+/// A session that saves what it changes of the profile.
+fn saving(server: &Server, profile: &str) -> anyhow::Result<Session> {
+    let profile = json!({ "name": profile, "save_changes": true });
+    server.create(&json!({ "headless": true, "timeout_seconds": 600, "profile": profile }))
+}
+
+/// How the latest look ended, if one has.
+fn looked(connection: &Connection<'_>) -> Option<String> {
+    let timeline = connection.server.get(&connection.path("/timeline?type=health_check")).ok()?.json().ok()?;
+    let looks = timeline.as_array()?.iter().map(|one| one["status"].as_str().unwrap_or_default());
+    looks.filter(|status| *status != "IN_PROGRESS").map(str::to_owned).next()
+}
+
+#[test]
+fn a_look_waits_for_a_session_that_uses_the_profile_and_saves_nothing_over_one_that_comes_later() -> anyhow::Result<()>
+{
+    let Shared { server, pages } = Shared::get();
+    let values = json!({ "name": "beside", "domain": "localhost", "values": { "email": "ann", "password": PASSWORD } });
+    server.post("/credentials", &values)?.expect(201)?;
+    let (site, other) = (Site::new(pages, "shop-beside"), Site::new(pages, "shop-beside-other"));
+    site.put("account", "<!doctype html><title>Account</title><h1>Account</h1>");
+    let credential = json!({ "credential": { "name": "beside" } });
+    let used = Connection::new(server, &site, &credential)?;
+    let unused = Connection::new(server, &other, &credential)?;
+    for connection in [&used, &unused] {
+        connection.login()?;
+    }
+    for connection in [&used, &unused] {
+        connection.until_over("SUCCESS")?;
+        connection.until_closed()?;
+    }
+
+    let session = saving(server, &used.profile)?;
+    let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = client.page()?;
+    client.open(&page, &site.url("account"))?;
+    client.evaluate(&page, "window.mark = 42; document.cookie = 'first=yes; max-age=9999; path=/'")?;
+    for connection in [&used, &unused] {
+        let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours'";
+        sql(server, &format!("{due} WHERE id = {}", uuid(&connection.id)?))?;
+    }
+    until("the look at the other profile", SOON, || looked(&unused))?;
+    assert_eq!(looked(&used), None);
+    assert_eq!(sessions_of(server, &used.profile)?, 1);
+    assert_eq!(client.evaluate(&page, "window.mark")?, 42);
+    let home = format!("GET {}", site.path("home"));
+    let asked = || pages.asked().iter().filter(|one| **one == home).count();
+    let before = asked();
+    pages.hold(&site.path("home"));
+    drop(client);
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+
+    // Now it is looked; and somebody comes and goes before that is over.
+    until("the look", SOON, || (asked() > before).then_some(()))?;
+    let session = saving(server, &used.profile)?;
+    let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = client.page()?;
+    client.open(&page, &site.url("account"))?;
+    let cookies = client.evaluate(&page, "document.cookie = 'later=yes; max-age=9999; path=/'; document.cookie")?;
+    ensure!(cookies.as_str().is_some_and(|all| all.contains("first=yes") && all.contains("later=yes")), "{cookies}");
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    let version = version_of(server, &used.profile)?;
+    assert_eq!(looked(&used), None);
+    site.put("home", HOME);
+    let found = until("the look's end", SOON, || looked(&used))?;
+    assert_eq!(found, "AUTHENTICATED");
+    used.until_closed()?;
+    assert_eq!(version_of(server, &used.profile)?, version);
+    assert_eq!(used.seen(&site)?, "Your orders - Shop");
+    for connection in [&used, &unused] {
+        server.delete(&connection.path(""))?.expect(204)?;
+    }
+    server.delete("/credentials/beside")?.expect(204).map(drop)
+}

@@ -1,0 +1,275 @@
+//! Logins that are cut off, each at another step: by a server that is killed, by the deletion of their connection.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::host::{id_of, sandboxes, sql};
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, SOON, Site, ann, uuid};
+use super::login_ways::{BACK, PUSH};
+use super::support::{Options, Pages, Process, Server, Shared, until};
+
+/// Where a login is held up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// A yes on a telephone is awaited.
+    Elsewhere,
+    /// What was typed is sent, and the next page does not come.
+    BetweenPages,
+    /// It is looked whether a login holds, and the page does not come.
+    Looking,
+    /// A login by itself has sent what is stored, and the next page does not come.
+    ByItself,
+    /// A later login is logged in, and its profile cannot be stored.
+    Saving,
+}
+
+impl At {
+    /// Those first that wait longest for what holds them up.
+    const ALL: [Self; 5] = [Self::Saving, Self::Elsewhere, Self::ByItself, Self::BetweenPages, Self::Looking];
+
+    /// Whether the connection was logged in before.
+    fn is_later(self) -> bool {
+        matches!(self, Self::Looking | Self::ByItself | Self::Saving)
+    }
+}
+
+/// A login that is held up.
+struct Held<'p> {
+    at: At,
+    site: Site<'p>,
+    id: String,
+    profile: String,
+    /// The profile's version before.
+    version: String,
+}
+
+/// A form that leads to another page.
+fn leads_to(page: &str) -> String {
+    LOGIN
+        .replace("document.cookie = 'in=ann; max-age=9999; path=/';", "")
+        .replace("location.pathname.replace('login', 'home')", &format!("'{page}'"))
+}
+
+/// As of a site that has forgotten who was logged in.
+fn forgotten(page: &str) -> String {
+    page.replace("in=ann", "in=ann2")
+}
+
+/// Versions of such profiles cannot be stored as long as this is there.
+fn unsaved(server: &Server, profile: &str) -> anyhow::Result<()> {
+    let profile = format!("SELECT 1 FROM profiles p WHERE p.id = NEW.profile_id AND p.name = '{profile}'");
+    let function = format!("BEGIN IF EXISTS ({profile}) THEN RAISE 'not now'; END IF; RETURN NEW; END");
+    let trigger = "CREATE TRIGGER held_up BEFORE INSERT ON profile_versions FOR EACH ROW EXECUTE FUNCTION held_up()";
+    sql(server, &format!("CREATE FUNCTION held_up() RETURNS trigger LANGUAGE plpgsql AS $${function}$$; {trigger}"))
+        .map(drop)
+}
+
+impl<'p> Held<'p> {
+    /// The login of a new connection, on its way to where it is held up.
+    fn begin(server: &Server, pages: &'p Pages, prefix: &str, at: At) -> anyhow::Result<Self> {
+        let profile = format!("shop-{prefix}-{at:?}").to_lowercase();
+        let site = Site::new(pages, &profile);
+        site.put("push", PUSH);
+        pages.hold(&site.path("next"));
+        match at {
+            At::Elsewhere => site.put("login", &leads_to("push")),
+            At::BetweenPages => site.put("login", &leads_to("next")),
+            At::Looking | At::ByItself | At::Saving => {}
+        }
+        let more = if at.is_later() { json!({ "credential": { "name": prefix } }) } else { json!({}) };
+        let connection = Connection::new(server, &site, &more)?;
+        connection.login()?;
+        Ok(Self { at, id: connection.id.clone(), site, profile, version: String::new() })
+    }
+
+    fn connection<'s>(&self, server: &'s Server) -> Connection<'s> {
+        Connection { server, id: self.id.clone(), profile: self.profile.clone() }
+    }
+
+    fn version_now(&self, server: &Server) -> anyhow::Result<String> {
+        sql(server, &format!("SELECT version_id FROM profiles WHERE name = '{}'", self.profile))
+    }
+
+    /// Has its login made or looked at now.
+    fn due(&self, server: &Server) -> anyhow::Result<()> {
+        let id = uuid(&self.id)?;
+        let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours'";
+        sql(server, &format!("{due} WHERE id = {id}")).map(drop)
+    }
+
+    /// Brings it to where it is held up.
+    fn go(&mut self, server: &Server, pages: &Pages) -> anyhow::Result<()> {
+        let connection = self.connection(server);
+        if self.at.is_later() {
+            connection.until_over("SUCCESS")?;
+            connection.until_closed()?;
+            self.version = self.version_now(server)?;
+        } else {
+            connection.until_awaiting()?;
+            connection.submit(&ann(PASSWORD))?;
+        }
+        match self.at {
+            At::Elsewhere | At::BetweenPages => {}
+            At::Looking => {
+                pages.hold(&self.site.path("home"));
+                self.due(server)?;
+            }
+            At::ByItself => {
+                self.site.put("home", &forgotten(HOME));
+                self.site.put("login", &leads_to("next"));
+                self.due(server)?;
+            }
+            At::Saving => {
+                self.site.put("home", &forgotten(HOME));
+                self.site.put("login", &forgotten(LOGIN));
+                unsaved(server, &self.profile)?;
+                connection.login()?;
+            }
+        }
+        self.until_there(server, pages)
+    }
+
+    fn until_there(&self, server: &Server, pages: &Pages) -> anyhow::Result<()> {
+        let asked = |page: &str, times: usize| {
+            let wanted = format!("GET {}", self.site.path(page));
+            let found = || (pages.asked().iter().filter(|one| **one == wanted).count() >= times).then_some(());
+            until(&format!("{wanted}, {times} times"), SOON, found)
+        };
+        match self.at {
+            At::Elsewhere => {
+                let elsewhere = |now: &Value| now["flow_step"] == "AWAITING_EXTERNAL_ACTION";
+                self.connection(server).until("waiting for the telephone", elsewhere).map(drop)
+            }
+            At::BetweenPages | At::ByItself => asked("next", 1),
+            // The first login sees it before and after the form.
+            At::Looking => asked("home", 3),
+            At::Saving => {
+                let saving = "status = 'IN_PROGRESS' AND (details->>'saving')::boolean";
+                let saving = format!("SELECT 1 FROM auth_flows WHERE connection_id = {} AND {saving}", uuid(&self.id)?);
+                until("its profile being saved", SOON, || (sql(server, &saving).ok()? == "1").then_some(()))
+            }
+        }
+    }
+
+    /// Whatever held it up is over.
+    fn let_go(&self, server: &Server) -> anyhow::Result<()> {
+        let back = |html: &str| self.site.put("next", html);
+        match self.at {
+            At::Elsewhere => self.site.put("approved", "yes"),
+            At::BetweenPages => back(BACK),
+            At::ByItself => back(&forgotten(BACK)),
+            At::Looking => self.site.put("home", HOME),
+            At::Saving => drop(sql(server, "DROP FUNCTION held_up CASCADE")?),
+        }
+        Ok(())
+    }
+
+    /// The browsers that have its profile.
+    fn browsers(&self, server: &Server) -> anyhow::Result<Vec<String>> {
+        let of_it = "SELECT b.id FROM browsers b JOIN profiles p ON p.id = b.profile_id";
+        sql(server, &format!("{of_it} WHERE p.name = '{}'", self.profile))?.lines().map(id_of).collect()
+    }
+
+    /// It goes on to its end, as if nothing had been; nobody is asked again.
+    fn goes_on(&self, server: &Server) -> anyhow::Result<()> {
+        let connection = self.connection(server);
+        let timeline = |kind: &str, status: &str| {
+            until(&format!("{:?}: {kind} {status}", self.at), SOON, || {
+                let found = server.get(&connection.path("/timeline")).ok()?.json().ok()?;
+                let newest =
+                    found.as_array()?.iter().find(|one| one["type"] == kind && one["status"] != "IN_PROGRESS")?;
+                Some((newest["status"] == status).then_some(()).with_context(|| format!("{newest}")))
+            })?
+        };
+        match self.at {
+            At::Elsewhere | At::BetweenPages | At::Saving => {
+                let over = connection.until("over or asked again", |now| {
+                    now["flow_status"] == "SUCCESS" || now["flow_step"] == "AWAITING_INPUT"
+                })?;
+                ensure!(over["flow_status"] == "SUCCESS", "{:?} asks again: {over}", self.at);
+            }
+            At::Looking => timeline("health_check", "AUTHENTICATED")?,
+            At::ByItself => timeline("reauth", "SUCCESS")?,
+        }
+        connection.until_closed()?;
+        let now = self.version_now(server)?;
+        ensure!((now == self.version) == (self.at == At::Looking), "{:?}: {} is now {now}", self.at, self.version);
+        ensure!(connection.get()?["status"] == "AUTHENTICATED");
+        ensure!(connection.seen(&self.site)? == "Your orders - Shop", "{:?}", self.at);
+        Ok(())
+    }
+
+    /// Nothing of it is left, and nothing came after its end.
+    fn is_gone(&self, server: &Server, browsers: &[String]) -> anyhow::Result<()> {
+        let left = format!("SELECT count(*) FROM auth_flows WHERE connection_id = {}", uuid(&self.id)?);
+        until("its job gone", SOON, || (sql(server, &left).ok()? == "0").then_some(()))?;
+        until("its browser gone", SOON, || {
+            let there = sandboxes(server).ok()?;
+            (!browsers.iter().any(|browser| there.contains(browser))).then_some(())
+        })?;
+        let own = format!("profiles p WHERE p.name = '{}'", self.profile);
+        let living = format!("SELECT count(*) FROM sessions s, {own} AND s.profile_id = p.id AND s.state <> 'ended'");
+        ensure!(sql(server, &living)? == "0", "{:?}: a session lives", self.at);
+        let versions =
+            format!("SELECT string_agg(v.id::text, ' ') FROM profile_versions v, {own} AND v.profile_id = p.id");
+        ensure!(sql(server, &versions)? == self.version, "{:?}: the profile was saved", self.at);
+        let kept = server.get(&format!("/credentials?query={}", self.profile))?.expect(200)?.json()?;
+        ensure!(kept == json!([]), "{:?}: what was typed was kept: {kept}", self.at);
+        Ok(())
+    }
+}
+
+/// Logins held up at every step at the same time.
+fn held_up<'p>(server: &Server, pages: &'p Pages, prefix: &str) -> anyhow::Result<Vec<Held<'p>>> {
+    let values = json!({ "email": "ann", "password": PASSWORD });
+    server.post("/credentials", &json!({ "name": prefix, "domain": "localhost", "values": values }))?.expect(201)?;
+    let begun = At::ALL.map(|at| Held::begin(server, pages, prefix, at));
+    let mut held = begun.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    for one in &mut held {
+        one.go(server, pages).with_context(|| format!("{:?}", one.at))?;
+    }
+    Ok(held)
+}
+
+#[test]
+fn a_killed_server_goes_on_with_logins_elsewhere_between_pages_looking_by_themselves_and_saving() -> anyhow::Result<()>
+{
+    let pages = Pages::start()?;
+    let mut server = Server::start(Options::reaching(&pages))?;
+    let held = held_up(&server, &pages, "killed")?;
+    server.kill()?;
+    server.restart()?;
+    for one in &held {
+        ensure!(one.version_now(&server)? == one.version, "{:?}: an old profile or a new one, whole", one.at);
+        one.let_go(&server)?;
+    }
+    for one in &held {
+        one.goes_on(&server).with_context(|| format!("{:?}", one.at))?;
+    }
+    until("no browser left", SOON, || {
+        let rows = sql(&server, "SELECT count(*) FROM browsers").ok()?;
+        let browsers = server.processes().iter().filter(|process| Process::is_browser(process)).count();
+        (rows == "0" && browsers == 0 && sandboxes(&server).ok()?.is_empty()).then_some(())
+    })
+}
+
+#[test]
+fn j5_a_deletion_ends_logins_elsewhere_between_pages_looking_by_themselves_and_saving() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let held = held_up(server, pages, "cancelled")?;
+    let mut browsers = Vec::new();
+    for one in &held {
+        let found = one.browsers(server)?;
+        ensure!(found.len() == 1, "{:?}: {found:?}", one.at);
+        browsers.push(found);
+        server.delete(&one.connection(server).path(""))?.expect(204)?;
+        ensure!(server.get(&one.connection(server).path(""))?.status == 404);
+    }
+    for one in &held {
+        one.let_go(server)?;
+    }
+    for (one, browsers) in held.iter().zip(&browsers) {
+        one.is_gone(server, browsers).with_context(|| format!("{:?}", one.at))?;
+    }
+    server.delete("/credentials/cancelled")?.expect(204).map(drop)
+}
