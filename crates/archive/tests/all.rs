@@ -301,7 +301,7 @@ fn a_package_that_unpacks_to_more_than_it_may_is_refused_however_small_it_is() {
 
 #[test]
 fn a_package_with_more_entries_than_it_may_have_is_refused_also_where_it_counts_fewer() {
-    let names: Vec<String> = (0..60_000).map(|n| n.to_string()).collect();
+    let names: Vec<String> = (0..60_000).map(|n| format!("{n}/")).collect();
     let entries: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut archive(&entries), &mut bytes).unwrap();
