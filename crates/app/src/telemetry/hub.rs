@@ -83,6 +83,11 @@ impl Hubs {
         Follower { hubs: self.clone(), session, hub: Arc::clone(hub), after: 0, next: VecDeque::new(), live: false }
     }
 
+    /// Whether anybody follows the session.
+    pub(super) fn is_followed(&self, session: SessionId) -> bool {
+        self.open().contains_key(&session)
+    }
+
     /// New events of a session have been stored.
     pub(super) fn push(&self, stored: Stored) {
         let hub = self.open().get(&stored.session).cloned();

@@ -20,6 +20,8 @@ const GROUP_EVENTS: usize = 2_000;
 const GROUP_BYTES: usize = 4 << 20;
 /// How long a few messages wait for others: a commit for each would take the processor from the calls that they tell of.
 const LINGER: Duration = Duration::from_millis(25);
+/// So many times as long where nobody follows the sessions that they are of: whoever reads pages comes later.
+const UNFOLLOWED: u32 = 4;
 /// So many events, or messages, wait for no others.
 const ENOUGH: usize = 200;
 /// How many messages wait at most. What comes beyond that counts as lost, and is said.
@@ -167,7 +169,7 @@ impl Writer {
         if !self.are_enough() {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = tokio::time::sleep(self.linger) => {}
+                () = tokio::time::sleep(self.linger()) => {}
                 () = self.hurry.notified() => {}
             }
             self.take_what_came();
@@ -181,6 +183,12 @@ impl Writer {
         {
             self.waiting.push_back(more);
         }
+    }
+
+    /// How long those that wait do so for others.
+    fn linger(&self) -> Duration {
+        let followed = self.waiting.iter().any(|one| self.hubs.is_followed(one.session()));
+        if followed { self.linger } else { self.linger * UNFOLLOWED }
     }
 
     /// Whether those that wait need wait for no others.
@@ -301,7 +309,7 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::Mutex;
 
-    use casement_domain::telemetry::{Counted, MockTelemetryStore, Numbered, number};
+    use casement_domain::telemetry::{Counted, Feed as _, MockTelemetryStore, Numbered, Start, number};
     use casement_domain::testing::{NOON, session_id};
 
     use super::*;
@@ -401,6 +409,27 @@ mod tests {
         tokio::task::yield_now().await;
         writer.finish(Duration::from_secs(60)).await;
         assert_eq!(*groups.lock().expect("groups"), [5, ENOUGH + 1, 1]);
+    }
+
+    #[tokio::test]
+    async fn events_of_a_session_that_somebody_follows_wait_less_for_others() {
+        let mut store = MockTelemetryStore::new();
+        store.expect_counted().returning(|_| Ok(Counted::NOTHING));
+        let store: Arc<dyn TelemetryStore> = Arc::new(store);
+        let hubs = Hubs::new(store.clone());
+        let mut writer = Writer {
+            store,
+            hubs: hubs.clone(),
+            outlet: None,
+            inbound: mpsc::channel(1).1,
+            hurry: Arc::default(),
+            linger: LINGER,
+            waiting: [own(1, 0)].into(),
+        };
+        let _followed = hubs.follow(session_id(2), Start::Now).await.expect("followed");
+        assert_eq!(writer.linger(), LINGER * UNFOLLOWED);
+        writer.waiting.push_back(own(2, 0));
+        assert_eq!(writer.linger(), LINGER);
     }
 
     #[tokio::test]

@@ -330,6 +330,10 @@ fn i2_a_database_of_the_operator_is_slow_full_or_away_for_a_while_and_a_browser_
         assert_eq!(client.evaluate(&page, "6 * 7")?, 42, "CDP goes on");
         fs::remove_file(filler)?;
         until("there is room again", SOON, || (large_pool(&server, "fits").ok()?.status == 201).then_some(()))?;
+        let records = "/audit-logs/export/chunk?start=2020-01-01&end=2100-01-01&format=jsonl&method=POST&search=503";
+        until("what could not be recorded then is recorded now", SOON, || {
+            server.get(records).ok()?.text().contains("\"path\":\"/browser_pools\"").then_some(())
+        })?;
     }
 
     runtime.block_on(cluster.stop())?;
