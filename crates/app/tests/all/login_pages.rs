@@ -16,16 +16,13 @@ use time::format_description::well_known::Rfc3339;
 
 use super::host::sql;
 use super::login_files::{Login, Origins, given, logins, response};
-use super::login_site::Connection;
+use super::login_site::{Connection, SOON, uuid};
 use super::support::{Cdp, Options, Server, body, until};
 
 /// How many log in at a time.
 const AT_A_TIME: usize = 4;
-/// Names the only pages to log in at, by a part of their names; set, but empty: all of them, without a display, too.
+/// Names the only pages to log in at, by a part of their names; set, if only to nothing: without a display, too.
 const ONLY: &str = "CASEMENT_TEST_LOGIN";
-/// For all that log in by themselves.
-const PATIENCE: Duration = Duration::from_secs(600);
-
 /// What a flow tells where that is not what is understood, one thing after the other: what was given before a captcha is kept.
 const OTHERWISE: [(&str, &str); 1] = [("captcha-beside-the-form", "fields(email password) > elsewhere > SUCCESS")];
 
@@ -270,32 +267,35 @@ fn count(what: &str, ended: &[Ended]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has it looked whether these hold: the sites have forgotten them, and each logs in by itself, where nobody could see it. How that ended.
+/// Has it looked whether these hold, some at a time: the sites have forgotten them, and each logs in by itself, where nobody could see
+/// it. How that ended.
 fn log_in_again(server: &Server, ended: &[&Ended]) -> anyhow::Result<Vec<Ended>> {
-    let ids: Vec<_> = ended.iter().filter_map(|one| one.can_reauth.as_deref()).collect();
-    for id in &ids {
-        let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours' WHERE id =";
-        sql(server, &format!("{due} {}", super::login_site::uuid(id)?))?;
+    let mut all = Vec::new();
+    for some in ended.chunks(AT_A_TIME) {
+        let ids =
+            some.iter().map(|one| one.can_reauth.as_deref().context("it cannot")).collect::<Result<Vec<_>, _>>()?;
+        for id in &ids {
+            let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours' WHERE id =";
+            sql(server, &format!("{due} {}", uuid(id)?))?;
+        }
+        for (one, id) in some.iter().zip(ids) {
+            let event = again(server, id).with_context(|| format!("of {}", one.name))?;
+            let at = |key: &str| OffsetDateTime::parse(&text(&event[key]), &Rfc3339);
+            let took = Duration::try_from(at("updated_at")? - at("timestamp")?)?;
+            let (name, told, wanted) = (one.name.clone(), text(&event["status"]), "SUCCESS".to_owned());
+            all.push(Ended { name, told, wanted, took, can_reauth: None });
+        }
     }
-    let again = |one: &&Ended| {
-        let id = one.can_reauth.as_deref().context("it cannot")?;
-        let events = until("logged in by itself", PATIENCE, || {
-            let events = server.get(&format!("/auth/connections/{id}/timeline?type=reauth")).ok()?.json().ok()?;
-            (events[0]["status"].is_string() && events[0]["status"] != "IN_PROGRESS").then_some(events)
-        });
-        let event = events.with_context(|| format!("of {}", one.name))?[0].clone();
-        let at = |key: &str| OffsetDateTime::parse(&text(&event[key]), &Rfc3339);
-        let took = Duration::try_from(at("updated_at")? - at("timestamp")?)?;
-        server.delete(&format!("/auth/connections/{id}"))?.expect(204)?;
-        anyhow::Ok(Ended {
-            name: one.name.clone(),
-            told: text(&event["status"]),
-            wanted: "SUCCESS".to_owned(),
-            took,
-            can_reauth: None,
-        })
-    };
-    ended.iter().map(again).collect()
+    Ok(all)
+}
+
+/// The end of a connection's login by itself.
+fn again(server: &Server, id: &str) -> anyhow::Result<Value> {
+    let path = format!("/auth/connections/{id}/timeline?type=reauth");
+    until("logged in by itself", SOON, || {
+        let event = server.get(&path).ok()?.json().ok()?[0].clone();
+        (event["status"].is_string() && event["status"] != "IN_PROGRESS").then_some(event)
+    })
 }
 
 fn serve(listener: TcpListener, logins: &Arc<Vec<Login>>, origins: &Origins) {
@@ -347,9 +347,11 @@ fn flows_end_right_at_every_page_of_the_collection() -> anyhow::Result<()> {
         bail!("only {} pages", ended.len());
     }
 
-    // Every fourth one, unless asked for all: each takes a look and a login.
-    let every = if only.is_ok() { 1 } else { 4 };
-    let able: Vec<_> = ended.iter().filter(|one| one.can_reauth.is_some()).step_by(every).collect();
+    // Each takes a look and a login: only when they are asked for.
+    if only.is_err() {
+        return Ok(());
+    }
+    let able: Vec<_> = ended.iter().filter(|one| one.can_reauth.is_some()).collect();
     let again = log_in_again(&server, &able)?;
     count("flows by themselves, without a display", &again)?;
     Ok(())
