@@ -139,11 +139,7 @@ impl Leases {
         {
             return Ok(Acquired::Leased(Box::new(session)));
         }
-        if let Some(record) = record
-            && record.fate() == EarlyFate::Open
-        {
-            record.settle(EarlyFate::Declined);
-        }
+        decline(record);
         let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await?;
         let (pool, next) = found.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
         lease.telemetry = captured(&input, &pool)?;
@@ -225,13 +221,16 @@ impl Leases {
         let now = self.deps.clock.now();
         let proven = proven.filter(|proven| proven.holds_for(next, &proven.told, now));
         // Nothing is left to be done after the lease that could fail.
-        let record = record.filter(|_| proven.is_some() && lease.start_url.is_none() && lease.telemetry.is_none());
+        let early = record.filter(|_| proven.is_some() && lease.start_url.is_none() && lease.telemetry.is_none());
+        if early.is_none() {
+            decline(record);
+        }
         let mut proof = match proven {
             Some(proven) => Some(proven.into()),
             None => self.prove_early(&pool, lease.start_url.as_ref(), next),
         };
         let from = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
-        let taken = match record {
+        let taken = match early {
             Some(record) => self.take_recorded(LeaseFrom { only: Some(next), ..from }, lease, record).await?,
             None => self.take_now(from, lease, &mut proof).await?,
         };
@@ -429,6 +428,15 @@ impl Leases {
 fn captured(input: &AcquireInput, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
     telemetry::on_change(input.telemetry.as_ref(), pool.config.telemetry.as_ref())
         .map_err(|bad| InvalidInput::of("telemetry", bad))
+}
+
+/// It will not be stored with a lease, unless it is already.
+fn decline(record: Option<&EarlyRecord>) {
+    if let Some(record) = record
+        && record.fate() == EarlyFate::Open
+    {
+        record.settle(EarlyFate::Declined);
+    }
 }
 
 fn name_taken(lease: &LeaseRequest) -> AcquireError {
