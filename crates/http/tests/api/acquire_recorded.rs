@@ -71,7 +71,7 @@ async fn it_is_answered_without_another_record() {
     let trail = Trail::default();
     let (api, stored) = seen_ahead(Ports { trail: trail.clone(), ..Ports::default() }, || {}, leased_session(1)).await;
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
-    let stored = stored.lock().unwrap();
+    let stored = stored.lock().unwrap().clone();
     let [record] = &stored[..] else { panic!("one lease: {stored:?}") };
     assert_eq!((record.method.as_str(), record.path.as_str(), record.status), ("POST", PATH, 200));
     assert_eq!(record.route, "/browser_pools/{id_or_name}/acquire");
@@ -93,7 +93,8 @@ async fn an_answer_that_cannot_be_made_after_all_corrects_it() {
         Some(LoadedProfile { id: ProfileId::from_ulid(Ulid(1)), version: None, save_changes: false });
     let (api, stored) = seen_ahead(ports, || {}, session).await;
     assert_eq!(api.post(PATH, json!({})).await.status, 503);
-    let (stored, told) = (stored.lock().unwrap().clone(), trail.entries().await);
+    let stored = stored.lock().unwrap().clone();
+    let told = trail.entries().await;
     let (_, corrected) = told.last().unwrap();
     assert_eq!((corrected.id, corrected.at, corrected.status), (stored[0].id, stored[0].at, 503));
 }
@@ -121,7 +122,8 @@ async fn a_caller_that_hangs_up_meanwhile_leaves_no_second_one() {
     until("taking", || reached.load(Ordering::SeqCst)).await;
     drop(stream);
     until("given back", || back.load(Ordering::SeqCst)).await;
-    let (stored, told) = (stored.lock().unwrap().clone(), trail.entries().await);
+    let stored = stored.lock().unwrap().clone();
+    let told = trail.entries().await;
     let (_, noted) = told.last().unwrap();
     assert_eq!((noted.id, noted.at, noted.status), (stored[0].id, stored[0].at, 499));
 }

@@ -46,6 +46,9 @@ pub(super) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) 
     }
 }
 
+/// What was told of relays that have ended: the reason, and how many messages had passed.
+type Told = Arc<Mutex<Vec<(Option<CloseReason>, u64)>>>;
+
 /// Everything that a handler of the test server needs.
 pub(super) struct Shared {
     pub(super) upstream: SocketAddr,
@@ -53,8 +56,7 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     /// Guards alive: relays that count as open.
     pub(super) open: Arc<AtomicUsize>,
-    /// What was told of relays that have ended: the reason, and how many messages had passed.
-    pub(super) told: Arc<Mutex<Vec<(Option<CloseReason>, u64)>>>,
+    pub(super) told: Told,
     /// What live views show in place of a tab.
     pub(super) display: Mutex<Option<WholeDisplay>>,
     /// Whether the kernel keeps next to nothing of what chromedriver does not read.
@@ -76,7 +78,7 @@ impl Drop for Guard {
     }
 }
 
-struct Listener(Arc<Mutex<Vec<(Option<CloseReason>, u64)>>>);
+struct Listener(Told);
 
 impl Witness for Listener {
     fn opened(&self) {}
