@@ -15,7 +15,7 @@ use crate::cdp::Cdp;
 use crate::headless::webdriver;
 use crate::sandbox::{Sandbox, config};
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(180);
 const CTRL: u32 = 0xffe3;
 const SHIFT: u32 = 0xffe1;
 const RETURN: u32 = 0xff0d;
