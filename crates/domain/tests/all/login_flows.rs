@@ -870,6 +870,29 @@ async fn what_counts_down_in_a_choice_does_not_rename_it() {
 }
 
 #[tokio::test]
+async fn a_login_by_itself_goes_by_the_other_site_that_was_chosen_beside_a_form_before() {
+    const SITE: &str = "Continue with Microsoft";
+    let shows = |done: &Done| {
+        let mut reading = login();
+        match (done.pressed(SITE), done.typed("right")) {
+            (0, _) => reading.buttons.push(button(95, SITE, ButtonKind::Button)),
+            (_, true) => return Ok(home()),
+            _ => reading.url = "https://d1.example/other".to_owned(),
+        }
+        Ok(reading)
+    };
+    let waits = Play::new().at(shows, takes_all).plays().await;
+    let label = waits.choices.first().expect("a choice").label.clone();
+    let mut play = Play::new().of_ann().unattended();
+    let fields = ["username", "password"].map(|name| Need::Value(name.to_owned()));
+    play.connection.needs = Some([vec![Need::Choice(label)], fields.to_vec()].concat());
+    let mut stage = play.at(shows, takes_all);
+    let over = stage.plays().await;
+    assert_eq!(over.status, FlowStatus::Success, "{over:?}");
+    assert_eq!(stage.done(|done| done.pressed(SITE)), 1);
+}
+
+#[tokio::test]
 async fn what_is_not_stored_ends_a_login_by_itself() {
     let mut stage = Play::new().with_values(&[("username", "ann")]).unattended().at(plain, takes_all);
     let over = stage.plays().await;

@@ -113,8 +113,9 @@ pub(super) fn choice(asked: &Asked, stored: &Stored, flow: &Flow, before: &[Need
             })
     };
     let app = |choice: &&Choice| stored.has_totp() && choice.mfa == Some(MfaKind::Totp);
-    // Offers beside fields are not taken up unasked, but for the one whose button was named.
-    let found = choices().find(provider).or_else(|| {
+    let site_as_before = |choice: &&Choice| choice.kind == ChoiceKind::SsoProvider && as_before(choice);
+    // Offers beside fields are not taken up unasked, but for the site that was named, or by which the last login went.
+    let found = choices().find(provider).or_else(|| choices().find(site_as_before)).or_else(|| {
         if !asked.fields.is_empty() {
             return None;
         }
