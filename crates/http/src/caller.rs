@@ -338,6 +338,21 @@ impl Authorized {
         let work = work(Arc::clone(&self.call.api.services), self.scope.clone()).in_current_span();
         self.services().runtime.spawn(work).await.map_err(ApiError::internal)?.map_err(Into::into)
     }
+
+    /// The same on the thread that the call came to, so that none wakes another one: for work that does little but wait.
+    ///
+    /// # Errors
+    /// What `work` answers.
+    pub(crate) async fn finish_here<F, W, T, E>(&self, work: F) -> Result<T, ApiError>
+    where
+        F: FnOnce(Arc<Services>, Scope) -> W,
+        W: Future<Output = Result<T, E>> + 'static,
+        T: 'static,
+        E: Into<ApiError> + 'static,
+    {
+        let work = work(Arc::clone(&self.call.api.services), self.scope.clone()).in_current_span();
+        actix_web::rt::spawn(work).await.map_err(ApiError::internal)?.map_err(Into::into)
+    }
 }
 
 fn segment(request: &HttpRequest, name: &str) -> Result<String, ApiError> {

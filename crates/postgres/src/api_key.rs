@@ -107,7 +107,7 @@ impl PgApiKeys {
     }
 
     async fn read(&self, id: ApiKeyId) -> Result<Option<KeyWithHash>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
+        let work = async |mut connection: &AsyncPgConnection| {
             // In diesel's own terms: a statement with text of ours in it would be prepared anew each time.
             let own = projects::id.nullable().eq(api_keys::project_id);
             let default = projects::is_default.and(projects::deleted_at.is_null());
@@ -117,12 +117,12 @@ impl PgApiKeys {
             let deleted = projects::deleted_at.nullable();
             let row = row.select((ApiKeyRow::as_select(), Option::<ProjectRow>::as_select(), deleted));
             let row: Option<(ApiKeyRow, Option<ProjectRow>, Option<OffsetDateTime>)> =
-                row.get_result(connection).await.optional()?;
+                row.get_result(&mut connection).await.optional()?;
             let Some((key, home, deleted)) = row else { return Ok(None) };
             let home = home.filter(|_| deleted.is_none()).map(Project::try_from).transpose()?;
             Ok(Some(KeyWithHash { key: key.try_into()?, project_deleted: deleted.is_some(), home }))
         };
-        self.database.call("api_key.find", work).await
+        self.database.read("api_key.find", work).await
     }
 }
 

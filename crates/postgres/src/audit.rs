@@ -96,7 +96,7 @@ impl PgAudit {
     /// Whose an entry is; nobody's if it names neither a key nor a project that there is.
     pub(crate) async fn owner(
         &self,
-        connection: &mut AsyncPgConnection,
+        connection: &AsyncPgConnection,
         entry: &AuditEntry,
     ) -> Result<Option<Owner>, CallError> {
         let Some(credential) = Credential::of(entry) else { return Ok(None) };
@@ -219,7 +219,7 @@ type Owners = HashMap<Credential, Owner>;
 
 /// Looks up those that are not known yet.
 async fn learn(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     known: &mut Owners,
     entries: &[AuditEntry],
 ) -> Result<(), CallError> {
@@ -236,7 +236,7 @@ async fn learn(
             .inner_join(users::table.on(users::id.eq(api_keys::created_by)))
             .filter(api_keys::id.eq_any(keys));
         let found = found.select((api_keys::id, api_keys::organization_id, users::id, users::email));
-        for (key, organization, user, email) in found.load::<(Uuid, Uuid, Uuid, String)>(connection).await? {
+        for (key, organization, user, email) in found.load::<(Uuid, Uuid, Uuid, String)>(&mut connection).await? {
             let user = UserId::from_ulid(ulid(user)).to_string();
             known.insert(Credential::Key(key), Owner { organization, user, email });
         }
@@ -244,7 +244,7 @@ async fn learn(
     if !projects.is_empty() {
         let found =
             projects::table.filter(projects::id.eq_any(projects)).select((projects::id, projects::organization_id));
-        for (project, organization) in found.load::<(Uuid, Uuid)>(connection).await? {
+        for (project, organization) in found.load::<(Uuid, Uuid)>(&mut connection).await? {
             let nobody = Owner { organization, user: String::new(), email: String::new() };
             known.insert(Credential::Project(project), nobody);
         }

@@ -7,12 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use deadpool::managed::QueueMode;
+use deadpool::managed::{Manager, Metrics, Object, Pool, QueueMode, RecycleError, RecycleResult};
 use diesel::ConnectionError;
-use diesel_async::pooled_connection::deadpool::Pool;
-use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod};
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, TransactionManager};
-use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{Config, NoTls};
@@ -20,7 +17,9 @@ use tokio_postgres::{Config, NoTls};
 use casement_domain::StoreError;
 use casement_domain::page::Page;
 
+use crate::driven::Driven;
 use crate::error::{CallError, Unreachable};
+use crate::shared::{Shared, SharedConnections, Slot};
 
 /// How long a call waits for a free connection while no other call comes to its end: then the database is gone.
 const WAIT_LIMIT: Duration = Duration::from_millis(1500);
@@ -124,7 +123,10 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
 /// The database, as every repository sees it. Cheap to clone.
 #[derive(Clone)]
 pub struct Database {
-    pool: Pool<AsyncPgConnection>,
+    pool: Pool<Opener>,
+    reads: SharedConnections,
+    leases: SharedConnections,
+    connect: Arc<Config>,
     /// How many calls came to a good end, to tell a busy database from one that is gone.
     answered: Arc<AtomicU64>,
 }
@@ -143,20 +145,7 @@ impl Database {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn new(config: &DatabaseConfig) -> Self {
-        let main = Handle::current();
-        let connecting = config.connect.clone();
-        let mut manager = ManagerConfig::default();
-        // A connection that was lost is known to be closed without asking it, so that asking would only cost time.
-        manager.recycling_method = RecyclingMethod::Fast;
-        manager.custom_setup = Box::new(move |_url| {
-            let connecting = connecting.clone();
-            let slow = |_elapsed| ConnectionError::BadConnection("no answer to the greeting".to_owned());
-            let opening = async move { tokio::time::timeout(CONNECT_LIMIT, connect(&connecting)).await.map_err(slow)? };
-            let opening = main.spawn(opening);
-            let joined = async move { opening.await.map_err(|e| ConnectionError::BadConnection(e.to_string()))? };
-            joined.boxed()
-        });
-        let manager = AsyncDieselConnectionManager::new_with_config(String::new(), manager);
+        let manager = Opener { connect: config.connect.clone(), main: Handle::current() };
         // Building fails only where a time limit is set without a runtime for it; ours stand around the call.
         // The connection that was used last has its statements prepared and planned, and its memory at hand.
         let pool = Pool::builder(manager)
@@ -164,7 +153,9 @@ impl Database {
             .queue_mode(QueueMode::Lifo)
             .build()
             .unwrap_or_else(|e| unreachable!("{e}"));
-        Self { pool, answered: Arc::default() }
+        let connect = Arc::new(config.connect.clone());
+        let (reads, leases) = (SharedConnections::new(), SharedConnections::new());
+        Self { pool, reads, leases, connect, answered: Arc::default() }
     }
 
     /// Does one named piece of work on a connection: measured under its name, ended after its time limit.
@@ -173,16 +164,71 @@ impl Database {
         operation: &'static str,
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
-        let started = Instant::now();
-        let answer = self.attempt(work).await;
-        let outcome = answer.as_ref().map_or_else(CallError::label, |_| "ok");
-        metrics::histogram!("casement_database_call_seconds", "operation" => operation, "outcome" => outcome)
-            .record(started.elapsed().as_secs_f64());
-        answer.map_err(|error| {
-            let error = error.into_store_error(operation);
-            tracing::debug!(operation, outcome, error = &error as &dyn std::error::Error, "a database call failed");
-            error
-        })
+        measured(operation, self.attempt(work)).await
+    }
+
+    /// Does a reading that is short whatever is asked: others of the same web worker may wait behind it. Elsewhere it is as
+    /// [`call`](Self::call).
+    pub(crate) async fn read<T>(
+        &self,
+        operation: &'static str,
+        work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
+    ) -> Result<T, StoreError> {
+        self.shared(self.reads, operation, work).await
+    }
+
+    /// Does what makes a lease, in one short statement: others of the same web worker may wait behind it. Elsewhere it is as
+    /// [`call`](Self::call).
+    pub(crate) async fn lease<T>(
+        &self,
+        operation: &'static str,
+        work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
+    ) -> Result<T, StoreError> {
+        self.shared(self.leases, operation, work).await
+    }
+
+    async fn shared<T>(
+        &self,
+        connections: SharedConnections,
+        operation: &'static str,
+        work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
+    ) -> Result<T, StoreError> {
+        match connections.here() {
+            Some(slot) => measured(operation, self.attempt_shared(connections, &slot, work)).await,
+            None => self.call(operation, async |connection| work(connection).await).await,
+        }
+    }
+
+    async fn attempt_shared<T>(
+        &self,
+        connections: SharedConnections,
+        slot: &Slot,
+        work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        if self.pool.is_closed() {
+            return Err(CallError::Unreachable(Unreachable::NoConnection("the pool is closed".to_owned())));
+        }
+        let working = async {
+            let opening = async {
+                let opened = tokio::time::timeout(CONNECT_LIMIT, Shared::open(&self.connect)).await;
+                opened.map_err(|_elapsed| Unreachable::TooSlow(CONNECT_LIMIT))?.map_err(Unreachable::from)
+            };
+            let shared = slot.get_or_try_init(|| opening).await.map_err(CallError::Unreachable)?;
+            work(shared.connection()).await
+        };
+        match tokio::time::timeout(WORK_LIMIT, working).await {
+            Ok(answer) => {
+                if answer.is_ok() {
+                    self.answered.fetch_add(1, Ordering::Relaxed);
+                }
+                answer
+            }
+            Err(_elapsed) => {
+                // Whatever holds it up holds up everybody behind.
+                connections.forget();
+                Err(CallError::Unreachable(Unreachable::TooSlow(WORK_LIMIT)))
+            }
+        }
     }
 
     async fn attempt<T>(
@@ -190,8 +236,9 @@ impl Database {
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
         let mut connection = Guard(Some(self.connection().await?));
-        let answer = match tokio::time::timeout(WORK_LIMIT, work(connection.get())).await {
-            Ok(answer) => answer,
+        let answer = match tokio::time::timeout(WORK_LIMIT, connection.get().run(work)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(lost)) => return Err(CallError::Unreachable(Unreachable::Lost(lost))),
             Err(_elapsed) => return Err(CallError::Unreachable(Unreachable::TooSlow(WORK_LIMIT))),
         };
         // Only now: a call that was cut off in between leaves a connection that may still be busy with it.
@@ -274,6 +321,23 @@ impl Database {
     }
 }
 
+/// Measures a call under its name, and says what went wrong in the domain's words.
+async fn measured<T>(
+    operation: &'static str,
+    attempt: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, StoreError> {
+    let started = Instant::now();
+    let answer = attempt.await;
+    let outcome = answer.as_ref().map_or_else(CallError::label, |_| "ok");
+    metrics::histogram!("casement_database_call_seconds", "operation" => operation, "outcome" => outcome)
+        .record(started.elapsed().as_secs_f64());
+    answer.map_err(|error| {
+        let error = error.into_store_error(operation);
+        tracing::debug!(operation, outcome, error = &error as &dyn std::error::Error, "a database call failed");
+        error
+    })
+}
+
 async fn in_transaction<T>(
     connection: &mut AsyncPgConnection,
     work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
@@ -297,14 +361,38 @@ pub(crate) fn window(page: Page) -> (i64, i64) {
     (i64::from(page.limit) + 1, i64::try_from(page.offset).unwrap_or(i64::MAX))
 }
 
-type Pooled = diesel_async::pooled_connection::deadpool::Object<AsyncPgConnection>;
+/// Opens connections of a pool.
+struct Opener {
+    connect: Config,
+    /// Where their sockets belong, whoever asks for them: a web worker's single-threaded runtime may stall or go away.
+    main: Handle,
+}
+
+impl Manager for Opener {
+    type Type = Driven;
+    type Error = ConnectionError;
+
+    async fn create(&self) -> Result<Driven, ConnectionError> {
+        let connect = self.connect.clone();
+        let slow = |_elapsed| ConnectionError::BadConnection("no answer to the greeting".to_owned());
+        let opening = async move { tokio::time::timeout(CONNECT_LIMIT, Driven::open(&connect)).await.map_err(slow)? };
+        self.main.spawn(opening).await.map_err(|error| ConnectionError::BadConnection(error.to_string()))?
+    }
+
+    async fn recycle(&self, connection: &mut Driven, _: &Metrics) -> RecycleResult<ConnectionError> {
+        // A connection that was lost is known to be closed without asking it, so that asking would only cost time.
+        if connection.is_lost() { Err(RecycleError::message("the connection was lost")) } else { Ok(()) }
+    }
+}
+
+type Pooled = Object<Opener>;
 
 /// A connection that goes back into the pool only if its work ran to its end. A call that is dropped half-way (its
 /// caller hung up, its time was over) takes its connection with it.
 struct Guard(Option<Pooled>);
 
 impl Guard {
-    fn get(&mut self) -> &mut AsyncPgConnection {
+    fn get(&mut self) -> &mut Driven {
         match &mut self.0 {
             Some(connection) => connection,
             None => unreachable!("released only at the end"),
@@ -319,7 +407,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(connection) = self.0.take() {
-            drop(diesel_async::pooled_connection::deadpool::Object::take(connection));
+            drop(Object::take(connection));
         }
     }
 }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use casement_domain::StoreError;
+use diesel::ConnectionError;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
+use crate::driven::Lost;
 
 /// What can go wrong inside a call, before it has its name.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +37,14 @@ pub(crate) enum Unreachable {
     NoneFree(Duration),
     #[error("no answer within {} ms", .0.as_millis())]
     TooSlow(Duration),
+    #[error(transparent)]
+    Lost(Lost),
+}
+
+impl From<ConnectionError> for Unreachable {
+    fn from(error: ConnectionError) -> Self {
+        Self::NoConnection(error.to_string())
+    }
 }
 
 /// A row that does not convert.

@@ -13,6 +13,7 @@ mod credential;
 mod credential_provider;
 mod database;
 mod deployment;
+mod driven;
 mod error;
 mod extension;
 mod invocation;
@@ -30,6 +31,7 @@ mod recent_keys;
 mod replay;
 mod schema;
 mod session;
+mod shared;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;

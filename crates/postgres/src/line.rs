@@ -10,6 +10,8 @@
 
 pub(crate) mod statements;
 
+use std::time::{Duration, Instant};
+
 use async_trait::async_trait;
 use casement_domain::audit::AuditEntry;
 use casement_domain::node::Node;
@@ -31,6 +33,10 @@ use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
 pub(crate) use statements::pg_notify;
 use statements::{GiveOne, TakeNow, pg_advisory_xact_lock};
+
+/// How long a record may lie before the statement that stores it. An export believes that it knows which records are still on their way
+/// after five seconds; of this one it does not know.
+const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Long past its end a ticket has nobody who could ask for it.
 const FORGET: &str =
@@ -65,8 +71,11 @@ impl PgWaitingLine {
         record: Option<&AuditEntry>,
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError> {
-        let pool = from.pool;
-        let work = async |connection: &mut AsyncPgConnection| {
+        let (pool, began) = (from.pool, Instant::now());
+        let work = async |mut connection: &AsyncPgConnection| {
+            if record.is_some() && began.elapsed() > RECORD_PATIENCE {
+                return Ok(TakenNow::Busy);
+            }
             let owner = match record {
                 Some(entry) => self.audit.owner(connection, entry).await?,
                 None => None,
@@ -89,7 +98,7 @@ impl PgWaitingLine {
                 recorded: record.is_some(),
                 record: record.unwrap_or_default(),
             };
-            let taken = taking.get_result::<SessionRow>(connection).await.optional().map_err(CallError::from);
+            let taken = taking.get_result::<SessionRow>(&mut connection).await.optional().map_err(CallError::from);
             match taken {
                 Ok(Some(row)) => Ok(TakenNow::Leased(Box::new(Session::try_from(row)?))),
                 Ok(None) if pool_lives(connection, pool).await? => Ok(TakenNow::Busy),
@@ -98,7 +107,7 @@ impl PgWaitingLine {
                 Err(error) => Err(error),
             }
         };
-        let taken = self.database.call("line.take_now", work).await;
+        let taken = self.database.lease("line.take_now", work).await;
         if !matches!(taken, Ok(TakenNow::Leased(_) | TakenNow::Busy)) {
             // A browser that was held for a moment and then not leased was invisible to whoever looked just then.
             self.look(from.pool, now).await?;
@@ -133,9 +142,9 @@ fn lock_number(pool: PoolId) -> i64 {
     i64::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]])
 }
 
-pub(crate) async fn pool_lives(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<bool, CallError> {
+pub(crate) async fn pool_lives(mut connection: &AsyncPgConnection, pool: PoolId) -> Result<bool, CallError> {
     let row = browser_pools::table.find(uuid(pool.ulid())).filter(browser_pools::deleted_at.is_null());
-    Ok(diesel::select(exists(row)).get_result(connection).await?)
+    Ok(diesel::select(exists(row)).get_result(&mut connection).await?)
 }
 
 /// Gives idle browsers to those in line, the first first, until one of both is used up; the line is held.

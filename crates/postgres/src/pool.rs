@@ -242,17 +242,17 @@ impl PoolRepository for PgPools {
     }
 
     async fn find(&self, project: ProjectId, which: &IdOrName<PoolId>) -> Result<Option<Pool>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
+        let work = async |mut connection: &AsyncPgConnection| {
             let rows = browser_pools::table.filter(browser_pools::project_id.eq(uuid(project.ulid())));
             let rows = rows.filter(browser_pools::deleted_at.is_null());
             let rows = rows.select(PoolRow::as_select());
             let row = match which {
-                IdOrName::Id(id) => rows.filter(browser_pools::id.eq(uuid(id.ulid()))).get_result(connection).await,
-                IdOrName::Name(name) => rows.filter(browser_pools::name.eq(name)).get_result(connection).await,
+                IdOrName::Id(id) => rows.filter(browser_pools::id.eq(uuid(id.ulid()))).get_result(&mut connection).await,
+                IdOrName::Name(name) => rows.filter(browser_pools::name.eq(name)).get_result(&mut connection).await,
             };
             Ok(row.optional()?.map(Pool::try_from).transpose()?)
         };
-        self.database.call("pool.find", work).await
+        self.database.read("pool.find", work).await
     }
 
     async fn find_with_next(
@@ -260,31 +260,31 @@ impl PoolRepository for PgPools {
         project: ProjectId,
         which: &IdOrName<PoolId>,
     ) -> Result<Option<(Pool, Option<BrowserId>)>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
+        let work = async |mut connection: &AsyncPgConnection| {
             let idle = browsers::table.filter(browsers::pool_id.eq(browser_pools::id.nullable()));
             let idle = idle.filter(browsers::state.eq("idle")).order((browsers::created_at, browsers::id));
             let next = idle.select(browsers::id).limit(1).single_value();
             let rows = browser_pools::table.filter(browser_pools::project_id.eq(uuid(project.ulid())));
             let rows = rows.filter(browser_pools::deleted_at.is_null()).select((PoolRow::as_select(), next));
             let row = match which {
-                IdOrName::Id(id) => rows.filter(browser_pools::id.eq(uuid(id.ulid()))).get_result(connection).await,
-                IdOrName::Name(name) => rows.filter(browser_pools::name.eq(name)).get_result(connection).await,
+                IdOrName::Id(id) => rows.filter(browser_pools::id.eq(uuid(id.ulid()))).get_result(&mut connection).await,
+                IdOrName::Name(name) => rows.filter(browser_pools::name.eq(name)).get_result(&mut connection).await,
             };
             let Some((row, next)) = row.optional()? else { return Ok(None) };
             let row: PoolRow = row;
             let next: Option<Uuid> = next;
             Ok(Some((Pool::try_from(row)?, next.map(|id| BrowserId::from_ulid(ulid(id))))))
         };
-        self.database.call("pool.find_with_next", work).await
+        self.database.read("pool.find_with_next", work).await
     }
 
     async fn find_by_id(&self, id: PoolId) -> Result<Option<Pool>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
+        let work = async |mut connection: &AsyncPgConnection| {
             let row = browser_pools::table.find(uuid(id.ulid())).filter(browser_pools::deleted_at.is_null());
-            let row = row.select(PoolRow::as_select()).get_result(connection).await.optional()?;
+            let row = row.select(PoolRow::as_select()).get_result(&mut connection).await.optional()?;
             Ok(row.map(Pool::try_from).transpose()?)
         };
-        self.database.call("pool.find_by_id", work).await
+        self.database.read("pool.find_by_id", work).await
     }
 
     async fn list(

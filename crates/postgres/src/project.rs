@@ -103,40 +103,40 @@ impl PgProjects {
 
 /// The project, if it belongs to the organization and is not deleted.
 pub(crate) async fn living(
-    connection: &mut AsyncPgConnection,
+    mut connection: &AsyncPgConnection,
     organization: OrganizationId,
     id: ProjectId,
 ) -> Result<Option<Project>, CallError> {
     let row = projects::table.find(uuid(id.ulid())).filter(projects::deleted_at.is_null());
     let row = row.filter(projects::organization_id.eq(uuid(organization.ulid())));
-    let row = row.select(ProjectRow::as_select()).get_result(connection).await.optional()?;
+    let row = row.select(ProjectRow::as_select()).get_result(&mut connection).await.optional()?;
     Ok(row.map(Project::try_from).transpose()?)
 }
 
 #[async_trait]
 impl ProjectRepository for PgProjects {
     async fn find(&self, organization: OrganizationId, id: ProjectId) -> Result<Option<Project>, StoreError> {
-        self.database.call("project.find", async |connection| living(connection, organization, id).await).await
+        self.database.read("project.find", async |connection| living(connection, organization, id).await).await
     }
 
     async fn find_by_name(&self, organization: OrganizationId, name: &str) -> Result<Option<Project>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
+        let work = async |mut connection: &AsyncPgConnection| {
             let row = projects::table.filter(projects::organization_id.eq(uuid(organization.ulid())));
             let row = row.filter(projects::deleted_at.is_null()).filter(projects::name.eq(name));
-            let row = row.select(ProjectRow::as_select()).get_result(connection).await.optional()?;
+            let row = row.select(ProjectRow::as_select()).get_result(&mut connection).await.optional()?;
             Ok(row.map(Project::try_from).transpose()?)
         };
-        self.database.call("project.find_by_name", work).await
+        self.database.read("project.find_by_name", work).await
     }
 
     async fn default_of(&self, organization: OrganizationId) -> Result<Project, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
+        let work = async |mut connection: &AsyncPgConnection| {
             let row = projects::table.filter(projects::organization_id.eq(uuid(organization.ulid())));
             let row = row.filter(projects::deleted_at.is_null()).filter(projects::is_default);
-            let row = row.select(ProjectRow::as_select()).get_result(connection).await?;
+            let row = row.select(ProjectRow::as_select()).get_result(&mut connection).await?;
             Ok(Project::try_from(row)?)
         };
-        self.database.call("project.default_of", work).await
+        self.database.read("project.default_of", work).await
     }
 
     async fn create(&self, project: &Project) -> Result<ProjectStored, StoreError> {

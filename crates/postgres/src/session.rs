@@ -140,8 +140,8 @@ impl PgSessions {
     }
 }
 
-pub(crate) async fn find(connection: &mut AsyncPgConnection, id: Uuid) -> Result<Option<Session>, CallError> {
-    let row = sessions::table.find(id).select(SessionRow::as_select()).get_result(connection).await.optional()?;
+pub(crate) async fn find(mut connection: &AsyncPgConnection, id: Uuid) -> Result<Option<Session>, CallError> {
+    let row = sessions::table.find(id).select(SessionRow::as_select()).get_result(&mut connection).await.optional()?;
     Ok(row.map(Session::try_from).transpose()?)
 }
 
@@ -248,7 +248,7 @@ impl SessionRepository for PgSessions {
     }
 
     async fn find(&self, id: SessionId) -> Result<Option<Session>, StoreError> {
-        self.database.call("session.find", async |connection| find(connection, uuid(id.ulid())).await).await
+        self.database.read("session.find", async |connection| find(connection, uuid(id.ulid())).await).await
     }
 
     async fn find_in_project(
@@ -257,7 +257,7 @@ impl SessionRepository for PgSessions {
         which: &IdOrName<SessionId>,
         include_ended: bool,
     ) -> Result<Option<Session>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
+        let work = async |mut connection: &AsyncPgConnection| {
             let mut rows = sessions::table.filter(sessions::project_id.eq(uuid(project.ulid()))).into_boxed();
             rows = match which {
                 IdOrName::Id(id) => rows.filter(sessions::id.eq(uuid(id.ulid()))),
@@ -266,10 +266,10 @@ impl SessionRepository for PgSessions {
             rows = if include_ended { shown(rows) } else { rows.filter(sessions::state.eq("active")) };
             let newest_first = (sessions::state.asc(), sessions::created_at.desc(), sessions::id.desc());
             // "active" sorts before "ended".
-            let row = rows.order(newest_first).select(SessionRow::as_select()).first(connection).await.optional()?;
+            let row = rows.order(newest_first).select(SessionRow::as_select()).first(&mut connection).await.optional()?;
             Ok(row.map(Session::try_from).transpose()?)
         };
-        self.database.call("session.find_in_project", work).await
+        self.database.read("session.find_in_project", work).await
     }
 
     async fn of_browser(&self, browser: BrowserId) -> Result<Option<Session>, StoreError> {

@@ -135,21 +135,29 @@ fn reading(server: &Server, commits: &Commits, table: &mut Table) -> anyhow::Res
         paths.push(("GET /profiles", "/profiles".to_owned()));
     }
     for (what, path) in paths {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let (mut ours, mut theirs, mut prepared) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..READING_ROUNDS {
             quiet();
             ours.push(rate(server, &path)?);
-            let clients = format!("--client={CALLERS}");
-            let time = format!("--time={SECONDS}");
-            let said = commits.pgbench(&["--select-only", "--protocol=prepared", "--jobs=2", &clients, &time])?;
-            theirs.push(transactions(&said).with_context(|| format!("pgbench said {said}"))?);
+            theirs.push(pgbench_rate(commits, "simple")?);
+            prepared.push(pgbench_rate(commits, "prepared")?);
         }
-        let (ours, theirs) = (median(ours), median(theirs));
+        let (ours, theirs, prepared) = (median(ours), median(theirs), median(prepared));
         let what = format!("{what}, {CALLERS} callers, median of {READING_ROUNDS}");
         let row = Row::new(what, format!("{ours:.0}/s")).against(format!("pgbench -S, {theirs:.0}/s"), ours / theirs);
         table.add(row.target("≥ ×0.3", ours / theirs, Limit::Least(0.3)));
+        let row = Row::new("the same", format!("{ours:.0}/s"));
+        table.add(row.against(format!("pgbench -S -M prepared, {prepared:.0}/s"), ours / prepared));
     }
     Ok(())
+}
+
+/// Transactions a second of as many callers, whose statements are sent in this way.
+fn pgbench_rate(commits: &Commits, protocol: &str) -> anyhow::Result<f64> {
+    let [protocol, clients, time] =
+        [format!("--protocol={protocol}"), format!("--client={CALLERS}"), format!("--time={SECONDS}")];
+    let said = commits.pgbench(&["--select-only", "--jobs=2", &protocol, &clients, &time])?;
+    transactions(&said).with_context(|| format!("pgbench said {said}"))
 }
 
 fn median(mut figures: Vec<f64>) -> f64 {

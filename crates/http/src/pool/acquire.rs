@@ -68,7 +68,7 @@ pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
     let _hang_up = gone.clone().drop_guard();
     let record = caller.early_record(StatusCode::OK);
     let pool = which.clone();
-    let acquired = caller.finish(|services, scope| acquire(services, scope, pool, input, record, gone));
+    let acquired = caller.finish_here(|services, scope| acquire(services, scope, pool, input, record, gone));
     let Some(Taken { fresh, at_once }) = acquired.await? else { return Ok(answer::nothing()) };
     let body = caller.api().session(fresh.session().clone()).await?;
     let answer = answer::record(StatusCode::OK, &body);

@@ -30,6 +30,8 @@ use list::ListProfiles;
 
 /// What keeps names unique.
 const NAME_KEYS: [&str; 2] = ["profiles_name_key", "profiles_legacy_name_key"];
+/// Further down a list PostgreSQL walks for a while.
+const SHORT_WAY: u64 = 1000;
 /// How many versions that nobody needs are told at a time.
 const SOME: i64 = 200;
 /// Versions of deleted profiles; those replaced by who had seen them, a while ago; those replaced unseen, but the latest of each profile.
@@ -218,7 +220,7 @@ impl ProfileRepository for PgProfiles {
     }
 
     async fn find(&self, scope: &Scope, which: &IdOrName<ProfileId>) -> Result<Option<Profile>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
+        let work = async |mut connection: &AsyncPgConnection| {
             let (project, organization) = (uuid(scope.project_id().ulid()), uuid(scope.organization().ulid()));
             let mut rows = profiles::table.filter(profiles::deleted_at.is_null()).into_boxed();
             rows = if scope.unscoped {
@@ -232,13 +234,13 @@ impl ProfileRepository for PgProfiles {
                 IdOrName::Name(name) => rows.filter(profiles::name.eq(name)),
             };
             let row = rows.order(profiles::project_id.is_null()).select(ProfileRow::as_select()).limit(1);
-            Ok(row.get_result(connection).await.optional()?.map(Profile::try_from).transpose()?)
+            Ok(row.get_result(&mut connection).await.optional()?.map(Profile::try_from).transpose()?)
         };
-        self.database.call("profile.find", work).await
+        self.database.read("profile.find", work).await
     }
 
     async fn list(&self, scope: &Scope, filter: &ProfileFilter, page: Page) -> Result<Listed<Profile>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
+        let work = async |mut connection: &AsyncPgConnection| {
             let (limit, offset) = window(page);
             let statement = ListProfiles {
                 project: uuid(scope.project_id().ulid()),
@@ -248,9 +250,12 @@ impl ProfileRepository for PgProfiles {
                 limit,
                 offset,
             };
-            Ok(page.cut(all(statement.load(connection).await?)?))
+            Ok(page.cut(all(statement.load(&mut connection).await?)?))
         };
-        self.database.call("profile.list", work).await
+        if filter.query.is_some() || page.offset > SHORT_WAY {
+            return self.database.call("profile.list", async |connection| work(connection).await).await;
+        }
+        self.database.read("profile.list", work).await
     }
 
     async fn rename(&self, id: ProfileId, name: &SlugName, at: OffsetDateTime) -> Result<ProfileRenamed, StoreError> {

@@ -12,7 +12,7 @@ use casement_domain::pool::{
 use casement_domain::session::{EndReason, Session, SessionEvent, SessionRepository, SessionState};
 use casement_domain::testing::{self, NOON};
 use casement_domain::{Replaced, StoreError};
-use casement_postgres::{Heard, Notifications, PgAudit, node_channel};
+use casement_postgres::{Database, Heard, Notifications, PgAudit, PgWaitingLine, node_channel};
 use futures_util::future::try_join_all;
 use pretty_assertions::assert_eq;
 use time::Duration;
@@ -87,6 +87,31 @@ async fn the_record_of_a_lease_is_stored_with_it_or_neither_is() -> TestResult {
     audit.append(std::slice::from_ref(&gone)).await?;
     assert!(matches!(take(2, &second, &entry(2)).await?, TakenNow::Leased(_)));
     assert_eq!(records(&audit).await?, [of(gone), record(1)]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(1).await?;
+    world.ready(1, fence).await?;
+    let first = LeaseFrom { only: Some(testing::browser_id(1)), ..pool.id.into() };
+    // The only connection is with a call that waits for a lock.
+    let line = PgWaitingLine::new(Database::new(&world.db.config().clone().with_connections(1)));
+    let locked = world.db.execute("BEGIN; LOCK TABLE pool_waiters; SELECT pg_sleep(1.5); COMMIT");
+    let holding = async {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        line.decided(testing::node_id()).await
+    };
+    let taking = async {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        line.take_recorded(&first, &lease(1), &entry(1), NOON).await
+    };
+    let (locked, held, taken) = tokio::join!(locked, holding, taking);
+    locked?;
+    held?;
+    assert_eq!(taken?, TakenNow::Busy);
+    assert!(matches!(world.line.take_recorded(&first, &lease(1), &entry(1), NOON).await?, TakenNow::Leased(_)));
     Ok(())
 }
 

@@ -1,0 +1,83 @@
+//! One connection for the short reads of a web worker. What its callers ask in one turn of its loop goes to the database in one write, and
+//! the answers come back on the thread that waits for them; a connection for each would cost a wake-up or two for every statement.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use diesel::ConnectionError;
+use diesel_async::AsyncPgConnection;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::OnceCell;
+use tokio_postgres::{Config, NoTls};
+
+use crate::database::describe;
+
+thread_local! {
+    static OF_THIS_THREAD: RefCell<HashMap<u64, Slot>> = RefCell::default();
+}
+
+/// Where the connection is, or will be as soon as somebody has opened it.
+pub(crate) type Slot = Arc<OnceCell<Shared>>;
+
+/// A connection whose statements may overlap: each is a transaction of its own, answered in the order of asking.
+pub(crate) struct Shared {
+    connection: AsyncPgConnection,
+    ended: Arc<AtomicBool>,
+}
+
+/// The shared connections to one database, of whichever threads have one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedConnections(u64);
+
+impl SharedConnections {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// That of this thread, if its runtime has no other.
+    pub(crate) fn here(self) -> Option<Slot> {
+        let alone = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
+        alone.then(|| {
+            OF_THIS_THREAD.with_borrow_mut(|all| {
+                let slot = all.entry(self.0).or_default();
+                if slot.get().is_some_and(Shared::has_ended) {
+                    *slot = Slot::default();
+                }
+                Arc::clone(slot)
+            })
+        })
+    }
+
+    /// Whoever comes next opens another one.
+    pub(crate) fn forget(self) {
+        OF_THIS_THREAD.with_borrow_mut(|all| all.remove(&self.0));
+    }
+}
+
+impl Shared {
+    /// Opens a connection, whose socket is driven by the current runtime.
+    pub(crate) async fn open(config: &Config) -> Result<Self, ConnectionError> {
+        let bad = |error: tokio_postgres::Error| ConnectionError::BadConnection(describe(&error));
+        let (client, wire) = config.connect(NoTls).await.map_err(bad)?;
+        let ended = Arc::<AtomicBool>::default();
+        let end = Arc::clone(&ended);
+        tokio::spawn(async move {
+            if let Err(error) = wire.await {
+                tracing::debug!(error = describe(&error), "a connection to the database was lost");
+            }
+            end.store(true, Ordering::Relaxed);
+        });
+        Ok(Self { connection: AsyncPgConnection::try_from(client).await?, ended })
+    }
+
+    pub(crate) fn connection(&self) -> &AsyncPgConnection {
+        &self.connection
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
