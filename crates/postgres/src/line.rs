@@ -32,7 +32,7 @@ use crate::error::CallError;
 use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
 pub(crate) use statements::pg_notify;
-use statements::{GiveOne, TakeNow, pg_advisory_xact_lock};
+use statements::{GiveOne, TakeNow, TakeSeen, pg_advisory_xact_lock};
 
 /// How long a record may lie before the statement that stores it. An export believes that it knows which records are still on their way
 /// after five seconds; of this one it does not know.
@@ -64,53 +64,23 @@ impl PgWaitingLine {
 }
 
 impl PgWaitingLine {
-    async fn try_to_take(
+    async fn taken(
         &self,
-        from: &LeaseFrom,
-        lease: &LeaseRequest,
-        record: Option<&AuditEntry>,
+        pool: PoolId,
         now: OffsetDateTime,
+        take: impl AsyncFnOnce(&AsyncPgConnection) -> Result<Option<SessionRow>, CallError>,
     ) -> Result<TakenNow, StoreError> {
-        let (pool, began) = (from.pool, Instant::now());
-        let work = async |mut connection: &AsyncPgConnection| {
-            if record.is_some() && began.elapsed() > RECORD_PATIENCE {
-                return Ok(TakenNow::Busy);
-            }
-            let owner = match record {
-                Some(entry) => self.audit.owner(connection, entry).await?,
-                None => None,
-            };
-            if record.is_some() && owner.is_none() {
-                return Ok(TakenNow::Busy);
-            }
-            let record = record.zip(owner.as_ref()).map(|(entry, owner)| AuditRow::of(entry, owner));
-            let taking = TakeNow {
-                pool: uuid(pool.ulid()),
-                session: uuid(lease.session.ulid()),
-                name: lease.name.as_ref().map(|name| name.as_str()),
-                start_url: lease.start_url.as_ref().map(|url| url.as_str()),
-                tags: tags_value(&lease.tags),
-                telemetry: telemetry_value(lease.telemetry.as_ref()),
-                now,
-                heartbeats_after: now - Node::LOST_AFTER,
-                unchanged_since: from.unchanged_since,
-                only: from.only.map(|browser| uuid(browser.ulid())),
-                recorded: record.is_some(),
-                record: record.unwrap_or_default(),
-            };
-            let taken = taking.get_result::<SessionRow>(&mut connection).await.optional().map_err(CallError::from);
-            match taken {
-                Ok(Some(row)) => Ok(TakenNow::Leased(Box::new(Session::try_from(row)?))),
-                Ok(None) if pool_lives(connection, pool).await? => Ok(TakenNow::Busy),
-                Ok(None) => Ok(TakenNow::PoolGone),
-                Err(error) if error.violated() == Some("sessions_name_key") => Ok(TakenNow::NameTaken),
-                Err(error) => Err(error),
-            }
+        let work = async |connection: &AsyncPgConnection| match take(connection).await {
+            Ok(Some(row)) => Ok(TakenNow::Leased(Box::new(Session::try_from(row)?))),
+            Ok(None) if pool_lives(connection, pool).await? => Ok(TakenNow::Busy),
+            Ok(None) => Ok(TakenNow::PoolGone),
+            Err(error) if error.violated() == Some("sessions_name_key") => Ok(TakenNow::NameTaken),
+            Err(error) => Err(error),
         };
         let taken = self.database.lease("line.take_now", work).await;
         if !matches!(taken, Ok(TakenNow::Leased(_) | TakenNow::Busy)) {
             // A browser that was held for a moment and then not leased was invisible to whoever looked just then.
-            self.look(from.pool, now).await?;
+            self.look(pool, now).await?;
         }
         taken
     }
@@ -127,6 +97,22 @@ impl PgWaitingLine {
             }
         };
         self.database.transaction("line.look", looking).await
+    }
+}
+
+impl<'a> TakeNow<'a> {
+    fn of(from: &LeaseFrom, lease: &'a LeaseRequest, now: OffsetDateTime) -> Self {
+        Self {
+            pool: uuid(from.pool.ulid()),
+            session: uuid(lease.session.ulid()),
+            name: lease.name.as_ref().map(|name| name.as_str()),
+            start_url: lease.start_url.as_ref().map(|url| url.as_str()),
+            tags: tags_value(&lease.tags),
+            telemetry: telemetry_value(lease.telemetry.as_ref()),
+            now,
+            heartbeats_after: now - Node::LOST_AFTER,
+            unchanged_since: from.unchanged_since,
+        }
     }
 }
 
@@ -254,7 +240,10 @@ impl WaitingLine for PgWaitingLine {
         lease: &LeaseRequest,
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError> {
-        self.try_to_take(from, lease, None, now).await
+        let taking = TakeNow::of(from, lease, now);
+        let take =
+            async |mut connection: &AsyncPgConnection| Ok(taking.get_result(&mut connection).await.optional()?);
+        self.taken(from.pool, now, take).await
     }
 
     async fn take_recorded(
@@ -264,7 +253,18 @@ impl WaitingLine for PgWaitingLine {
         record: &AuditEntry,
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError> {
-        self.try_to_take(from, lease, Some(record), now).await
+        let Some(browser) = from.only else { return Ok(TakenNow::Busy) };
+        let began = Instant::now();
+        let take = async |mut connection: &AsyncPgConnection| {
+            if began.elapsed() > RECORD_PATIENCE {
+                return Ok(None);
+            }
+            let Some(owner) = self.audit.owner(connection, record).await? else { return Ok(None) };
+            let record = AuditRow::of(record, &owner);
+            let taking = TakeSeen { taking: TakeNow::of(from, lease, now), browser: uuid(browser.ulid()), record };
+            Ok(taking.get_result(&mut connection).await.optional()?)
+        };
+        self.taken(from.pool, now, take).await
     }
 
     async fn enter(&self, place: &Place, now: OffsetDateTime) -> Result<Entered, StoreError> {

@@ -247,7 +247,9 @@ impl PoolRepository for PgPools {
             let rows = rows.filter(browser_pools::deleted_at.is_null());
             let rows = rows.select(PoolRow::as_select());
             let row = match which {
-                IdOrName::Id(id) => rows.filter(browser_pools::id.eq(uuid(id.ulid()))).get_result(&mut connection).await,
+                IdOrName::Id(id) => {
+                    rows.filter(browser_pools::id.eq(uuid(id.ulid()))).get_result(&mut connection).await
+                }
                 IdOrName::Name(name) => rows.filter(browser_pools::name.eq(name)).get_result(&mut connection).await,
             };
             Ok(row.optional()?.map(Pool::try_from).transpose()?)
@@ -267,7 +269,9 @@ impl PoolRepository for PgPools {
             let rows = browser_pools::table.filter(browser_pools::project_id.eq(uuid(project.ulid())));
             let rows = rows.filter(browser_pools::deleted_at.is_null()).select((PoolRow::as_select(), next));
             let row = match which {
-                IdOrName::Id(id) => rows.filter(browser_pools::id.eq(uuid(id.ulid()))).get_result(&mut connection).await,
+                IdOrName::Id(id) => {
+                    rows.filter(browser_pools::id.eq(uuid(id.ulid()))).get_result(&mut connection).await
+                }
                 IdOrName::Name(name) => rows.filter(browser_pools::name.eq(name)).get_result(&mut connection).await,
             };
             let Some((row, next)) = row.optional()? else { return Ok(None) };

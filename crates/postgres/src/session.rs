@@ -266,7 +266,8 @@ impl SessionRepository for PgSessions {
             rows = if include_ended { shown(rows) } else { rows.filter(sessions::state.eq("active")) };
             let newest_first = (sessions::state.asc(), sessions::created_at.desc(), sessions::id.desc());
             // "active" sorts before "ended".
-            let row = rows.order(newest_first).select(SessionRow::as_select()).first(&mut connection).await.optional()?;
+            let row =
+                rows.order(newest_first).select(SessionRow::as_select()).first(&mut connection).await.optional()?;
             Ok(row.map(Session::try_from).transpose()?)
         };
         self.database.read("session.find_in_project", work).await

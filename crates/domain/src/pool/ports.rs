@@ -159,7 +159,7 @@ pub struct LeaseFrom {
     pub pool: PoolId,
     /// Only if the pool is as it was when it was read: its `updated_at` of then. One that was changed or renamed since is busy.
     pub unchanged_since: Option<OffsetDateTime>,
-    /// Only this browser; where another one comes first, the pool is busy.
+    /// Only this browser, whatever its place among those that are idle. Where it is not idle, the pool is busy. For a lease with its record.
     pub only: Option<BrowserId>,
 }
 
@@ -237,8 +237,8 @@ pub trait WaitingLine: Send + Sync {
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError>;
 
-    /// The same, with the audit record of the call: both are durable when it is leased, or neither is there. A store that cannot do both at
-    /// once, as by default, is busy.
+    /// Leases one browser that is known, with the audit record of the call: both are durable when it is leased, or neither is there. A store
+    /// that cannot do both at once, as by default, is busy.
     async fn take_recorded(
         &self,
         _from: &LeaseFrom,

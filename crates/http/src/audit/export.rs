@@ -3,9 +3,13 @@
 use std::io::{BufWriter, IntoInnerError, Write};
 
 use actix_web::web::Bytes;
-use casement_domain::audit::{AuditChunk, AuditRecord};
+use casement_domain::{
+    StoreError,
+    audit::{AuditChunk, AuditRecord},
+};
 use flate2::{Compression, write::GzEncoder};
 use futures_util::{Stream, StreamExt as _, stream};
+use tokio::{runtime::Handle, sync::mpsc};
 
 use super::record::AuditRecordBody;
 use crate::error::ApiError;
@@ -65,16 +69,37 @@ fn lines<W: Write>(mut to: W, records: Vec<AuditRecord>) -> std::io::Result<W> {
     Ok(to)
 }
 
-/// The next records are read while those before are packed. Neither is done before somebody takes the file.
-pub(super) fn file(chunk: AuditChunk, format: Format) -> impl Stream<Item = Result<Bytes, actix_web::Error>> {
-    let batches = stream::unfold(Some(chunk), |chunk| async move {
-        let mut chunk = chunk?;
-        match chunk.next_batch().await {
-            Ok(records) if records.is_empty() => None,
-            Ok(records) => Some((Ok(records), Some(chunk))),
-            Err(error) => Some((Err(error), None)),
+/// Batches of records. They are read on `runtime`, one ahead of whoever takes them, from when the first is asked for.
+fn read(chunk: AuditChunk, runtime: Handle) -> impl Stream<Item = Result<Vec<AuditRecord>, StoreError>> {
+    let reading = async move {
+        let (sender, receiver) = mpsc::channel(1);
+        runtime.spawn(send(chunk, sender));
+        stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) })
+    };
+    stream::once(reading).flatten()
+}
+
+/// To the end, unless nobody wants the rest.
+async fn send(mut chunk: AuditChunk, sender: mpsc::Sender<Result<Vec<AuditRecord>, StoreError>>) {
+    loop {
+        let batch = chunk.next_batch().await;
+        let more = match &batch {
+            Ok(records) if records.is_empty() => return,
+            batch => batch.is_ok(),
+        };
+        if sender.send(batch).await.is_err() || !more {
+            return;
         }
-    });
+    }
+}
+
+/// The next records are read while those before are packed. Neither is done before somebody takes the file.
+pub(super) fn file(
+    chunk: AuditChunk,
+    format: Format,
+    runtime: Handle,
+) -> impl Stream<Item = Result<Bytes, actix_web::Error>> {
+    let batches = read(chunk, runtime);
     let work = batches.map(Some).chain(stream::once(async { None }));
     let parts =
         stream::unfold((Some(Writer::new(format)), Box::pin(work.peekable())), |(writer, mut work)| async move {

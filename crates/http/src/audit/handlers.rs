@@ -117,7 +117,7 @@ pub(crate) async fn export_audit_chunk(caller: OrganizationWide) -> Answer {
     if let Some(next) = &chunk.next {
         response.insert_header((NEXT_CURSOR, next.as_str()));
     }
-    Ok(response.streaming(export::file(chunk, format)))
+    Ok(response.streaming(export::file(chunk, format, caller.services().runtime.clone())))
 }
 
 fn format(query: &Query) -> Result<Format, ApiError> {

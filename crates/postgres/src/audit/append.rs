@@ -104,47 +104,46 @@ impl QueryFragment<Pg> for Append {
     }
 }
 
-/// One record that another statement stores too; its columns are empty where there is none.
-#[derive(Debug, Default)]
+/// One record that another statement stores, too.
+#[derive(Debug)]
 pub(crate) struct AuditRow<'a> {
-    id: Option<Uuid>,
-    organization: Option<Uuid>,
-    at: Option<OffsetDateTime>,
+    id: Uuid,
+    organization: Uuid,
+    at: OffsetDateTime,
     /// How its caller showed who it is, which service; who made the key, and that user's address.
-    who: [Option<&'a str>; 4],
+    who: [&'a str; 4],
     /// The key and the project.
     credential: [Option<Uuid>; 2],
     /// From where, to which host, method, path, route.
-    what: [Option<&'a str>; 5],
-    status: Option<i32>,
-    duration_ms: Option<i64>,
+    what: [&'a str; 5],
+    status: i32,
+    duration_ms: i64,
     /// User agent and request id.
-    told: [Option<&'a str>; 2],
+    told: [&'a str; 2],
 }
 
 impl<'a> AuditRow<'a> {
     pub(crate) fn of(entry: &'a AuditEntry, owner: &'a Owner) -> Self {
         Self {
-            id: Some(uuid(entry.id.ulid())),
-            organization: Some(owner.organization),
-            at: Some(entry.at),
-            who: [entry.auth_strategy.as_str(), entry.service.as_str(), &owner.user, &owner.email].map(Some),
+            id: uuid(entry.id.ulid()),
+            organization: owner.organization,
+            at: entry.at,
+            who: [entry.auth_strategy.as_str(), entry.service.as_str(), &owner.user, &owner.email],
             credential: [entry.api_key.map(|id| uuid(id.ulid())), entry.project.map(|id| uuid(id.ulid()))],
-            what: [&entry.client_ip, &entry.domain, &entry.method, &entry.path, &entry.route]
-                .map(|text| Some(text.as_str())),
-            status: Some(i32::from(entry.status)),
-            duration_ms: Some(i64::try_from(entry.duration_ms).unwrap_or(i64::MAX)),
-            told: [Some(&entry.user_agent), Some(&entry.request_id)],
+            what: [&entry.client_ip, &entry.domain, &entry.method, &entry.path, &entry.route],
+            status: i32::from(entry.status),
+            duration_ms: i64::try_from(entry.duration_ms).unwrap_or(i64::MAX),
+            told: [&entry.user_agent, &entry.request_id],
         }
     }
 
     /// Its columns, in the order of [`Append`].
     pub(crate) fn bind<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_bind_param::<Nullable<SqlUuid>, _>(&self.id)?;
+        out.push_bind_param::<SqlUuid, _>(&self.id)?;
         out.push_sql(", ");
-        out.push_bind_param::<Nullable<SqlUuid>, _>(&self.organization)?;
+        out.push_bind_param::<SqlUuid, _>(&self.organization)?;
         out.push_sql(", ");
-        out.push_bind_param::<Nullable<Timestamptz>, _>(&self.at)?;
+        out.push_bind_param::<Timestamptz, _>(&self.at)?;
         texts(&self.who, out)?;
         for id in &self.credential {
             out.push_sql(", ");
@@ -152,17 +151,17 @@ impl<'a> AuditRow<'a> {
         }
         texts(&self.what, out)?;
         out.push_sql(", ");
-        out.push_bind_param::<Nullable<Integer>, _>(&self.status)?;
+        out.push_bind_param::<Integer, _>(&self.status)?;
         out.push_sql(", ");
-        out.push_bind_param::<Nullable<BigInt>, _>(&self.duration_ms)?;
+        out.push_bind_param::<BigInt, _>(&self.duration_ms)?;
         texts(&self.told, out)
     }
 }
 
-fn texts<'b>(columns: &'b [Option<&str>], out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+fn texts<'b>(columns: &'b [&str], out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
     for text in columns {
         out.push_sql(", ");
-        out.push_bind_param::<Nullable<Text>, _>(text)?;
+        out.push_bind_param::<Text, _>(text)?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! The two statements that hand browsers out: long and hot, so each is prepared once per connection.
+//! The statements that hand browsers out: long and hot, so each is prepared once per connection.
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::sql_types::{Array, BigInt, Bool, Jsonb, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{Array, BigInt, Jsonb, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -12,6 +12,7 @@ use crate::audit::AuditRow;
 use crate::session::SessionRow;
 
 const TAKE_NOW: &str = include_str!("take_now.sql");
+const TAKE_SEEN: &str = include_str!("take_seen.sql");
 const GIVE_ONE: &str = include_str!("give_one.sql");
 
 /// Writes a statement out. Diesel numbers the parameters itself, in the order in which they come, so `bind` makes one of
@@ -46,10 +47,6 @@ pub(super) struct TakeNow<'a> {
     pub(super) now: OffsetDateTime,
     pub(super) heartbeats_after: OffsetDateTime,
     pub(super) unchanged_since: Option<OffsetDateTime>,
-    pub(super) only: Option<Uuid>,
-    /// Whether `record` is stored in the same commit.
-    pub(super) recorded: bool,
-    pub(super) record: AuditRow<'a>,
 }
 
 impl QueryId for TakeNow<'_> {
@@ -72,9 +69,40 @@ impl QueryFragment<Pg> for TakeNow<'_> {
             "6" => out.push_bind_param::<Timestamptz, _>(&self.now),
             "7" => out.push_bind_param::<Timestamptz, _>(&self.heartbeats_after),
             "8" => out.push_bind_param::<Nullable<Array<Text>>, _>(&self.telemetry),
-            "9" => out.push_bind_param::<Nullable<Timestamptz>, _>(&self.unchanged_since),
-            "10" => out.push_bind_param::<Nullable<SqlUuid>, _>(&self.only),
-            "11" => out.push_bind_param::<Bool, _>(&self.recorded),
+            _ => out.push_bind_param::<Nullable<Timestamptz>, _>(&self.unchanged_since),
+        })
+    }
+}
+
+/// The same for a browser that is known, together with the record of the call.
+pub(super) struct TakeSeen<'a> {
+    pub(super) taking: TakeNow<'a>,
+    pub(super) browser: Uuid,
+    pub(super) record: AuditRow<'a>,
+}
+
+impl QueryId for TakeSeen<'_> {
+    type QueryId = TakeSeen<'static>;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl Query for TakeSeen<'_> {
+    type SqlType = diesel::dsl::AsSelect<SessionRow, Pg>;
+}
+
+impl QueryFragment<Pg> for TakeSeen<'_> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        let taking = &self.taking;
+        walk(TAKE_SEEN, out, |out, name| match name {
+            "1" => out.push_bind_param::<SqlUuid, _>(&taking.pool),
+            "2" => out.push_bind_param::<SqlUuid, _>(&taking.session),
+            "3" => out.push_bind_param::<Nullable<Text>, _>(&taking.name),
+            "4" => out.push_bind_param::<Nullable<Text>, _>(&taking.start_url),
+            "5" => out.push_bind_param::<Jsonb, _>(&taking.tags),
+            "6" => out.push_bind_param::<Timestamptz, _>(&taking.now),
+            "7" => out.push_bind_param::<Nullable<Array<Text>>, _>(&taking.telemetry),
+            "8" => out.push_bind_param::<SqlUuid, _>(&self.browser),
+            "9" => out.push_bind_param::<Nullable<Timestamptz>, _>(&taking.unchanged_since),
             _ => self.record.bind(out),
         })
     }

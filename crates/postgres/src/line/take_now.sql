@@ -1,11 +1,11 @@
 -- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 heartbeats before this are too old, $8 telemetry.
--- $9 only if this was the last change of the pool, $10 only this browser, $11 whether the record is stored too, $record its columns.
+-- $9 only if this was the last change of the pool.
 -- A newcomer does not overtake: it takes only if nobody whose node lives is in line.
--- A lease without its record waits for no disk: its caller is answered once the call's audit record is durable, which stands behind it
+-- It waits for no disk: the caller is answered once the call's audit record is durable, which stands behind it
 -- in the same log. A lease that is lost with the machine was nobody's.
 WITH pool AS (
     SELECT id, project_id, name, timeout_seconds, start_url,
-        CASE WHEN NOT $11 THEN set_config('synchronous_commit', 'off', true) END
+        set_config('synchronous_commit', 'off', true)
     FROM browser_pools WHERE id = $1 AND deleted_at IS NULL AND coalesce(updated_at = $9, true)
 ), picked AS (
     SELECT id FROM browsers
@@ -17,15 +17,7 @@ WITH pool AS (
     ORDER BY created_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 ), leased AS (
     UPDATE browsers b SET state = 'leased', session_id = $2 FROM picked
-    WHERE b.id = picked.id AND b.id = coalesce($10, b.id) RETURNING b.*
-), recorded AS (
-    INSERT INTO audit_records (
-        id, organization_id, at, auth_strategy, service, user_id, email, api_key_id, project_id,
-        client_ip, domain, method, path, route, status, duration_ms, user_agent, request_id
-    )
-    SELECT $record FROM leased WHERE $11
-    -- The caller has gone meanwhile, which has been noted.
-    ON CONFLICT (at, id) DO NOTHING
+    WHERE b.id = picked.id RETURNING b.*
 )
 INSERT INTO sessions (
     id, project_id, node_id, browser_id, pool_id, pool_name,

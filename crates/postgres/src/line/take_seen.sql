@@ -1,0 +1,42 @@
+-- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 telemetry, $8 the browser, $9 only if this was the last change of the
+-- pool, $record the columns of the call's audit record.
+-- The short way of take_now: which browser it is, is known, and the record is stored in the same commit. Whoever is in line, dead or alive,
+-- makes it the long way.
+WITH leased AS (
+    UPDATE browsers b SET state = 'leased', session_id = $2
+    FROM browser_pools p
+    WHERE b.id = $8 AND b.state = 'idle' AND b.pool_id = $1 AND p.id = $1 AND p.deleted_at IS NULL
+        AND coalesce(p.updated_at = $9, true)
+        AND NOT EXISTS (SELECT 1 FROM pool_waiters w WHERE w.pool_id = $1 AND w.outcome IS NULL)
+    RETURNING
+        b.id, b.node_id, b.headless, b.stealth, b.kiosk_mode, b.viewport_width, b.viewport_height, b.viewport_refresh_rate, b.policy,
+        b.extension_ids, b.proxy_id, b.profile_id, b.profile_version_id,
+        p.project_id, p.name, p.timeout_seconds, p.start_url
+), recorded AS (
+    INSERT INTO audit_records (
+        id, organization_id, at, auth_strategy, service, user_id, email, api_key_id, project_id,
+        client_ip, domain, method, path, route, status, duration_ms, user_agent, request_id
+    )
+    SELECT $record FROM leased
+    -- The caller has gone meanwhile, which has been noted.
+    ON CONFLICT (at, id) DO NOTHING
+)
+INSERT INTO sessions (
+    id, project_id, node_id, browser_id, pool_id, pool_name,
+    headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
+    profile_id, profile_version_id, save_profile,
+    name, timeout_seconds, start_url, tags, telemetry, state, created_at, last_active_at
+)
+SELECT
+    $2, project_id, node_id, id, $1, name,
+    headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy,
+    extension_ids, proxy_id, profile_id, profile_version_id, false,
+    $3, timeout_seconds, coalesce($4, start_url), $5, $7, 'active', $6, $6
+FROM leased
+-- In the order in which a session is read.
+RETURNING
+    id, project_id, node_id, browser_id, pool_id, pool_name,
+    headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
+    profile_id, profile_version_id, save_profile,
+    name, timeout_seconds, start_url, tags, telemetry, state, end_reason, created_at, last_active_at, ended_at,
+    invocation_id
