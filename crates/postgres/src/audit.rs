@@ -46,15 +46,15 @@ macro_rules! matching {
 }
 
 const PAGE: &str = concat!("SELECT * FROM audit_records WHERE ", matching!(), " ORDER BY at DESC, id DESC LIMIT $15");
-/// The place of each among those that match, up to one more than wanted: the first, the last that is wanted, and whether there is one more.
+/// How many match, up to one more than wanted, where the first of them is, and where the last that is wanted. They lie in the order in which
+/// they were found: to number them would take longer than to find them.
 const MEASURE: &str = concat!(
-    "SELECT total AS count, at, id, first_at, first_id FROM (
-         SELECT at, id, row_number() OVER newest_first AS place, count(*) OVER () AS total,
-             first_value(at) OVER newest_first AS first_at, first_value(id) OVER newest_first AS first_id
-         FROM (SELECT at, id FROM audit_records WHERE ",
+    "WITH found AS MATERIALIZED (SELECT at, id FROM audit_records WHERE ",
     matching!(),
-    " ORDER BY at DESC, id DESC LIMIT $15 + 1) AS found WINDOW newest_first AS (ORDER BY at DESC, id DESC)
-     ) AS placed WHERE place = least(total, $15)"
+    " ORDER BY at DESC, id DESC LIMIT $15 + 1), total AS (SELECT count(*) AS count FROM found)
+     SELECT total.count, last.at, last.id, first.at AS first_at, first.id AS first_id
+     FROM total, LATERAL (SELECT at, id FROM found LIMIT 1) AS first,
+         LATERAL (SELECT at, id FROM found OFFSET greatest(least(total.count, $15) - 1, 0) LIMIT 1) AS last"
 );
 const FAR_BEHIND: &str = "SELECT at, id FROM audit_records WHERE organization_id = $1 AND at >= $2 AND at < $3
     AND ($4::timestamptz IS NULL OR (at <= $4 AND (at, id) < ($4, $5))) ORDER BY at DESC, id DESC OFFSET $6 LIMIT 1";

@@ -214,7 +214,7 @@ impl Database {
                 opened.map_err(|_elapsed| Unreachable::TooSlow(CONNECT_LIMIT))?.map_err(Unreachable::from)
             };
             let shared = slot.get_or_try_init(|| opening).await.map_err(CallError::Unreachable)?;
-            work(shared.connection()).await
+            Box::pin(work(shared.connection())).await
         };
         match tokio::time::timeout(WORK_LIMIT, working).await {
             Ok(answer) => {

@@ -41,7 +41,8 @@ impl Driven {
     /// # Errors
     /// [`Lost`].
     pub(crate) async fn run<T>(&mut self, work: impl AsyncFnOnce(&mut AsyncPgConnection) -> T) -> Result<T, Lost> {
-        drive(&mut self.wire, work(&mut self.connection)).await
+        // Thousands of callers may hold this future at a time.
+        drive(&mut self.wire, Box::pin(work(&mut self.connection))).await
     }
 
     /// Whether it can be used no more, as far as this side has heard.

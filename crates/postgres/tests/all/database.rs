@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use casement_domain::StoreError;
+use casement_domain::project::ProjectRepository;
+use casement_domain::{StoreError, testing};
 use casement_postgres::testing::TestDatabase;
-use casement_postgres::{Database, DatabaseConfig};
+use casement_postgres::{Database, DatabaseConfig, PgProjects};
 
 use crate::support::{TestResult, until};
+use crate::world::Fault;
 
 #[tokio::test]
 async fn a_cut_database_is_unavailable_at_once_and_comes_back_by_itself() -> TestResult {
@@ -78,4 +80,50 @@ async fn a_connection_outlives_the_runtime_that_asked_for_it() -> TestResult {
     tokio::task::spawn_blocking(on_a_worker).await??;
     database.ping().await?;
     Ok(())
+}
+
+fn projects_over_one(db: &TestDatabase) -> PgProjects {
+    PgProjects::new(Database::new(&db.config().clone().with_connections(1)))
+}
+
+async fn read(projects: &PgProjects) -> Result<(), StoreError> {
+    projects.find(testing::organization_id(), testing::project_id()).await.map(drop)
+}
+
+async fn connections(db: &TestDatabase) -> Result<String, Fault> {
+    let ours =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'casement'";
+    Ok(db.rows(ours).await?.concat().concat())
+}
+
+/// As a web worker's callers do.
+#[tokio::test]
+async fn short_reads_of_one_thread_share_a_connection_and_another_one_when_it_is_lost() -> TestResult {
+    let db = TestDatabase::fresh().await?;
+    let projects = projects_over_one(&db);
+    futures_util::future::try_join_all((0..100).map(|_| read(&projects))).await?;
+    assert_eq!(connections(&db).await?, "1");
+    db.cut().await?;
+    until("the cut was seen", async || read(&projects).await.is_ok()).await?;
+    futures_util::future::try_join_all((0..100).map(|_| read(&projects))).await?;
+    assert_eq!(connections(&db).await?, "1");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_shared_connection_that_hangs_is_given_up_by_all_and_the_next_reader_opens_another() -> TestResult {
+    let db = TestDatabase::fresh().await?;
+    let projects = projects_over_one(&db);
+    read(&projects).await?;
+    let locked = db.execute("BEGIN; LOCK TABLE projects; SELECT pg_sleep(5); COMMIT");
+    let reading = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let started = Instant::now();
+        let answers = futures_util::future::join_all((0..10).map(|_| read(&projects))).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Err(StoreError::Unavailable { .. }))), "{answers:?}");
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    };
+    let (locked, ()) = tokio::join!(locked, reading);
+    locked?;
+    Ok(read(&projects).await?)
 }
