@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -25,14 +25,19 @@ enum Check {
     /// `<folder>/<any name>/<rest>` exists.
     Below(&'static str, &'static str),
     Succeeds(&'static [&'static str]),
+    /// The program's words about its version name this one or a later one.
+    Since(&'static [&'static str], u32),
     Any(&'static [Check]),
 }
+
+/// The oldest that is known to do all that Casement promises; in 148 a click of a stealth session was lost.
+const CHROMIUM: u32 = 156;
 
 /// What `casement serve` needs to run.
 pub(crate) const RUN: &[Need] = &[
     need("bubblewrap, the sandbox", "bubblewrap", Check::Program("bwrap")),
-    need("Chromium", "chromium", Check::AnyPath(&["/usr/lib/chromium/chromium"])),
-    need("chromedriver", "chromium-driver", Check::Program("chromedriver")),
+    need("Chromium 156 or later", "chromium", Check::Since(&["/usr/lib/chromium/chromium", "--version"], CHROMIUM)),
+    need("chromedriver 156 or later", "chromium-driver", Check::Since(&["chromedriver", "--version"], CHROMIUM)),
     need("Xvfb, the display of headful sessions", "xvfb", Check::Program("Xvfb")),
     need("ffmpeg, which makes recordings", "ffmpeg", Check::Program("ffmpeg")),
     need(
@@ -96,10 +101,19 @@ impl Check {
             Self::AnyPath(paths) => paths.iter().any(|path| Path::new(path).exists()),
             Self::Below(folder, rest) => fs::read_dir(folder)
                 .is_ok_and(|entries| entries.flatten().any(|entry| entry.path().join(rest).exists())),
+            Self::Since(words, oldest) => {
+                let said = Command::new(words[0]).args(&words[1..]).stderr(Stdio::null()).output();
+                said.is_ok_and(|said| major(&String::from_utf8_lossy(&said.stdout)).is_some_and(|it| it >= *oldest))
+            }
             Self::Any(checks) => checks.iter().any(Self::holds),
             Self::Succeeds(words) => step::succeeds(Command::new(words[0]).args(&words[1..])),
         }
     }
+}
+
+/// The first number in what a program says of its version.
+fn major(said: &str) -> Option<u32> {
+    said.split(|letter: char| !letter.is_ascii_digit()).find(|part| !part.is_empty())?.parse().ok()
 }
 
 fn on_path(name: &str) -> bool {
@@ -128,24 +142,16 @@ fn install(packages: &[&str]) -> Result<()> {
 }
 
 fn apt_install(packages: &[&str]) -> Result<()> {
-    let fresh = !apt_lists_are_there();
-    if fresh {
-        apt_update()?;
+    // Old lists name files that the mirror no longer has, or a browser of last year.
+    if let Err(error) = apt_update() {
+        if !apt_lists_are_there() {
+            return Err(error);
+        }
+        eprintln!("==> going on with the package lists that are there: {error:#}");
     }
-    let install = || -> Result<Command> {
-        let mut apt = apt_get()?;
-        apt.args(["install", "--yes", "--no-install-recommends"]).args(packages);
-        Ok(apt)
-    };
-    if step::status("installing", &mut install()?)?.success() {
-        return Ok(());
-    }
-    if !fresh {
-        // Lists of last month name files that the mirror no longer has.
-        apt_update()?;
-        return step::run("installing", &mut install()?);
-    }
-    bail!("apt-get could not install {}", packages.join(" "))
+    let mut apt = apt_get()?;
+    apt.args(["install", "--yes", "--no-install-recommends"]).args(packages);
+    step::run("installing", &mut apt)
 }
 
 fn apt_update() -> Result<()> {
@@ -201,6 +207,13 @@ mod tests {
         assert!(!release("ID=debian\nVERSION_ID=\"11\"\n"));
         assert!(!release("ID=ubuntu\nID_LIKE=debian\nVERSION_ID=\"24.04\"\n"));
         assert!(!release(""));
+    }
+
+    #[test]
+    fn a_version_is_the_first_number_that_a_program_says() {
+        assert_eq!(major("Chromium 156.0.8078.79 built on Debian GNU/Linux 12 (bookworm)\n"), Some(156));
+        assert_eq!(major("ChromeDriver 148.0.7778.167 (3b2)"), Some(148));
+        assert_eq!(major("it did not start"), None);
     }
 
     #[test]
