@@ -183,13 +183,11 @@ async fn a_lease_granted_to_a_caller_that_hung_up_goes_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hang_up_at_the_very_moment_of_hand_over_gives_the_browser_back() {
     let (reached, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut ports = Ports::default();
+    let mut ports = Ports { line_takes: Duration::from_millis(300), ..Ports::default() };
     ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((pool(1).build(), None))));
     let taking = reached.clone();
     ports.line.expect_take_now().return_once(move |_, _, _| {
         taking.store(true, Ordering::SeqCst);
-        // On a thread of the work's own runtime, so the server goes on meanwhile.
-        std::thread::sleep(Duration::from_millis(300));
         Ok(TakenNow::Leased(Box::new(leased_session(1))))
     });
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));

@@ -102,7 +102,7 @@ async fn an_answer_that_cannot_be_made_after_all_corrects_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_hangs_up_meanwhile_leaves_no_second_one() {
     let (trail, back, reached) = (Trail::default(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
+    let mut ports = Ports { trail: trail.clone(), line_takes: Duration::from_millis(300), ..Ports::default() };
     ports.wake.expect_wake().return_const(());
     ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
     let ended = Arc::clone(&back);
@@ -111,11 +111,7 @@ async fn a_caller_that_hangs_up_meanwhile_leaves_no_second_one() {
         Ok(Replaced::Yes)
     });
     let taking = Arc::clone(&reached);
-    let happens = move || {
-        taking.store(true, Ordering::SeqCst);
-        // On a thread of the work's own runtime, so the server goes on meanwhile.
-        std::thread::sleep(Duration::from_millis(300));
-    };
+    let happens = move || taking.store(true, Ordering::SeqCst);
     let (api, stored) = seen_ahead(ports, happens, leased_session(1)).await;
     let mut stream = api.connect().await;
     stream.write_all(&acquire()).await.unwrap();

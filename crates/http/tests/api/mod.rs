@@ -31,6 +31,7 @@ mod replay;
 mod script;
 mod sessions;
 mod sites;
+mod slow_line;
 mod sockets;
 mod support;
 mod telemetry;

@@ -84,6 +84,8 @@ pub(super) struct Ports {
     pub(super) spares: MockSpareBrowsers,
     pub(super) pools: MockPoolRepository,
     pub(super) line: MockWaitingLine,
+    /// How long a browser of a line takes to be leased; the worker that waits for it goes on meanwhile.
+    pub(super) line_takes: Duration,
     pub(super) turns: MockTurns,
     pub(super) wake: MockPoolWake,
     pub(super) extensions: MockExtensionRepository,
@@ -406,7 +408,7 @@ impl TestApi {
             node: node_id(),
             pools: Arc::new(ports.pools),
             sessions: session_rows,
-            line: Arc::new(ports.line),
+            line: Arc::new(super::slow_line::SlowLine { line: ports.line, takes: ports.line_takes }),
             turns: Arc::new(ports.turns),
             engine,
             extensions: extensions.clone(),

@@ -1,0 +1,71 @@
+//! A line whose browsers take a while to be leased. A mock can only block its thread, which may be the one that is to notice something.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::{
+    NodeId, PoolId, StoreError, TicketId,
+    audit::AuditEntry,
+    pool::{Entered, LeaseFrom, LeaseRequest, MockWaitingLine, Outcome, Place, TakenNow, WaitingLine},
+};
+use time::OffsetDateTime;
+
+pub(super) struct SlowLine {
+    pub(super) line: MockWaitingLine,
+    pub(super) takes: Duration,
+}
+
+impl SlowLine {
+    async fn slowly(&self, taken: Result<TakenNow, StoreError>) -> Result<TakenNow, StoreError> {
+        tokio::time::sleep(self.takes).await;
+        taken
+    }
+}
+
+#[async_trait]
+impl WaitingLine for SlowLine {
+    async fn take_now(
+        &self,
+        from: &LeaseFrom,
+        lease: &LeaseRequest,
+        now: OffsetDateTime,
+    ) -> Result<TakenNow, StoreError> {
+        let taken = self.line.take_now(from, lease, now).await;
+        self.slowly(taken).await
+    }
+
+    async fn take_recorded(
+        &self,
+        from: &LeaseFrom,
+        lease: &LeaseRequest,
+        record: &AuditEntry,
+        now: OffsetDateTime,
+    ) -> Result<TakenNow, StoreError> {
+        let taken = self.line.take_recorded(from, lease, record, now).await;
+        self.slowly(taken).await
+    }
+
+    async fn enter(&self, place: &Place, now: OffsetDateTime) -> Result<Entered, StoreError> {
+        self.line.enter(place, now).await
+    }
+
+    async fn outcome(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+        self.line.outcome(ticket).await
+    }
+
+    async fn leave(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+        self.line.leave(ticket).await
+    }
+
+    async fn decided(&self, node: NodeId) -> Result<Vec<TicketId>, StoreError> {
+        self.line.decided(node).await
+    }
+
+    async fn clear(&self, node: NodeId, now: OffsetDateTime) -> Result<(), StoreError> {
+        self.line.clear(node, now).await
+    }
+
+    async fn lengths(&self) -> Result<Vec<(PoolId, u32, OffsetDateTime)>, StoreError> {
+        self.line.lengths().await
+    }
+}
