@@ -22,6 +22,7 @@ mod keeper;
 mod login_page;
 mod memory;
 mod picture;
+mod priority;
 mod process;
 mod profile;
 pub mod protocol;

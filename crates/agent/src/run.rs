@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::core::Core;
 use crate::protocol::{AgentConfig, ExitReason, State};
-use crate::{dial, keeper, serve};
+use crate::{dial, keeper, priority, serve};
 
 /// How long those who listen have to read how it ended: the end of a browser that was up, and of one that never came up.
 const LINGER_EXITED: Duration = Duration::from_secs(2);
@@ -88,6 +88,7 @@ async fn life(
 ) -> Result<ExitCode, AgentError> {
     let (agent, dial) = (UnixListener::from_std(agent)?, UnixListener::from_std(dial)?);
     let mut terminate = signal(SignalKind::terminate())?;
+    priority::step_back();
     let core = Arc::new(Core::new(config, began));
     tokio::spawn(serve::serve(agent, Arc::clone(&core)));
     let dialler = tokio::spawn(dial::serve(dial, Arc::clone(&core)));

@@ -10,9 +10,11 @@ use casement_domain::audit::{
     AuditEntry, AuditFilter, AuditRecord, AuditRepository, AuditService, AuthStrategy, Measured, Position, Stretch,
 };
 use casement_domain::{ApiKeyId, AuditRecordId, OrganizationId, ProjectId, StoreError, UserId};
+use diesel::deserialize::{self, FromSql};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{BoxedSqlQuery, SqlQuery};
+use diesel::row::{Field as _, NamedRow};
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
@@ -45,7 +47,16 @@ macro_rules! matching {
     };
 }
 
-const PAGE: &str = concat!("SELECT * FROM audit_records WHERE ", matching!(), " ORDER BY at DESC, id DESC LIMIT $15");
+/// What a [`Row`] is read from, in its order.
+macro_rules! columns {
+    () => {
+        "id, at, auth_strategy, service, user_id, email, api_key_id, project_id, client_ip, domain, method, path, route, status,
+         duration_ms, user_agent, request_id"
+    };
+}
+
+const PAGE: &str =
+    concat!("SELECT ", columns!(), " FROM audit_records WHERE ", matching!(), " ORDER BY at DESC, id DESC LIMIT $15");
 /// How many match, up to one more than wanted, where the first of them is, and where the last that is wanted. They lie in the order in which
 /// they were found: to number them would take longer than to find them.
 const MEASURE: &str = concat!(
@@ -126,43 +137,69 @@ struct Plan {
     line: String,
 }
 
-#[derive(Debug, QueryableByName)]
-#[diesel(check_for_backend(Pg))]
+#[derive(Debug)]
 struct Row {
-    #[diesel(sql_type = SqlUuid)]
     id: Uuid,
-    #[diesel(sql_type = Timestamptz)]
     at: OffsetDateTime,
-    #[diesel(sql_type = Text)]
     auth_strategy: String,
-    #[diesel(sql_type = Text)]
     service: String,
-    #[diesel(sql_type = Text)]
     user_id: String,
-    #[diesel(sql_type = Text)]
     email: String,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     api_key_id: Option<Uuid>,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     project_id: Option<Uuid>,
-    #[diesel(sql_type = Text)]
     client_ip: String,
-    #[diesel(sql_type = Text)]
     domain: String,
-    #[diesel(sql_type = Text)]
     method: String,
-    #[diesel(sql_type = Text)]
     path: String,
-    #[diesel(sql_type = Text)]
     route: String,
-    #[diesel(sql_type = Integer)]
     status: i32,
-    #[diesel(sql_type = BigInt)]
     duration_ms: i64,
-    #[diesel(sql_type = Text)]
     user_agent: String,
-    #[diesel(sql_type = Text)]
     request_id: String,
+}
+
+/// In the order of `columns`: by its name each would be looked for in each of an export's rows.
+impl QueryableByName<Pg> for Row {
+    fn build<'a>(row: &impl NamedRow<'a, Pg>) -> deserialize::Result<Self> {
+        let mut row = InOrder { row, next: 0 };
+        Ok(Self {
+            id: row.take::<SqlUuid, _>()?,
+            at: row.take::<Timestamptz, _>()?,
+            auth_strategy: row.take::<Text, _>()?,
+            service: row.take::<Text, _>()?,
+            user_id: row.take::<Text, _>()?,
+            email: row.take::<Text, _>()?,
+            api_key_id: row.take::<Nullable<SqlUuid>, _>()?,
+            project_id: row.take::<Nullable<SqlUuid>, _>()?,
+            client_ip: row.take::<Text, _>()?,
+            domain: row.take::<Text, _>()?,
+            method: row.take::<Text, _>()?,
+            path: row.take::<Text, _>()?,
+            route: row.take::<Text, _>()?,
+            status: row.take::<Integer, _>()?,
+            duration_ms: row.take::<BigInt, _>()?,
+            user_agent: row.take::<Text, _>()?,
+            request_id: row.take::<Text, _>()?,
+        })
+    }
+}
+
+/// The fields of a row, one after the other.
+struct InOrder<'r, R> {
+    row: &'r R,
+    next: usize,
+}
+
+impl<R> InOrder<'_, R> {
+    fn take<'a, ST, T>(&mut self) -> deserialize::Result<T>
+    where
+        R: NamedRow<'a, Pg>,
+        T: FromSql<ST, Pg>,
+    {
+        let field = diesel::row::Row::get(self.row, self.next).ok_or("a row of audit_records has too few columns")?;
+        self.next += 1;
+        T::from_nullable_sql(field.value())
+    }
 }
 
 impl Row {

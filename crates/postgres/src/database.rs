@@ -90,6 +90,15 @@ impl DatabaseConfig {
         &self.connect
     }
 
+    /// The same for a connection whose few statements are short and come again and again: each is planned once. What is planned for
+    /// given values takes longer than running it, and is planned so five times before the server thinks of another way.
+    fn planned_once(&self) -> Config {
+        let mut config = self.connect.clone();
+        let options = format!("{} -c plan_cache_mode=force_generic_plan", config.get_options().unwrap_or_default());
+        config.options(options.trim_start());
+        config
+    }
+
     /// The same for a connection whose statements may take long.
     pub(crate) fn unhurried(&self) -> Config {
         let mut config = self.connect.clone();
@@ -126,7 +135,7 @@ pub struct Database {
     pool: Pool<Opener>,
     reads: SharedConnections,
     leases: SharedConnections,
-    connect: Arc<Config>,
+    shared: Arc<Config>,
     /// How many calls came to a good end, to tell a busy database from one that is gone.
     answered: Arc<AtomicU64>,
 }
@@ -153,9 +162,9 @@ impl Database {
             .queue_mode(QueueMode::Lifo)
             .build()
             .unwrap_or_else(|e| unreachable!("{e}"));
-        let connect = Arc::new(config.connect.clone());
+        let shared = Arc::new(config.planned_once());
         let (reads, leases) = (SharedConnections::new(), SharedConnections::new());
-        Self { pool, reads, leases, connect, answered: Arc::default() }
+        Self { pool, reads, leases, shared, answered: Arc::default() }
     }
 
     /// Does one named piece of work on a connection: measured under its name, ended after its time limit.
@@ -210,7 +219,7 @@ impl Database {
         }
         let working = async {
             let opening = async {
-                let opened = tokio::time::timeout(CONNECT_LIMIT, Shared::open(&self.connect)).await;
+                let opened = tokio::time::timeout(CONNECT_LIMIT, Shared::open(&self.shared)).await;
                 opened.map_err(|_elapsed| Unreachable::TooSlow(CONNECT_LIMIT))?.map_err(Unreachable::from)
             };
             let shared = slot.get_or_try_init(|| opening).await.map_err(CallError::Unreachable)?;

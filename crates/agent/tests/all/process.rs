@@ -52,6 +52,20 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
+async fn a_sandbox_gives_way_to_the_programs_beside_it() {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+    // The kernel may have processes weighed by groups; it is told some time after the start.
+    let look = "cut -d' ' -f19 /proc/self/stat
+        group=/proc/$PPID/autogroup
+        for try in $(seq 100); do { [ ! -e $group ] || grep -q 'nice 5$' $group; } && exit; sleep 0.1; done
+        cat $group";
+    let looked = run(&client, shell(look), 20_000).await.unwrap();
+    let outside = rustix::process::getpriority_process(None).unwrap();
+    assert_eq!(text(&looked.stdout), format!("{}\n", (outside + 5).min(19)));
+}
+
+#[tokio::test]
 async fn a_program_gets_its_arguments_directory_and_environment_and_nothing_of_the_agent() {
     let sandbox = Sandbox::start(&without_browser());
     let client = sandbox.client().await;

@@ -114,6 +114,12 @@ impl Leases {
         self.deps.pools.find(scope.project_id(), &IdOrName::parse(which)).await
     }
 
+    /// Whether a browser is known that the next caller will most likely get at once. A guess: it may be gone a moment later.
+    #[must_use]
+    pub fn foresees(&self, scope: &Scope, which: &str) -> bool {
+        self.prospects.has(scope.project_id(), which)
+    }
+
     /// Takes a browser at once, or a place in the line.
     ///
     /// # Errors

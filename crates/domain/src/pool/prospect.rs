@@ -37,6 +37,10 @@ impl Prospects {
         self.all().remove(&(project, which.to_owned()))
     }
 
+    pub(super) fn has(&self, project: ProjectId, which: &str) -> bool {
+        self.all().contains_key(&(project, which.to_owned()))
+    }
+
     pub(super) fn note(&self, project: ProjectId, which: &str, prospect: Prospect) {
         let mut all = self.all();
         if all.len() >= MOST {
@@ -74,12 +78,11 @@ mod tests {
     fn one_caller_alone_gets_what_was_seen() {
         let prospects = Prospects::default();
         prospects.note(project_id(), "one", prospect(1));
-        assert!(
-            prospects.take(ProjectId::from_ulid(ulid::Ulid(2)), "one").is_none()
-                && prospects.take(project_id(), "two").is_none()
-        );
-        assert!(prospects.take(project_id(), "one").is_some());
-        assert!(prospects.take(project_id(), "one").is_none());
+        for (project, which) in [(ProjectId::from_ulid(ulid::Ulid(2)), "one"), (project_id(), "two")] {
+            assert!(!prospects.has(project, which) && prospects.take(project, which).is_none());
+        }
+        assert!(prospects.has(project_id(), "one") && prospects.take(project_id(), "one").is_some());
+        assert!(!prospects.has(project_id(), "one") && prospects.take(project_id(), "one").is_none());
     }
 
     #[test]

@@ -103,8 +103,11 @@ async fn what_was_seen_serves_one_caller() {
     leases(&mut world, Some(leased()), Some(leased()));
     world.engine.expect_hand_out().times(2).returning(|_, _| Ok(()));
     let casement = world.build();
+    assert!(!casement.leases.foresees(&scope(), "warm"));
     casement.leases.look_ahead(&scope(), "warm").await;
+    assert!(casement.leases.foresees(&scope(), "warm"));
     acquire(&casement).await;
+    assert!(!casement.leases.foresees(&scope(), "warm"));
     acquire(&casement).await;
 }
 

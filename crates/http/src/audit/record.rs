@@ -1,7 +1,9 @@
 //! An audit record as it is sent, in a list or as a line of a file.
 
-use casement_domain::audit::AuditRecord;
-use serde::Serialize;
+use std::fmt::Display;
+
+use casement_domain::{ApiKeyId, AuditRecordId, ProjectId, UserId, audit::AuditRecord};
+use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::answer::Moment;
@@ -10,19 +12,24 @@ use crate::answer::Moment;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AuditRecordBody {
     /// Ties the order of records of one moment.
-    id: String,
+    #[schema(value_type = String)]
+    #[serde(serialize_with = "text")]
+    id: AuditRecordId,
     /// When the call was answered and recorded; its request arrived `duration_ms` before.
     #[schema(value_type = String, format = DateTime)]
     timestamp: Moment,
     /// `api_key`, `session_token` (also the cookie of a login's page), or `none` for a key that was refused.
     auth_strategy: &'static str,
     /// Who made the key; empty if nobody.
-    user_id: String,
+    #[schema(value_type = String)]
+    #[serde(serialize_with = "text_or_empty")]
+    user_id: Option<UserId>,
     /// That user's address; empty if none.
     email: String,
     /// Which key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    api_key_id: Option<String>,
+    #[schema(value_type = Option<String>)]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "text_or_empty")]
+    api_key_id: Option<ApiKeyId>,
     /// Where the call came from.
     client_ip: String,
     /// Which host was asked for.
@@ -44,20 +51,33 @@ pub(crate) struct AuditRecordBody {
     /// `api`, `session` for a session's own address, or `apps`.
     service: &'static str,
     /// In which project.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    project_id: Option<String>,
+    #[schema(value_type = Option<String>)]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "text_or_empty")]
+    project_id: Option<ProjectId>,
+}
+
+/// Without a string between, of which an export would make hundreds of thousands.
+fn text<S: Serializer>(id: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(id)
+}
+
+fn text_or_empty<S: Serializer>(id: &Option<impl Display>, serializer: S) -> Result<S::Ok, S::Error> {
+    match id {
+        Some(id) => text(id, serializer),
+        None => serializer.serialize_str(""),
+    }
 }
 
 impl From<AuditRecord> for AuditRecordBody {
     fn from(record: AuditRecord) -> Self {
         let AuditRecord { user, email, entry, .. } = record;
         Self {
-            id: entry.id.to_string(),
+            id: entry.id,
             timestamp: Moment(entry.at),
             auth_strategy: entry.auth_strategy.as_str(),
-            user_id: user.map(|id| id.to_string()).unwrap_or_default(),
+            user_id: user,
             email,
-            api_key_id: entry.api_key.map(|id| id.to_string()),
+            api_key_id: entry.api_key,
             client_ip: entry.client_ip,
             domain: entry.domain,
             method: entry.method,
@@ -68,7 +88,7 @@ impl From<AuditRecord> for AuditRecordBody {
             user_agent: entry.user_agent,
             request_id: entry.request_id,
             service: entry.service.as_str(),
-            project_id: entry.project.map(|id| id.to_string()),
+            project_id: entry.project,
         }
     }
 }

@@ -68,8 +68,14 @@ pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
     let _hang_up = gone.clone().drop_guard();
     let record = caller.early_record(StatusCode::OK);
     let pool = which.clone();
-    let acquired = caller.finish_here(|services, scope| acquire(services, scope, pool, input, record, gone));
-    let Some(Taken { fresh, at_once }) = acquired.await? else { return Ok(answer::nothing()) };
+    let work = |services, scope| acquire(services, scope, pool, input, record, gone);
+    // Whoever will stand in line gets there on other threads: what is soon over would leave holes among the buffers of the worker's
+    // connections, which others could only fill in part.
+    let acquired = match caller.services().leases.foresees(caller.scope(), &which) {
+        true => caller.finish_here(work).await?,
+        false => caller.finish(work).await?,
+    };
+    let Some(Taken { fresh, at_once }) = acquired else { return Ok(answer::nothing()) };
     let body = caller.api().session(fresh.session().clone()).await?;
     let answer = answer::record(StatusCode::OK, &body);
     if !at_once {
