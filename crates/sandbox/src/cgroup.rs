@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::inotify;
@@ -15,6 +16,8 @@ use crate::record::MemoryLimit;
 
 /// The directory that holds the groups of all sandboxes.
 const OURS: &str = "casement";
+/// Below a sandbox's group of version 2: where its processes are.
+const INSIDE: &str = "inside";
 
 /// Where this host lets us make groups.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +32,10 @@ pub(crate) struct Controllers {
 pub(crate) struct Cgroups {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
+    /// Version 2: the group below `memory` that holds the processes. A program inside can make its own group the root of what
+    /// it mounts; where server and sandbox share a user it could then lift a limit that stood there. Those above it cannot be seen.
+    #[serde(default)]
+    inside: Option<PathBuf>,
 }
 
 impl Controllers {
@@ -60,8 +67,11 @@ impl Controllers {
     pub(crate) fn plan(&self, name: &str) -> Cgroups {
         let below = |base: &Option<PathBuf>| base.as_ref().map(|base| base.join(name));
         match &self.v2 {
-            Some(base) => Cgroups { memory: Some(base.join(name)), pids: None },
-            None => Cgroups { memory: below(&self.v1_memory), pids: below(&self.v1_pids) },
+            Some(base) => {
+                let group = base.join(name);
+                Cgroups { inside: Some(group.join(INSIDE)), memory: Some(group), pids: None }
+            }
+            None => Cgroups { memory: below(&self.v1_memory), pids: below(&self.v1_pids), inside: None },
         }
     }
 
@@ -83,6 +93,8 @@ impl Cgroups {
                     write(&group.join("memory.max"), &memory_bytes.to_string())?;
                     write_if_there(&group.join("memory.swap.max"), "0")?;
                     write_if_there(&group.join("pids.max"), &max_processes.to_string())?;
+                    // No more than the one for the processes: what a program inside made would be in the way of the removal.
+                    write_if_there(&group.join("cgroup.max.descendants"), "1")?;
                 }
                 MemoryLimit::CgroupV1 | MemoryLimit::None => {
                     write(&group.join("memory.limit_in_bytes"), &memory_bytes.to_string())?;
@@ -94,12 +106,14 @@ impl Cgroups {
             make(group)?;
             write(&group.join("pids.max"), &max_processes.to_string())?;
         }
-        Ok(())
+        self.inside.as_deref().map_or(Ok(()), make)
     }
 
     /// Puts a process in. Its later children are born in.
     pub(crate) fn join(&self, pid: i32) -> Result<(), StepError> {
-        self.each().try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))
+        let limits = self.memory.iter().filter(|_| self.inside.is_none());
+        let mut groups = self.inside.iter().chain(limits).chain(&self.pids);
+        groups.try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))
     }
 
     /// The processes in the groups now.
@@ -150,8 +164,21 @@ impl Cgroups {
         Ok(true)
     }
 
+    /// The same until a moment that may be waited for.
+    pub(crate) fn remove_until(&self, deadline: Instant) -> Result<bool, StepError> {
+        while !self.remove()? {
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            // The kernel takes a moment to let go of a group whose last process has just ended, and tells nobody.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(true)
+    }
+
+    /// Those below before those above.
     fn each(&self) -> impl Iterator<Item = &PathBuf> {
-        self.memory.iter().chain(&self.pids)
+        self.inside.iter().chain(&self.memory).chain(&self.pids)
     }
 }
 
@@ -219,4 +246,36 @@ fn write(path: &Path, text: &str) -> Result<(), StepError> {
 
 fn write_if_there(path: &Path, text: &str) -> Result<(), StepError> {
     if path.exists() { write(path, text) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_version_2_stand_above_the_group_of_the_processes() -> anyhow::Result<()> {
+        let base = tempfile::tempdir()?;
+        let host = Controllers { v2: Some(base.path().to_owned()), ..Controllers::default() };
+        let group = base.path().join("a");
+        for file in ["memory.swap.max", "pids.max", "cgroup.max.descendants"] {
+            fs::create_dir_all(&group)?;
+            fs::write(group.join(file), "max")?;
+        }
+        let groups = host.plan("a");
+        groups.make(MemoryLimit::CgroupV2, 4096, 7)?;
+        groups.join(42)?;
+        let read = |file: &str| fs::read_to_string(group.join(file)).ok();
+        let limits = ["memory.max", "memory.swap.max", "pids.max", "cgroup.max.descendants"].map(read);
+        assert_eq!(limits.map(Option::unwrap_or_default), ["4096", "0", "7", "1"]);
+        assert_eq!((read("inside/cgroup.procs").as_deref(), read("cgroup.procs")), (Some("42"), None));
+        assert_eq!(groups.pids(), [42].into());
+        Ok(())
+    }
+
+    #[test]
+    fn the_groups_of_an_older_record_are_understood() -> anyhow::Result<()> {
+        let groups: Cgroups = serde_json::from_str(r#"{"memory": "/m", "pids": null}"#)?;
+        assert_eq!(groups.each().collect::<Vec<_>>(), [Path::new("/m")]);
+        Ok(())
+    }
 }
