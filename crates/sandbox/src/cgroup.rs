@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -16,8 +17,14 @@ use crate::record::MemoryLimit;
 
 /// The directory that holds the groups of all sandboxes.
 const OURS: &str = "casement";
+/// Below a group of version 2 that was delegated to us: where we go ourselves. The name that `casement doctor` proposes for
+/// systemd's `DelegateSubgroup=`.
+const ASIDE: &str = "server";
 /// Below a sandbox's group of version 2: where its processes are.
 const INSIDE: &str = "inside";
+/// How long the group of a trial may take to go, and how often processes that fork are gathered.
+const PATIENCE: Duration = Duration::from_secs(1);
+const GATHERINGS: usize = 16;
 
 /// Where this host lets us make groups.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +50,9 @@ impl Controllers {
     pub(crate) fn find() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
-        let v2 = mounts.iter().filter(|m| m.kind == "cgroup2").find_map(|m| find_v2(&m.at));
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+        let v2 = mounts.iter().filter(|m| m.kind == "cgroup2").find_map(|m| find_v2(&m.at, own?));
         let v1 = |controller: &str| {
             let mount = mounts.iter().find(|m| m.kind == "cgroup" && m.options.split(',').any(|o| o == controller))?;
             let ours = mount.at.join(OURS);
@@ -51,8 +60,20 @@ impl Controllers {
         };
         match v2 {
             Some(v2) => Self { v2: Some(v2), ..Self::default() },
-            None => Self { v2: None, v1_memory: v1("memory"), v1_pids: v1("pids") },
+            None => Self { v2: None, v1_memory: v1("memory"), v1_pids: v1("pids") }.tried().unwrap_or_default(),
         }
+    }
+
+    /// These, if a process can be put in a group that is made here. Whether a directory may be written does not tell: to move a
+    /// process takes rights over the group above its old and its new one, too, and both must be in our namespace.
+    fn tried(self) -> Option<Self> {
+        let mut process = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().ok()?;
+        let pid = process.id();
+        let groups = self.plan(&format!("trial-{pid}"));
+        let tried = groups.make(self.memory(), 64 << 20, 16).and_then(|()| groups.join(pid as i32));
+        process.kill().and_then(|()| process.wait()).ok();
+        let removed = groups.remove_until(Instant::now() + PATIENCE);
+        (tried.is_ok() && matches!(removed, Ok(true))).then_some(self)
     }
 
     pub(crate) fn memory(&self) -> MemoryLimit {
@@ -200,11 +221,12 @@ impl Mount {
 }
 
 /// The nearest group above us (or ours) in which we may make groups with a memory limit.
-fn find_v2(mount: &Path) -> Option<PathBuf> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+fn find_v2(mount: &Path, own: &str) -> Option<PathBuf> {
     let own = mount.join(own);
-    own.ancestors().take_while(|group| group.starts_with(mount)).find_map(usable_v2)
+    let above = own.ancestors().take_while(|group| group.starts_with(mount)).find_map(usable_v2);
+    // A service that systemd delegates a group to is put in that group itself (before version 254 always), and so is the
+    // first process of a container.
+    above.or_else(|| step_aside(&own).and_then(|()| usable_v2(&own)))
 }
 
 fn usable_v2(group: &Path) -> Option<PathBuf> {
@@ -213,7 +235,38 @@ fn usable_v2(group: &Path) -> Option<PathBuf> {
     let ours = group.join(OURS);
     make(&ours).ok()?;
     hands_down(&ours)?;
-    may_write(&ours).then_some(ours)
+    let found = Controllers { v2: Some(ours), ..Controllers::default() };
+    found.tried()?.v2
+}
+
+/// Moves every process of our own group to one below, so that ours can hand controllers down. Only if the group is ours to
+/// arrange: it was delegated, or nobody else is in it.
+fn step_aside(own: &Path) -> Option<()> {
+    if !is_delegated(own) && processes(own) != [std::process::id()] {
+        return None;
+    }
+    let aside = own.join(ASIDE);
+    make(&aside).ok()?;
+    for _ in 0..GATHERINGS {
+        let here = processes(own);
+        if here.is_empty() {
+            return Some(());
+        }
+        // One that has ended meanwhile is no more in the way.
+        here.iter().for_each(|pid| drop(fs::write(aside.join("cgroup.procs"), pid.to_string())));
+    }
+    None
+}
+
+/// Whether systemd has marked it as one that it leaves to whoever runs in it.
+fn is_delegated(group: &Path) -> bool {
+    let mut value = [0; 8];
+    rustix::fs::getxattr(group, "user.delegate", &mut value).is_ok_and(|length| value[..length] == *b"1")
+}
+
+fn processes(group: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 /// Sees to it that the groups below have a memory controller.
@@ -276,6 +329,23 @@ mod tests {
     fn the_groups_of_an_older_record_are_understood() -> anyhow::Result<()> {
         let groups: Cgroups = serde_json::from_str(r#"{"memory": "/m", "pids": null}"#)?;
         assert_eq!(groups.each().collect::<Vec<_>>(), [Path::new("/m")]);
+        Ok(())
+    }
+
+    #[test]
+    fn processes_of_others_are_not_moved_out_of_a_group_that_is_not_ours() -> anyhow::Result<()> {
+        let own = tempfile::tempdir()?;
+        fs::write(own.path().join("cgroup.procs"), format!("1\n{}\n", std::process::id()))?;
+        assert_eq!(step_aside(own.path()), None);
+        assert!(!own.path().join(ASIDE).exists());
+        Ok(())
+    }
+
+    #[test]
+    fn a_place_that_takes_no_process_is_not_used() -> anyhow::Result<()> {
+        let base = tempfile::tempdir()?;
+        let host = Controllers { v2: Some(base.path().join("gone")), ..Controllers::default() };
+        assert!(host.tried().is_none());
         Ok(())
     }
 }
