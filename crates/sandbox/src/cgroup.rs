@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::inotify;
@@ -15,6 +17,14 @@ use crate::record::MemoryLimit;
 
 /// The directory that holds the groups of all sandboxes.
 const OURS: &str = "casement";
+/// Below a group of version 2 that was delegated to us: where we go ourselves. The name that `casement doctor` proposes for
+/// systemd's `DelegateSubgroup=`.
+const ASIDE: &str = "server";
+/// Below a sandbox's group of version 2: where its processes are.
+const INSIDE: &str = "inside";
+/// How long the group of a trial may take to go, and how often processes that fork are gathered.
+const PATIENCE: Duration = Duration::from_secs(1);
+const GATHERINGS: usize = 16;
 
 /// Where this host lets us make groups.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +39,10 @@ pub(crate) struct Controllers {
 pub(crate) struct Cgroups {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
+    /// Version 2: the group below `memory` that holds the processes. A program inside can make its own group the root of what
+    /// it mounts; where server and sandbox share a user it could then lift a limit that stood there. Those above it cannot be seen.
+    #[serde(default)]
+    inside: Option<PathBuf>,
 }
 
 impl Controllers {
@@ -36,7 +50,9 @@ impl Controllers {
     pub(crate) fn find() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
-        let v2 = mounts.iter().filter(|m| m.kind == "cgroup2").find_map(|m| find_v2(&m.at));
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+        let v2 = mounts.iter().filter(|m| m.kind == "cgroup2").find_map(|m| find_v2(&m.at, own?));
         let v1 = |controller: &str| {
             let mount = mounts.iter().find(|m| m.kind == "cgroup" && m.options.split(',').any(|o| o == controller))?;
             let ours = mount.at.join(OURS);
@@ -44,8 +60,20 @@ impl Controllers {
         };
         match v2 {
             Some(v2) => Self { v2: Some(v2), ..Self::default() },
-            None => Self { v2: None, v1_memory: v1("memory"), v1_pids: v1("pids") },
+            None => Self { v2: None, v1_memory: v1("memory"), v1_pids: v1("pids") }.tried().unwrap_or_default(),
         }
+    }
+
+    /// These, if a process can be put in a group that is made here. Whether a directory may be written does not tell: to move a
+    /// process takes rights over the group above its old and its new one, too, and both must be in our namespace.
+    fn tried(self) -> Option<Self> {
+        let mut process = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().ok()?;
+        let pid = process.id();
+        let groups = self.plan(&format!("trial-{pid}"));
+        let tried = groups.make(self.memory(), 64 << 20, 16).and_then(|()| groups.join(pid as i32));
+        process.kill().and_then(|()| process.wait()).ok();
+        let removed = groups.remove_until(Instant::now() + PATIENCE);
+        (tried.is_ok() && matches!(removed, Ok(true))).then_some(self)
     }
 
     pub(crate) fn memory(&self) -> MemoryLimit {
@@ -60,8 +88,11 @@ impl Controllers {
     pub(crate) fn plan(&self, name: &str) -> Cgroups {
         let below = |base: &Option<PathBuf>| base.as_ref().map(|base| base.join(name));
         match &self.v2 {
-            Some(base) => Cgroups { memory: Some(base.join(name)), pids: None },
-            None => Cgroups { memory: below(&self.v1_memory), pids: below(&self.v1_pids) },
+            Some(base) => {
+                let group = base.join(name);
+                Cgroups { inside: Some(group.join(INSIDE)), memory: Some(group), pids: None }
+            }
+            None => Cgroups { memory: below(&self.v1_memory), pids: below(&self.v1_pids), inside: None },
         }
     }
 
@@ -83,6 +114,8 @@ impl Cgroups {
                     write(&group.join("memory.max"), &memory_bytes.to_string())?;
                     write_if_there(&group.join("memory.swap.max"), "0")?;
                     write_if_there(&group.join("pids.max"), &max_processes.to_string())?;
+                    // No more than the one for the processes: what a program inside made would be in the way of the removal.
+                    write_if_there(&group.join("cgroup.max.descendants"), "1")?;
                 }
                 MemoryLimit::CgroupV1 | MemoryLimit::None => {
                     write(&group.join("memory.limit_in_bytes"), &memory_bytes.to_string())?;
@@ -94,12 +127,14 @@ impl Cgroups {
             make(group)?;
             write(&group.join("pids.max"), &max_processes.to_string())?;
         }
-        Ok(())
+        self.inside.as_deref().map_or(Ok(()), make)
     }
 
     /// Puts a process in. Its later children are born in.
     pub(crate) fn join(&self, pid: i32) -> Result<(), StepError> {
-        self.each().try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))
+        let limits = self.memory.iter().filter(|_| self.inside.is_none());
+        let mut groups = self.inside.iter().chain(limits).chain(&self.pids);
+        groups.try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))
     }
 
     /// The processes in the groups now.
@@ -150,8 +185,21 @@ impl Cgroups {
         Ok(true)
     }
 
+    /// The same until a moment that may be waited for.
+    pub(crate) fn remove_until(&self, deadline: Instant) -> Result<bool, StepError> {
+        while !self.remove()? {
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            // The kernel takes a moment to let go of a group whose last process has just ended, and tells nobody.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(true)
+    }
+
+    /// Those below before those above.
     fn each(&self) -> impl Iterator<Item = &PathBuf> {
-        self.memory.iter().chain(&self.pids)
+        self.inside.iter().chain(&self.memory).chain(&self.pids)
     }
 }
 
@@ -173,11 +221,12 @@ impl Mount {
 }
 
 /// The nearest group above us (or ours) in which we may make groups with a memory limit.
-fn find_v2(mount: &Path) -> Option<PathBuf> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+fn find_v2(mount: &Path, own: &str) -> Option<PathBuf> {
     let own = mount.join(own);
-    own.ancestors().take_while(|group| group.starts_with(mount)).find_map(usable_v2)
+    let above = own.ancestors().take_while(|group| group.starts_with(mount)).find_map(usable_v2);
+    // A service that systemd delegates a group to is put in that group itself (before version 254 always), and so is the
+    // first process of a container.
+    above.or_else(|| step_aside(&own).and_then(|()| usable_v2(&own)))
 }
 
 fn usable_v2(group: &Path) -> Option<PathBuf> {
@@ -186,7 +235,38 @@ fn usable_v2(group: &Path) -> Option<PathBuf> {
     let ours = group.join(OURS);
     make(&ours).ok()?;
     hands_down(&ours)?;
-    may_write(&ours).then_some(ours)
+    let found = Controllers { v2: Some(ours), ..Controllers::default() };
+    found.tried()?.v2
+}
+
+/// Moves every process of our own group to one below, so that ours can hand controllers down. Only if the group is ours to
+/// arrange: it was delegated, or nobody else is in it.
+fn step_aside(own: &Path) -> Option<()> {
+    if !is_delegated(own) && processes(own) != [std::process::id()] {
+        return None;
+    }
+    let aside = own.join(ASIDE);
+    make(&aside).ok()?;
+    for _ in 0..GATHERINGS {
+        let here = processes(own);
+        if here.is_empty() {
+            return Some(());
+        }
+        // One that has ended meanwhile is no more in the way.
+        here.iter().for_each(|pid| drop(fs::write(aside.join("cgroup.procs"), pid.to_string())));
+    }
+    None
+}
+
+/// Whether systemd has marked it as one that it leaves to whoever runs in it.
+fn is_delegated(group: &Path) -> bool {
+    let mut value = [0; 8];
+    rustix::fs::getxattr(group, "user.delegate", &mut value).is_ok_and(|length| value[..length] == *b"1")
+}
+
+fn processes(group: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 /// Sees to it that the groups below have a memory controller.
@@ -219,4 +299,53 @@ fn write(path: &Path, text: &str) -> Result<(), StepError> {
 
 fn write_if_there(path: &Path, text: &str) -> Result<(), StepError> {
     if path.exists() { write(path, text) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_version_2_stand_above_the_group_of_the_processes() -> anyhow::Result<()> {
+        let base = tempfile::tempdir()?;
+        let host = Controllers { v2: Some(base.path().to_owned()), ..Controllers::default() };
+        let group = base.path().join("a");
+        for file in ["memory.swap.max", "pids.max", "cgroup.max.descendants"] {
+            fs::create_dir_all(&group)?;
+            fs::write(group.join(file), "max")?;
+        }
+        let groups = host.plan("a");
+        groups.make(MemoryLimit::CgroupV2, 4096, 7)?;
+        groups.join(42)?;
+        let read = |file: &str| fs::read_to_string(group.join(file)).ok();
+        let limits = ["memory.max", "memory.swap.max", "pids.max", "cgroup.max.descendants"].map(read);
+        assert_eq!(limits.map(Option::unwrap_or_default), ["4096", "0", "7", "1"]);
+        assert_eq!((read("inside/cgroup.procs").as_deref(), read("cgroup.procs")), (Some("42"), None));
+        assert_eq!(groups.pids(), [42].into());
+        Ok(())
+    }
+
+    #[test]
+    fn the_groups_of_an_older_record_are_understood() -> anyhow::Result<()> {
+        let groups: Cgroups = serde_json::from_str(r#"{"memory": "/m", "pids": null}"#)?;
+        assert_eq!(groups.each().collect::<Vec<_>>(), [Path::new("/m")]);
+        Ok(())
+    }
+
+    #[test]
+    fn processes_of_others_are_not_moved_out_of_a_group_that_is_not_ours() -> anyhow::Result<()> {
+        let own = tempfile::tempdir()?;
+        fs::write(own.path().join("cgroup.procs"), format!("1\n{}\n", std::process::id()))?;
+        assert_eq!(step_aside(own.path()), None);
+        assert!(!own.path().join(ASIDE).exists());
+        Ok(())
+    }
+
+    #[test]
+    fn a_place_that_takes_no_process_is_not_used() -> anyhow::Result<()> {
+        let base = tempfile::tempdir()?;
+        let host = Controllers { v2: Some(base.path().join("gone")), ..Controllers::default() };
+        assert!(host.tried().is_none());
+        Ok(())
+    }
 }

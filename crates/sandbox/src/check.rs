@@ -90,7 +90,11 @@ impl Host {
             MemoryLimit::CgroupV1 => ("control groups, version 1", None),
             MemoryLimit::None => (
                 "no control group can be made: the agent inside watches the memory instead",
-                Some("delegate a control group (systemd: Delegate=yes and, from version 254, DelegateSubgroup=server)"),
+                Some(
+                    "delegate a control group (systemd: Delegate=yes and, from version 254, DelegateSubgroup=server; \
+                     in a container: a /sys/fs/cgroup of its own that can be written), see docs/configuration.md; \
+                     asked in a shell, this is about the shell's group, not about a service's",
+                ),
             ),
         };
         Check { name: "memory limits", ok: true, detail: detail.to_owned(), remedy: remedy.map(str::to_owned) }

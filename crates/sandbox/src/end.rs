@@ -33,12 +33,8 @@ impl Host {
         let kill = || self.kill_all(id, &dir, record.as_ref(), &groups, &uids, deadline);
         kill()?;
         for group in &groups {
-            while !group.remove()? {
-                if Instant::now() >= deadline {
-                    return Err(std::io::Error::from(ErrorKind::ResourceBusy)).step("remove the group of", &dir)?;
-                }
-                // The kernel takes a moment to let go of a group whose last process has just ended, and tells nobody.
-                std::thread::sleep(Duration::from_millis(1));
+            if !group.remove_until(deadline)? {
+                return Err(std::io::Error::from(ErrorKind::ResourceBusy)).step("remove the group of", &dir)?;
             }
         }
         remove(&dir)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use casement_sandbox::MemoryLimit;
 
-use crate::support::{MIB, Place, until, within};
+use crate::support::{MIB, Place, groups, until, within};
 
 #[tokio::test]
 async fn f3_a_fork_bomb_is_capped_and_does_not_hinder_a_second_sandbox() -> anyhow::Result<()> {
@@ -43,6 +43,26 @@ async fn f3_too_much_memory_ends_a_process_of_that_sandbox_alone() -> anyhow::Re
     let status = greedy.log().unwrap_or_default().lines().last().map(str::to_owned);
     assert_eq!(status.as_deref(), Some(if limited { "137" } else { "0" }));
     assert_eq!((greedy.oom_killed(), other.oom_killed(), other.is_alive()), (limited, false, true));
+    Ok(())
+}
+
+/// Where server and sandbox share a user, the files of the group belong to that user too.
+#[tokio::test]
+async fn the_inside_can_neither_lift_its_limit_nor_leave_a_group_behind() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let mount = "unshare --user --map-root-user --mount --cgroup sh -c 'mkdir /tmp/c && mount -t cgroup2 none /tmp/c";
+    let lift = "cd /tmp/c; for f in memory.max memory.swap.max pids.max; do echo max >$f; done; mkdir -p a/b; echo 0 >a/b/cgroup.procs";
+    let eat = r#"perl -e "\$x = q(x) x 300_000_000"; echo got $?"#;
+    let mut spec = place.script("a", &format!("exec 2>/dev/null; {mount}; {lift}; {eat}'; exec sleep 1000"));
+    spec.memory_bytes = 64 * MIB;
+    let sandbox = place.host.start(spec).await?;
+    until("the allocation has ended", || sandbox.log().is_some_and(|log| log.contains("got "))).await?;
+    let limited = sandbox.memory != MemoryLimit::None;
+    assert_eq!(sandbox.log().as_deref(), Some(if limited { "got 137\n" } else { "got 0\n" }));
+    let groups = groups(&sandbox)?;
+    assert_eq!(groups.is_empty(), !limited);
+    within(Duration::from_secs(10), place.host.end("a")).await??;
+    assert!(groups.iter().all(|group| !group.exists()), "{groups:?}");
     Ok(())
 }
 

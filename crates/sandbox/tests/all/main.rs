@@ -5,6 +5,7 @@ mod isolation;
 mod lifetime;
 mod limits;
 mod ordinary_user;
+mod places;
 mod remains;
 mod sockets;
 mod support;

@@ -49,8 +49,8 @@ impl Drop for Place {
     fn drop(&mut self) {
         let host = self.host.clone();
         let sweep = async move { host.sweep(&Default::default()).await.map(drop) };
-        let swept = std::thread::spawn(|| tokio::runtime::Runtime::new().map(|runtime| runtime.block_on(sweep)));
-        assert!(matches!(swept.join(), Ok(Ok(Ok(())))), "the sweep after a test failed");
+        let swept = std::thread::spawn(|| tokio::runtime::Runtime::new().map(|runtime| runtime.block_on(sweep))).join();
+        assert!(matches!(swept, Ok(Ok(Ok(())))), "the sweep after a test failed: {swept:?}");
     }
 }
 

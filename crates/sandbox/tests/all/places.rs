@@ -1,0 +1,122 @@
+//! Where groups of version 2 are made, depending on the group that a server of an ordinary user is started in. Needs root and
+//! version 2 to be tried; passes elsewhere.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use casement_sandbox::MemoryLimit;
+
+use crate::support::{Place, groups};
+
+const NOBODY: u32 = 65534;
+const ASKED: &str = "CASEMENT_TEST_ASKED_FOR_LIMIT";
+
+/// A group for a test, ended by `Drop` with those below it.
+struct Group(PathBuf);
+
+impl Group {
+    /// Beside the groups of sandboxes, so that it has a memory controller; `None` where this machine makes none.
+    async fn new(name: &str) -> anyhow::Result<Option<Self>> {
+        let place = Place::new()?;
+        if !rustix::process::geteuid().is_root() || place.host.memory_limit() != MemoryLimit::CgroupV2 {
+            return Ok(None);
+        }
+        let sandbox = place.host.start(place.script("a", "exec sleep 1000")).await?;
+        let beside =
+            groups(&sandbox)?.first().and_then(|group| group.ancestors().nth(2)).context("no group")?.to_owned();
+        let group = Self(beside.join(format!("test-{name}-{}", std::process::id())));
+        fs::create_dir(&group.0)?;
+        Ok(Some(group))
+    }
+
+    /// What limits sandboxes of a server that nobody starts in this group, or in one below it.
+    fn limit_in(&self, below: &str) -> anyhow::Result<String> {
+        let group = self.0.join(below);
+        fs::create_dir_all(&group)?;
+        // The program of the tests may lie where nobody can go.
+        let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir_in("/tmp")?;
+        let program = dir.path().join("tests");
+        fs::copy(std::env::current_exe()?, &program)?;
+        let enter = r#"echo $$ >"$0/cgroup.procs" && exec "$@""#;
+        let asked = Command::new("/bin/sh")
+            .args(["-c", enter])
+            .arg(group)
+            .args([
+                "/usr/bin/setpriv",
+                "--reuid",
+                "65534",
+                "--regid",
+                "65534",
+                "--clear-groups",
+                "--bounding-set=-all",
+                "--",
+            ])
+            .arg(program)
+            .args(["--exact", "--nocapture", "places::what_limits_the_asker"])
+            .env(ASKED, "1")
+            .current_dir("/")
+            .output()?;
+        let said = String::from_utf8_lossy(&asked.stdout).into_owned();
+        ensure!(asked.status.success(), "{said}{}", String::from_utf8_lossy(&asked.stderr));
+        Ok(said.split_once("limit: ").and_then(|(_, rest)| rest.lines().next()).unwrap_or_default().to_owned())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !removed(&self.0) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn removed(group: &Path) -> bool {
+    let below = fs::read_dir(group).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
+    below.for_each(|entry| {
+        removed(&entry.path());
+    });
+    fs::remove_dir(group).is_ok()
+}
+
+/// Gives a group to nobody as systemd gives one away.
+fn delegate(group: &Path) -> anyhow::Result<()> {
+    chown(group, Some(NOBODY), Some(NOBODY))?;
+    for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+        chown(group.join(file), Some(NOBODY), Some(NOBODY))?;
+    }
+    Ok(())
+}
+
+/// Not a test of its own: the others run it in other groups.
+#[test]
+fn what_limits_the_asker() -> anyhow::Result<()> {
+    if std::env::var_os(ASKED).is_some() {
+        println!("limit: {:?}", Place::new()?.host.memory_limit());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_in_the_group_that_was_delegated_to_it_steps_aside() -> anyhow::Result<()> {
+    let Some(group) = Group::new("aside").await? else { return Ok(()) };
+    delegate(&group.0)?;
+    assert_eq!(group.limit_in("")?, "CgroupV2");
+    assert!(group.0.join("server").exists());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_group_that_the_server_may_not_move_processes_to_is_not_used() -> anyhow::Result<()> {
+    let Some(group) = Group::new("refused").await? else { return Ok(()) };
+    let given = group.0.join("casement");
+    fs::write(group.0.join("cgroup.subtree_control"), "+memory")?;
+    fs::create_dir(&given)?;
+    delegate(&given)?;
+    assert_eq!(group.limit_in("elsewhere")?, "None");
+    Ok(())
+}
