@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use casement_domain::browser::BrowserRepository;
 use casement_domain::proxy::{
     CheckOutcome, OpenProxy, Proxies, ProxyDeps, ProxyDialer, ProxyProtocol, ProxyRepository, ProxyRouting, RouteError,
+    Upstreams,
 };
 use casement_domain::session::Sessions;
 use casement_domain::telemetry::Event;
@@ -94,11 +95,18 @@ pub(crate) async fn tell_failed(mut failed: mpsc::Receiver<String>, sessions: Se
 }
 
 /// The use cases.
-pub(crate) fn use_cases(rows: Arc<dyn ProxyRepository>, keys: &MasterKeys, dialer: Dialer, most: u32) -> Proxies {
+pub(crate) fn use_cases(
+    rows: Arc<dyn ProxyRepository>,
+    keys: &MasterKeys,
+    dialer: Dialer,
+    upstreams: Arc<Upstreams>,
+    most: u32,
+) -> Proxies {
     Proxies::new(ProxyDeps {
         proxies: rows,
         sealer: Arc::new(keys.clone()),
         dialer: Arc::new(dialer),
+        upstreams,
         clock: Arc::new(System),
         ids: Arc::new(System),
         most,

@@ -30,8 +30,13 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
         let rows = Arc::new(PgProxies::new(beside.store.database.clone()));
         // Nothing is dialled by this command.
         let egress = Egress::new(Rules::default(), Arc::new(SystemResolver::default()), Limits::default());
-        let secrets =
-            proxies::use_cases(rows.clone(), &keys, Dialer { egress, address_url: None }, Proxies::DEFAULT_MOST);
+        let secrets = proxies::use_cases(
+            rows.clone(),
+            &keys,
+            Dialer { egress, address_url: None },
+            Arc::default(),
+            Proxies::DEFAULT_MOST,
+        );
         let versions = Arc::new(PgProfiles::new(beside.store.database.clone()));
         let states = profiles::kept(versions.clone(), extensions::blobs(&data_dir)?, &keys);
         let states = profiles::use_cases(states, Profiles::DEFAULT_MOST);

@@ -242,7 +242,8 @@ impl Running {
         let (ways_out, failed_proxies) = ways_out(settings);
         let master_keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref())?;
         let sealer = Arc::new(master_keys.clone());
-        let routing = ProxyRouting::new(repositories.proxies.clone(), sealer, ways_out.clone());
+        let upstreams = Arc::new(settings.upstreams.read()?);
+        let routing = ProxyRouting::new(repositories.proxies.clone(), sealer, ways_out.clone(), upstreams.clone());
         let engine = engine(settings, data_dir, ways_out.clone()).await?;
         let blobs = extensions::blobs(data_dir.path())?;
         let engine = engine.with_extensions(extensions::kept(repositories.extensions.clone(), blobs.clone()));
@@ -321,7 +322,8 @@ impl Running {
         let fetched = (web_store, limits.max_extensions);
         let extensions = extensions::use_cases(rows, blobs.clone(), data, &engine, &sessions, logged, fetched);
         let dialer = proxies::Dialer { egress: ways_out.egress(), address_url: settings.proxy_check_url.clone() };
-        let kept_proxies = proxies::use_cases(repositories.proxies.clone(), &master_keys, dialer, limits.max_proxies);
+        let kept_proxies =
+            proxies::use_cases(repositories.proxies.clone(), &master_keys, dialer, upstreams, limits.max_proxies);
         let use_profiles = profiles::use_cases(kept_profiles, limits.max_profiles);
         let ground = AppGround {
             node,

@@ -5,18 +5,19 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr as _;
 
+use anyhow::Context as _;
 use casement_domain::auth_connection::AuthConnections;
 use casement_domain::credential::Credentials;
 use casement_domain::extension::Extensions;
 use casement_domain::organization::Caps;
 use casement_domain::pool::Pools;
 use casement_domain::profile::Profiles;
-use casement_domain::proxy::Proxies;
+use casement_domain::proxy::{BadUpstream, Proxies, ProxyType, Upstream, Upstreams};
 use casement_egress::Allow;
 use casement_http::Origin;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ipnet::IpNet;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use crate::config_file;
@@ -166,6 +167,8 @@ pub(crate) struct ServeSettings {
     /// An address that answers with the address it is asked from, as plain text; asked through each proxy that is checked
     #[arg(long, value_name = "URL", env = "CASEMENT_PROXY_CHECK_URL", value_parser = plain_url)]
     pub(crate) proxy_check_url: Option<Url>,
+    #[command(flatten)]
+    pub(crate) upstreams: UpstreamSettings,
     /// A proxy in front of this server, whose X-Forwarded-For is believed; may be given several times
     #[arg(
         long = "trusted-proxy",
@@ -259,6 +262,44 @@ pub(crate) struct ServeSettings {
     pub(crate) builds: BuildSettings,
     #[command(flatten)]
     pub(crate) apps: AppSettings,
+}
+
+/// The gateways of providers from whom proxies are rented.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct UpstreamSettings {
+    /// Where proxies of the type datacenter are rented, as http://user[-country-{country}]:password@gate.example:7000 [default: nowhere]
+    #[arg(long, value_name = "URL", env = "CASEMENT_DATACENTER_UPSTREAM", hide_env_values = true)]
+    datacenter_upstream: Option<SecretString>,
+    /// The same for the type isp
+    #[arg(long, value_name = "URL", env = "CASEMENT_ISP_UPSTREAM", hide_env_values = true)]
+    isp_upstream: Option<SecretString>,
+    /// The same for the type residential
+    #[arg(long, value_name = "URL", env = "CASEMENT_RESIDENTIAL_UPSTREAM", hide_env_values = true)]
+    residential_upstream: Option<SecretString>,
+    /// The same for the type mobile
+    #[arg(long, value_name = "URL", env = "CASEMENT_MOBILE_UPSTREAM", hide_env_values = true)]
+    mobile_upstream: Option<SecretString>,
+}
+
+impl UpstreamSettings {
+    /// The gateways. An error names the setting and repeats nothing of it.
+    pub(crate) fn read(&self) -> anyhow::Result<Upstreams> {
+        let given = [
+            (ProxyType::Datacenter, &self.datacenter_upstream),
+            (ProxyType::Isp, &self.isp_upstream),
+            (ProxyType::Residential, &self.residential_upstream),
+            (ProxyType::Mobile, &self.mobile_upstream),
+        ];
+        let given = given.into_iter().filter_map(|(kind, url)| Some((kind, url.as_ref()?)));
+        given
+            .map(|(kind, url)| Ok((kind, upstream(url).with_context(|| format!("--{}-upstream", kind.as_str()))?)))
+            .collect()
+    }
+}
+
+fn upstream(url: &SecretString) -> anyhow::Result<Upstream> {
+    let url = Url::parse(url.expose_secret()).map_err(|_| BadUpstream::Address)?;
+    Ok(Upstream::parse(&url)?)
 }
 
 /// How much there may be at once, and how much may be kept.

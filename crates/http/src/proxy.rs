@@ -1,9 +1,8 @@
 //! `/proxies`.
 
 use actix_web::http::StatusCode;
-use casement_domain::proxy::{CreateProxy, Proxy, ProxyConfigInput, ProxyError, ProxyFilter};
+use casement_domain::proxy::{CreateProxy, Exit, Proxy, ProxyConfig, ProxyConfigInput, ProxyError, ProxyFilter};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::{
@@ -32,18 +31,63 @@ pub(crate) struct ProxyBody {
     /// The address that others saw at the last good check.
     #[serde(skip_serializing_if = "Option::is_none")]
     ip_address: Option<String>,
-    config: ProxyConfig,
+    config: ConfigBody,
 }
 
-/// Where a proxy stands.
+/// How a proxy is reached.
 #[derive(Debug, Serialize, ToSchema)]
-struct ProxyConfig {
+#[schema(as = ProxyConfig)]
+#[serde(untagged)]
+enum ConfigBody {
+    /// One of the caller's own: where it stands.
+    Own(OwnBody),
+    /// One that the operator rents: where its traffic comes out.
+    Rented(ExitBody),
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = OwnProxy)]
+struct OwnBody {
     host: String,
     port: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     username: Option<String>,
     /// A password is never shown.
     has_password: bool,
+}
+
+/// What is absent was not chosen.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProxyExit)]
+struct ExitBody {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    country: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    city: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zip: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asn: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    os: Option<String>,
+}
+
+impl From<ProxyConfig> for ConfigBody {
+    fn from(config: ProxyConfig) -> Self {
+        match config {
+            ProxyConfig::Own(own) => Self::Own(OwnBody {
+                host: own.host,
+                port: own.port,
+                username: own.username,
+                has_password: own.password.is_some(),
+            }),
+            ProxyConfig::Rented(Exit { country, state, city, zip, asn, os }) => {
+                Self::Rented(ExitBody { country, state, city, zip, asn, os })
+            }
+        }
+    }
 }
 
 impl From<Proxy> for ProxyBody {
@@ -57,12 +101,7 @@ impl From<Proxy> for ProxyBody {
             bypass_hosts: proxy.bypass.iter().map(ToString::to_string).collect(),
             last_checked: proxy.last_checked.map(Moment),
             ip_address: proxy.ip_address,
-            config: ProxyConfig {
-                host: proxy.host,
-                port: proxy.port,
-                username: proxy.username,
-                has_password: proxy.password.is_some(),
-            },
+            config: proxy.config.into(),
         }
     }
 }
@@ -71,12 +110,12 @@ impl From<Proxy> for ProxyBody {
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = CreateProxy)]
 pub(crate) struct ProxyInput {
-    /// `custom`; the others need a provider, which this installation has none of. Required.
+    /// `custom` for one of your own; `datacenter`, `isp`, `residential` and `mobile` where this installation rents such. Required.
     #[serde(rename = "type")]
     kind: Option<String>,
     /// 1 to 255 characters; several proxies may bear the same.
     name: Option<String>,
-    /// `http`, `https` or `socks5`. Default: `http`.
+    /// `http`, `https` or `socks5`. Default: `http`; of a rented one what it speaks.
     protocol: Option<String>,
     /// Host names, `*.` and a host name, addresses, networks as `10.0.0.0/8`; at most 100. Default: none.
     bypass_hosts: Option<Vec<String>>,
@@ -84,48 +123,35 @@ pub(crate) struct ProxyInput {
     config: Option<ConfigInput>,
 }
 
-/// Where the proxy stands.
+/// Where a proxy of your own stands, or where the traffic of a rented one is to come out.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = CreateProxyConfig)]
 struct ConfigInput {
-    /// A host name or an address. Required.
+    /// A host name or an address. Required for `custom`, which also takes what follows up to the password.
     host: Option<String>,
-    /// 1 to 65535. Required.
+    /// 1 to 65535. Required for `custom`.
     port: Option<i64>,
     username: Option<String>,
     password: Option<String>,
-    #[schema(ignore)]
-    country: Option<Value>,
-    #[schema(ignore)]
-    state: Option<Value>,
-    #[schema(ignore)]
-    city: Option<Value>,
-    #[schema(ignore)]
-    zip: Option<Value>,
-    #[schema(ignore)]
-    asn: Option<Value>,
-    #[schema(ignore)]
-    os: Option<Value>,
+    /// Two letters, of ISO 3166-1. Default for `datacenter` and `isp`: `US`.
+    country: Option<String>,
+    /// Two letters. For `residential` and `mobile`.
+    state: Option<String>,
+    /// In lower case and without blanks; needs a country. For `residential` and `mobile`.
+    city: Option<String>,
+    /// Five digits. For `residential`.
+    zip: Option<String>,
+    /// A network, as `AS3215`. For `residential`.
+    asn: Option<String>,
+    /// `windows`, `macos` or `android`. For `residential`.
+    os: Option<String>,
 }
 
 impl From<ConfigInput> for ProxyConfigInput {
     fn from(config: ConfigInput) -> Self {
-        let others = [
-            ("country", &config.country),
-            ("state", &config.state),
-            ("city", &config.city),
-            ("zip", &config.zip),
-            ("asn", &config.asn),
-            ("os", &config.os),
-        ];
-        let others = others.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect();
-        Self {
-            host: config.host,
-            port: config.port,
-            username: config.username,
-            password: config.password.map(Into::into),
-            others,
-        }
+        let ConfigInput { host, port, username, password, country, state, city, zip, asn, os } = config;
+        let exit = Exit { country, state, city, zip, asn, os };
+        Self { host, port, username, password: password.map(Into::into), exit }
     }
 }
 
@@ -276,6 +302,7 @@ impl From<ProxyError> for ApiError {
             ProxyError::Limit(limit) => limit.into(),
             ProxyError::InUse(_) => Self::new(Code::ResourceInUse, error.to_string()),
             ProxyError::Seal(seal) => Self::internal(seal),
+            ProxyError::Unopened(unopened) => Self::internal(unopened),
             ProxyError::Store(store) => store.into(),
         }
     }

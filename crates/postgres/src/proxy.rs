@@ -5,14 +5,15 @@ use casement_domain::name::LabelName;
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::page::{Listed, Page};
 use casement_domain::proxy::{
-    BypassHost, Proxy, ProxyChecked, ProxyDeleted, ProxyFilter, ProxyProtocol, ProxyRepository, ProxyStatus,
-    ProxyStored, ProxyType,
+    BypassHost, Exit, ExitMember, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted, ProxyFilter, ProxyProtocol,
+    ProxyRepository, ProxyStatus, ProxyStored, ProxyType,
 };
 use casement_domain::sealing::KeyId;
 use casement_domain::{ProjectId, ProxyId, StoreError};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -30,10 +31,11 @@ struct ProxyRow {
     #[diesel(column_name = type_)]
     kind: String,
     protocol: String,
-    host: String,
-    port: i32,
+    host: Option<String>,
+    port: Option<i32>,
     username: Option<String>,
     sealed_password: Option<Vec<u8>>,
+    exit: Option<Value>,
     bypass_hosts: Vec<String>,
     status: String,
     last_checked: Option<OffsetDateTime>,
@@ -43,16 +45,21 @@ struct ProxyRow {
 
 impl From<&Proxy> for ProxyRow {
     fn from(proxy: &Proxy) -> Self {
+        let (own, exit) = match &proxy.config {
+            ProxyConfig::Own(own) => (Some(own), None),
+            ProxyConfig::Rented(exit) => (None, Some(json(exit))),
+        };
         Self {
             id: uuid(proxy.id.ulid()),
             project_id: uuid(proxy.project.ulid()),
             name: proxy.name.as_ref().map(|name| name.as_str().to_owned()),
             kind: proxy.kind.as_str().to_owned(),
             protocol: proxy.protocol.as_str().to_owned(),
-            host: proxy.host.clone(),
-            port: i32::from(proxy.port),
-            username: proxy.username.clone(),
-            sealed_password: proxy.password.clone(),
+            host: own.map(|own| own.host.clone()),
+            port: own.map(|own| i32::from(own.port)),
+            username: own.and_then(|own| own.username.clone()),
+            sealed_password: own.and_then(|own| own.password.clone()),
+            exit,
             bypass_hosts: proxy.bypass.iter().map(ToString::to_string).collect(),
             status: proxy.status.as_str().to_owned(),
             last_checked: proxy.last_checked,
@@ -67,22 +74,45 @@ impl TryFrom<ProxyRow> for Proxy {
 
     fn try_from(row: ProxyRow) -> Result<Self, BadRow> {
         let bypass = BypassHost::parse_all(&row.bypass_hosts).map_err(|bad| unreadable("bypass_hosts", &bad))?;
+        let config = match (row.exit, row.host, row.port) {
+            (Some(exit), ..) => ProxyConfig::Rented(read_exit(&exit)),
+            (None, Some(host), Some(port)) => {
+                let port = u16::try_from(port).map_err(|_| BadRow::new("proxies.port", port))?;
+                ProxyConfig::Own(OwnProxy { host, port, username: row.username, password: row.sealed_password })
+            }
+            (None, ..) => return Err(BadRow::new("proxies.host", "none")),
+        };
         Ok(Self {
             id: ProxyId::from_ulid(ulid(row.id)),
             project: ProjectId::from_ulid(ulid(row.project_id)),
             name: row.name.map(|name| label("proxies.name", &name)).transpose()?,
             kind: by_text("proxies.type", &ProxyType::ALL, ProxyType::as_str, row.kind)?,
             protocol: by_text("proxies.protocol", &ProxyProtocol::ALL, ProxyProtocol::as_str, row.protocol)?,
-            host: row.host,
-            port: u16::try_from(row.port).map_err(|_| BadRow::new("proxies.port", row.port))?,
-            username: row.username,
-            password: row.sealed_password,
+            config,
             bypass,
             status: by_text("proxies.status", &ProxyStatus::ALL, ProxyStatus::as_str, row.status)?,
             last_checked: row.last_checked,
             ip_address: row.ip_address,
             created_at: row.created_at,
         })
+    }
+}
+
+fn json(exit: &Exit) -> Value {
+    let said =
+        ExitMember::ALL.iter().filter_map(|member| Some((member.as_str().to_owned(), exit.get(*member)?.into())));
+    Value::Object(said.collect())
+}
+
+fn read_exit(stored: &Value) -> Exit {
+    let said = |member: ExitMember| stored[member.as_str()].as_str().map(str::to_owned);
+    Exit {
+        country: said(ExitMember::Country),
+        state: said(ExitMember::State),
+        city: said(ExitMember::City),
+        zip: said(ExitMember::Zip),
+        asn: said(ExitMember::Asn),
+        os: said(ExitMember::Os),
     }
 }
 

@@ -251,10 +251,11 @@ diesel::table! {
         #[sql_name = "type"]
         type_ -> Text,
         protocol -> Text,
-        host -> Text,
-        port -> Int4,
+        host -> Nullable<Text>,
+        port -> Nullable<Int4>,
         username -> Nullable<Text>,
         sealed_password -> Nullable<Bytea>,
+        exit -> Nullable<Jsonb>,
         bypass_hosts -> Array<Text>,
         status -> Text,
         last_checked -> Nullable<Timestamptz>,

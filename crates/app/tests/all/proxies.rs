@@ -8,6 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::ensure;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::host::{dump, server_process};
@@ -59,7 +61,7 @@ fn every_call_of_the_python_client_for_proxies_works_and_pages_go_through_them()
     Ok(())
 }
 
-/// A proxy without a password that leads everywhere to the pages, and says what it was asked for.
+/// A proxy that takes any password and leads everywhere to the pages, and says what it was asked for and by whom.
 pub(super) fn exit(pages: &Pages) -> anyhow::Result<(SocketAddr, Arc<Mutex<Vec<String>>>)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (address, to, asked) = (listener.local_addr()?, pages.allow(), Arc::<Mutex<Vec<String>>>::default());
@@ -81,12 +83,47 @@ fn lead(mut client: TcpStream, to: &str, heads: &Mutex<Vec<String>>) -> std::io:
             return Ok(());
         }
     }
-    heads.lock().unwrap().push(head.lines().next().unwrap_or_default().to_owned());
+    let by = head.lines().filter(|line| line.to_ascii_lowercase().starts_with("proxy-authorization:"));
+    heads.lock().unwrap().extend(head.lines().take(1).chain(by).map(str::to_owned));
     let path = head.split(' ').nth(1).and_then(|url| url.splitn(4, '/').nth(3)).unwrap_or_default();
     let mut origin = TcpStream::connect(to)?;
     write!(origin, "GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
     std::io::copy(&mut origin, &mut client)?;
     client.shutdown(std::net::Shutdown::Both)
+}
+
+#[test]
+fn a_session_leaves_through_the_operators_gateway_which_is_told_where_to_come_out() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    let (address, asked) = exit(&pages)?;
+    let gateway = format!("http://me[-country-{{country}}][-city-{{city}}]:{PASSWORD}@{address}");
+    let variables = vec![("CASEMENT_RESIDENTIAL_UPSTREAM".to_owned(), gateway)];
+    let server =
+        Server::start(Options { egress_allow: vec!["127.0.0.0/8".to_owned()], variables, ..Options::default() })?;
+
+    let refused = server.post("/proxies", &json!({ "type": "datacenter" }))?;
+    assert_eq!((refused.status, refused.json()?["code"].as_str()), (400, Some("not_supported")));
+    let config = json!({ "country": "fr", "city": "paris" });
+    let made = server
+        .post("/proxies", &json!({ "type": "residential", "name": "paris", "config": config }))?
+        .expect(201)?
+        .json()?;
+    assert_eq!(
+        (&made["status"], &made["config"]),
+        (&json!("available"), &json!({ "country": "FR", "city": "paris" })),
+        "{made}"
+    );
+
+    let session = server.create(&json!({ "headless": true, "proxy_id": "paris" }))?;
+    asked.lock().unwrap().clear();
+    let mut cdp = Cdp::connect(&session.text("cdp_ws_url").replace("localhost", "127.0.0.1"))?;
+    let page = cdp.page()?;
+    cdp.open(&page, "http://only-there.example/form")?;
+    assert_eq!(cdp.evaluate(&page, "document.title")?, "A form");
+    let asked = asked.lock().unwrap().join("\n");
+    let told = STANDARD.encode(format!("me-country-fr-city-paris:{PASSWORD}"));
+    assert!(asked.contains("only-there.example") && asked.contains(&told), "{asked}");
+    Ok(())
 }
 
 #[test]

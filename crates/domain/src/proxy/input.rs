@@ -6,7 +6,7 @@ use std::fmt;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Host;
 
-use super::{BypassHost, ProxyProtocol, ProxyType};
+use super::{BypassHost, Exit, ExitMember, ProxyProtocol, ProxyType, Upstreams};
 use crate::field::{Bad, FieldCode, Fields};
 use crate::name::LabelName;
 use crate::session::{NotSupported, Refusal};
@@ -26,19 +26,19 @@ pub struct CreateProxy {
     pub config: Option<ProxyConfigInput>,
 }
 
-/// The members of `config` of a proxy of the caller's own.
+/// The members of `config`, of whatever type.
 #[derive(Clone, Default)]
 pub struct ProxyConfigInput {
-    /// Required.
+    /// Required for one of the caller's own.
     pub host: Option<String>,
-    /// Required.
+    /// Required for one of the caller's own.
     pub port: Option<i64>,
     /// Default: none.
     pub username: Option<String>,
     /// Default: none; needs a user name.
     pub password: Option<SecretString>,
-    /// Members that belong to other types.
-    pub others: Vec<&'static str>,
+    /// Where the traffic of a rented one is to come out.
+    pub exit: Exit,
 }
 
 impl fmt::Debug for ProxyConfigInput {
@@ -48,37 +48,59 @@ impl fmt::Debug for ProxyConfigInput {
 }
 
 /// A proxy as asked for, checked.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ProxyWish {
     /// See [`Proxy`](super::Proxy).
     pub name: Option<LabelName>,
     /// See [`Proxy`](super::Proxy).
+    pub kind: ProxyType,
+    /// See [`Proxy`](super::Proxy).
     pub protocol: ProxyProtocol,
     /// See [`Proxy`](super::Proxy).
     pub bypass: Vec<BypassHost>,
-    /// See [`Proxy`](super::Proxy).
-    pub host: String,
-    /// See [`Proxy`](super::Proxy).
-    pub port: u16,
-    /// See [`Proxy`](super::Proxy).
-    pub username: Option<String>,
-    /// Not yet sealed.
-    pub password: Option<SecretString>,
+    /// How it is reached.
+    pub config: ConfigWish,
 }
 
-impl fmt::Debug for ProxyWish {
+/// How a proxy is reached, as asked for and checked.
+#[derive(Clone)]
+pub enum ConfigWish {
+    /// See [`OwnProxy`](super::OwnProxy).
+    Own {
+        /// A name or an address.
+        host: String,
+        /// On which port.
+        port: u16,
+        /// Default: none.
+        username: Option<String>,
+        /// Not yet sealed.
+        password: Option<SecretString>,
+    },
+    /// One that the operator rents.
+    Rented(Exit),
+}
+
+impl fmt::Debug for ConfigWish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProxyWish").field("host", &self.host).field("port", &self.port).finish_non_exhaustive()
+        match self {
+            Self::Own { host, port, .. } => {
+                f.debug_struct("Own").field("host", host).field("port", port).finish_non_exhaustive()
+            }
+            Self::Rented(exit) => f.debug_tuple("Rented").field(exit).finish(),
+        }
     }
 }
 
 /// SOCKS has one byte for the length of either.
-const LONGEST_CREDENTIAL: usize = 255;
+pub(super) const LONGEST_CREDENTIAL: usize = 255;
+
+/// Where rented proxies in data centres come out unless it is said.
+const DEFAULT_COUNTRY: &str = "US";
 
 impl CreateProxy {
     /// # Errors
     /// The fields that break a rule, or what cannot be done here.
-    pub fn parse(self) -> Result<ProxyWish, Refusal> {
+    pub fn parse(self, upstreams: &Upstreams) -> Result<ProxyWish, Refusal> {
         let mut fields = Fields::new();
         let kind =
             fields.take_required("type", self.kind.as_deref(), |text| one_of(text, &ProxyType::ALL, ProxyType::as_str));
@@ -87,37 +109,96 @@ impl CreateProxy {
             one_of(text, &ProxyProtocol::ALL, ProxyProtocol::as_str)
         });
         let bypass = fields.take("bypass_hosts", BypassHost::parse_all(&self.bypass_hosts));
-        if kind.is_some_and(|kind| kind != ProxyType::Custom) {
-            fields.finish()?;
-            return Err(NotSupported { field: "type", why: "this installation rents no proxies; use custom" }.into());
-        }
-        let protocol = protocol.unwrap_or_default();
-        let config = fields.take_required("config", self.config, Ok).unwrap_or_default();
-        if kind.is_some() {
-            for other in &config.others {
-                let bad = Bad::new(FieldCode::NotAllowed, "belongs to another type of proxy");
-                fields.refuse(&format!("config.{other}"), bad);
+        let (protocol, config) = match kind {
+            Some(kind) if kind != ProxyType::Custom => {
+                let exit = rented(kind, self.config.unwrap_or_default(), &mut fields);
+                fields.finish()?;
+                let (protocol, exit) = by_upstream(upstreams, kind, protocol, exit)?;
+                (protocol, ConfigWish::Rented(exit))
             }
-        }
-        let host = fields.take_required("config.host", config.host.as_deref(), host);
-        let port = fields.take_required("config.port", config.port, port);
-        let has_username = config.username.is_some();
-        let username = fields.take_optional("config.username", config.username, |text| username(text, protocol));
-        let has_password = config.password.is_some();
-        let password = fields.take_optional("config.password", config.password, password);
-        if has_password && !has_username {
-            fields.refuse("config.username", Bad::new(FieldCode::Required, "is required beside a password"));
-        }
-        if username.is_some() && !has_password && protocol == ProxyProtocol::Socks5 {
-            let bad = Bad::new(FieldCode::Required, "is required beside a user name, which SOCKS never sends alone");
-            fields.refuse("config.password", bad);
-        }
-        fields.finish()?;
-        let (Some(host), Some(port), Some(bypass)) = (host, port, bypass) else {
-            unreachable!("a refused field is an error")
+            _ => {
+                let protocol = protocol.unwrap_or_default();
+                let config = own(self.config, protocol, kind.is_some(), &mut fields);
+                fields.finish()?;
+                let Some(config) = config else { unreachable!("a refused field is an error") };
+                (protocol, config)
+            }
         };
-        Ok(ProxyWish { name, protocol, bypass, host, port, username, password })
+        let (Some(kind), Some(bypass)) = (kind, bypass) else { unreachable!("a refused field is an error") };
+        Ok(ProxyWish { name, kind, protocol, bypass, config })
     }
+}
+
+/// One of the caller's own. Nothing if a field was refused.
+fn own(
+    config: Option<ProxyConfigInput>,
+    protocol: ProxyProtocol,
+    is_custom: bool,
+    fields: &mut Fields,
+) -> Option<ConfigWish> {
+    let config = fields.take_required("config", config, Ok).unwrap_or_default();
+    if is_custom {
+        config.exit.parse(ProxyType::Custom, fields);
+    }
+    let host = fields.take_required("config.host", config.host.as_deref(), host);
+    let port = fields.take_required("config.port", config.port, port);
+    let has_username = config.username.is_some();
+    let username = fields.take_optional("config.username", config.username, |text| username(text, protocol));
+    let has_password = config.password.is_some();
+    let password = fields.take_optional("config.password", config.password, password);
+    if has_password && !has_username {
+        fields.refuse("config.username", Bad::new(FieldCode::Required, "is required beside a password"));
+    }
+    if username.is_some() && !has_password && protocol == ProxyProtocol::Socks5 {
+        let bad = Bad::new(FieldCode::Required, "is required beside a user name, which SOCKS never sends alone");
+        fields.refuse("config.password", bad);
+    }
+    Some(ConfigWish::Own { host: host?, port: port?, username, password })
+}
+
+/// One that the operator rents.
+fn rented(kind: ProxyType, config: ProxyConfigInput, fields: &mut Fields) -> Exit {
+    let own = [
+        ("host", config.host.is_some()),
+        ("port", config.port.is_some()),
+        ("username", config.username.is_some()),
+        ("password", config.password.is_some()),
+    ];
+    for (member, _) in own.iter().filter(|(_, given)| *given) {
+        let bad = Bad::new(FieldCode::NotAllowed, "belongs to another type of proxy");
+        fields.refuse(&format!("config.{member}"), bad);
+    }
+    config.exit.parse(kind, fields)
+}
+
+/// What the operator's gateway makes of it. What it is not told of cannot be chosen.
+fn by_upstream(
+    upstreams: &Upstreams,
+    kind: ProxyType,
+    protocol: Option<ProxyProtocol>,
+    mut exit: Exit,
+) -> Result<(ProxyProtocol, Exit), NotSupported> {
+    let Some(upstream) = upstreams.of(kind) else {
+        return Err(NotSupported { field: "type", why: "this installation rents no proxies of that type" });
+    };
+    if protocol.is_some_and(|protocol| protocol != upstream.protocol()) {
+        return Err(NotSupported {
+            field: "protocol",
+            why: "this installation's proxies of that type speak another one",
+        });
+    }
+    let unheard = |member: &ExitMember| exit.get(*member).is_some() && !upstream.chooses_by(*member);
+    if ExitMember::ALL.iter().any(unheard) {
+        return Err(NotSupported {
+            field: "config",
+            why: "this installation's proxies of that type are not chosen by all of that",
+        });
+    }
+    let in_a_centre = matches!(kind, ProxyType::Datacenter | ProxyType::Isp);
+    if in_a_centre && upstream.chooses_by(ExitMember::Country) {
+        exit.country.get_or_insert_with(|| DEFAULT_COUNTRY.to_owned());
+    }
+    Ok((upstream.protocol(), exit))
 }
 
 fn one_of<T: Copy>(text: &str, all: &[T], text_of: fn(T) -> &'static str) -> Result<T, Bad> {

@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use super::BypassHost;
+use super::{BypassHost, Exit};
 use crate::ids::{ProjectId, ProxyId};
 use crate::name::LabelName;
 
@@ -88,6 +88,28 @@ impl ProxyStatus {
     }
 }
 
+/// How a proxy is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProxyConfig {
+    /// The caller's own.
+    Own(OwnProxy),
+    /// One that the operator rents, whose traffic comes out there.
+    Rented(Exit),
+}
+
+/// A proxy of the caller's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnProxy {
+    /// Where it stands: a name or an address.
+    pub host: String,
+    /// On which port.
+    pub port: u16,
+    /// Who it is told to be spoken to by.
+    pub username: Option<String>,
+    /// With what password, sealed in [`Proxy::place`].
+    pub password: Option<Vec<u8>>,
+}
+
 /// A proxy that is kept. Its password is sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
@@ -101,14 +123,8 @@ pub struct Proxy {
     pub kind: ProxyType,
     /// What it is spoken to in.
     pub protocol: ProxyProtocol,
-    /// Where it stands: a name or an address.
-    pub host: String,
-    /// On which port.
-    pub port: u16,
-    /// Who it is told to be spoken to by.
-    pub username: Option<String>,
-    /// With what password, sealed in [`Proxy::place`].
-    pub password: Option<Vec<u8>>,
+    /// How it is reached.
+    pub config: ProxyConfig,
     /// What does not go through it.
     pub bypass: Vec<BypassHost>,
     /// What the last check found.

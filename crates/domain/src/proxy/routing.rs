@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{NoProxies, NoRoutes, OpenProxy, Proxy, ProxyRepository, ProxyRoutes, Route};
+use super::{
+    NoProxies, NoRoutes, OpenProxy, Proxy, ProxyConfig, ProxyRepository, ProxyRoutes, ProxyType, Route, Upstreams,
+};
 use crate::browser::{EngineError, EngineFault};
 use crate::field::{Bad, FieldCode, InvalidInput};
 use crate::ids::{BrowserId, ProjectId, ProxyId};
@@ -18,19 +20,35 @@ pub enum RouteError {
     /// The proxy is not stored any more.
     #[error("proxy {0} is not there")]
     Gone(ProxyId),
-    /// Its password cannot be opened.
+    /// How it is reached cannot be told.
     #[error(transparent)]
-    Seal(#[from] SealError),
+    Unopened(#[from] OpenError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
+/// How a proxy is reached cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Its password cannot be opened.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The operator has none of that type any more.
+    #[error("this installation rents no {} proxies", .0.as_str())]
+    NotRented(ProxyType),
+    /// What its gateway would have to be told is too long.
+    #[error("what the proxy's gateway would have to be told is too long")]
+    TooLong,
+}
+
 impl From<RouteError> for EngineError {
     fn from(error: RouteError) -> Self {
         let message = match &error {
-            RouteError::Gone(_) => error.to_string(),
-            RouteError::Seal(_) => "the proxy's password cannot be opened on this node".to_owned(),
+            RouteError::Gone(_) | RouteError::Unopened(OpenError::NotRented(_) | OpenError::TooLong) => {
+                error.to_string()
+            }
+            RouteError::Unopened(OpenError::Seal(_)) => "the proxy's password cannot be opened on this node".to_owned(),
             RouteError::Store(_) => "the proxy cannot be read".to_owned(),
         };
         Self::Failed { fault: EngineFault::ProxyError, message }
@@ -43,19 +61,25 @@ pub struct ProxyRouting {
     proxies: Arc<dyn ProxyRepository>,
     sealer: Arc<dyn Sealer>,
     routes: Arc<dyn ProxyRoutes>,
+    upstreams: Arc<Upstreams>,
 }
 
 impl ProxyRouting {
     /// On these ports.
     #[must_use]
-    pub fn new(proxies: Arc<dyn ProxyRepository>, sealer: Arc<dyn Sealer>, routes: Arc<dyn ProxyRoutes>) -> Self {
-        Self { proxies, sealer, routes }
+    pub fn new(
+        proxies: Arc<dyn ProxyRepository>,
+        sealer: Arc<dyn Sealer>,
+        routes: Arc<dyn ProxyRoutes>,
+        upstreams: Arc<Upstreams>,
+    ) -> Self {
+        Self { proxies, sealer, routes, upstreams }
     }
 
     /// For an installation without proxies.
     #[must_use]
     pub fn none() -> Self {
-        Self::new(Arc::new(NoProxies), Arc::new(NoKey), Arc::new(NoRoutes))
+        Self::new(Arc::new(NoProxies), Arc::new(NoKey), Arc::new(NoRoutes), Arc::default())
     }
 
     /// The proxy of the project that `proxy_id` means, by id or name.
@@ -121,13 +145,21 @@ impl ProxyRouting {
 
     async fn open(&self, id: ProxyId) -> Result<OpenProxy, RouteError> {
         let proxy = self.proxies.find_any(id).await?.ok_or(RouteError::Gone(id))?;
-        Ok(open(&proxy, &*self.sealer)?)
+        Ok(open(&proxy, &*self.sealer, &self.upstreams)?)
     }
 }
 
 /// The proxy with its password in clear.
-pub(super) fn open(proxy: &Proxy, sealer: &dyn Sealer) -> Result<OpenProxy, SealError> {
-    let password = match &proxy.password {
+pub(super) fn open(proxy: &Proxy, sealer: &dyn Sealer, upstreams: &Upstreams) -> Result<OpenProxy, OpenError> {
+    let bypass = proxy.bypass.iter().map(ToString::to_string).collect();
+    let own = match &proxy.config {
+        ProxyConfig::Rented(exit) => {
+            let upstream = upstreams.of(proxy.kind).ok_or(OpenError::NotRented(proxy.kind))?;
+            return upstream.open(proxy.id, exit, bypass).ok_or(OpenError::TooLong);
+        }
+        ProxyConfig::Own(own) => own,
+    };
+    let password = match &own.password {
         None => SecretString::default(),
         Some(sealed) => {
             let opened = sealer.open(&Proxy::place(proxy.id), sealed)?;
@@ -137,10 +169,10 @@ pub(super) fn open(proxy: &Proxy, sealer: &dyn Sealer) -> Result<OpenProxy, Seal
     };
     Ok(OpenProxy {
         protocol: proxy.protocol,
-        host: proxy.host.clone(),
-        port: proxy.port,
-        credentials: proxy.username.clone().map(|name| (name, password)),
-        bypass: proxy.bypass.iter().map(ToString::to_string).collect(),
+        host: own.host.clone(),
+        port: own.port,
+        credentials: own.username.clone().map(|name| (name, password)),
+        bypass,
     })
 }
 

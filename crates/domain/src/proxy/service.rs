@@ -6,10 +6,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 use time::Duration;
 use url::Url;
 
-use super::routing::open;
+use super::routing::{OpenError, open};
 use super::{
-    CheckOutcome, CreateProxy, OpenProxy, Proxy, ProxyChecked, ProxyDeleted, ProxyDialer, ProxyFilter, ProxyRepository,
-    ProxyStatus, ProxyStored, ProxyType, ProxyWish,
+    CheckOutcome, ConfigWish, CreateProxy, OpenProxy, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted,
+    ProxyDialer, ProxyFilter, ProxyRepository, ProxyStatus, ProxyStored, ProxyWish, Upstreams,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, IdSource};
@@ -46,9 +46,12 @@ pub enum ProxyError {
     /// A pool names it.
     #[error("proxy {0} is used by a browser pool or an auth connection; take it out there first")]
     InUse(String),
-    /// Its password cannot be sealed or opened.
+    /// Its password cannot be sealed.
     #[error(transparent)]
     Seal(#[from] SealError),
+    /// How it is reached cannot be told.
+    #[error(transparent)]
+    Unopened(#[from] OpenError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -76,6 +79,8 @@ pub struct ProxyDeps {
     pub clock: Arc<dyn Clock>,
     /// Identifiers.
     pub ids: Arc<dyn IdSource>,
+    /// Where the operator rents proxies.
+    pub upstreams: Arc<Upstreams>,
     /// How many a project may have.
     pub most: u32,
 }
@@ -104,35 +109,44 @@ impl Proxies {
     /// See [`ProxyError`]; then nothing is kept.
     pub async fn create(&self, scope: &Scope, wish: CreateProxy) -> Result<Proxy, ProxyError> {
         scope.writable()?;
-        let wish = wish.parse()?;
+        let ProxyWish { name, kind, protocol, bypass, config } = wish.parse(&self.deps.upstreams)?;
         let id = ProxyId::mint(self.deps.ids.as_ref());
-        let place = Proxy::place(id);
-        let seal = |secret: &SecretString| self.deps.sealer.seal(&place, secret.expose_secret().as_bytes());
-        let password = wish.password.as_ref().map(seal).transpose()?;
         let created_at = self.deps.clock.now();
-        let found = self.look(&in_clear(&wish), None).await?;
-        let ProxyWish { name, protocol, bypass, host, port, username, .. } = wish;
-        let proxy = Proxy {
+        let mut proxy = Proxy {
             id,
             project: scope.project_id(),
             name,
-            kind: ProxyType::Custom,
+            kind,
             protocol,
-            host,
-            port,
-            username,
-            password,
+            config: self.sealed(id, config)?,
             bypass,
-            status: found.status,
-            last_checked: Some(found.at),
-            ip_address: found.ip_address,
+            status: ProxyStatus::Unavailable,
+            last_checked: None,
+            ip_address: None,
             created_at,
         };
+        let found = self.look(&self.open(&proxy)?, None).await?;
+        (proxy.status, proxy.last_checked, proxy.ip_address) = (found.status, Some(found.at), found.ip_address);
         match self.deps.proxies.create(&proxy, self.deps.most).await? {
             ProxyStored::Yes => Ok(proxy),
             ProxyStored::LimitExceeded(limit) => Err(limit.into()),
             ProxyStored::ProjectGone => Err(ProxyError::ProjectGone),
         }
+    }
+
+    fn sealed(&self, id: ProxyId, config: ConfigWish) -> Result<ProxyConfig, SealError> {
+        let (host, port, username, password) = match config {
+            ConfigWish::Own { host, port, username, password } => (host, port, username, password),
+            ConfigWish::Rented(exit) => return Ok(ProxyConfig::Rented(exit)),
+        };
+        let place = Proxy::place(id);
+        let seal = |secret: SecretString| self.deps.sealer.seal(&place, secret.expose_secret().as_bytes());
+        let password = password.map(seal).transpose()?;
+        Ok(ProxyConfig::Own(OwnProxy { host, port, username, password }))
+    }
+
+    fn open(&self, proxy: &Proxy) -> Result<OpenProxy, OpenError> {
+        open(proxy, &*self.deps.sealer, &self.deps.upstreams)
     }
 
     /// The project's proxy.
@@ -191,9 +205,11 @@ impl Proxies {
         let url = fields.take_optional("url", url, check_url);
         fields.finish()?;
         let proxy = self.get(scope, which).await?;
-        let clear = open(&proxy, &*self.deps.sealer)?;
         let stored = url.is_none();
-        let found = self.look(&clear, url).await?;
+        let found = match self.open(&proxy) {
+            Err(OpenError::NotRented(_)) => self.unavailable(),
+            clear => self.look(&clear?, url).await?,
+        };
         if stored {
             let noted = self.deps.proxies.checked(proxy.id, &found).await?;
             return noted.ok_or_else(|| ProxyError::NotFound(which.to_owned()));
@@ -211,6 +227,10 @@ impl Proxies {
         Ok(ProxyChecked { status, ip_address: address.map(|one| one.to_string()), at: self.deps.clock.now() })
     }
 
+    fn unavailable(&self) -> ProxyChecked {
+        ProxyChecked { status: ProxyStatus::Unavailable, ip_address: None, at: self.deps.clock.now() }
+    }
+
     /// Checks up to `most` proxies whose last check is long ago, of whatever project; says how many. One server does each.
     ///
     /// # Errors
@@ -221,11 +241,9 @@ impl Proxies {
         let taken = due.len();
         for proxy in due {
             // One whose password cannot be opened works for nobody.
-            let found = match open(&proxy, &*self.deps.sealer) {
+            let found = match self.open(&proxy) {
                 Ok(clear) => self.look(&clear, None).await?,
-                Err(_) => {
-                    ProxyChecked { status: ProxyStatus::Unavailable, ip_address: None, at: self.deps.clock.now() }
-                }
+                Err(_) => self.unavailable(),
             };
             let _ = self.deps.proxies.checked(proxy.id, &found).await?;
         }
@@ -250,16 +268,6 @@ impl Proxies {
                 return Ok(resealed);
             }
         }
-    }
-}
-
-fn in_clear(wish: &ProxyWish) -> OpenProxy {
-    OpenProxy {
-        protocol: wish.protocol,
-        host: wish.host.clone(),
-        port: wish.port,
-        credentials: wish.username.clone().map(|name| (name, wish.password.clone().unwrap_or_default())),
-        bypass: wish.bypass.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -29,7 +29,7 @@ use crate::organization::{Caps, Organization};
 use crate::pool::{Growth, Pool, PoolConfig};
 use crate::profile::Profile;
 use crate::project::{Project, ProjectStatus};
-use crate::proxy::{Proxy, ProxyProtocol, ProxyStatus, ProxyType};
+use crate::proxy::{OwnProxy, Proxy, ProxyConfig, ProxyProtocol, ProxyStatus, ProxyType};
 use crate::sealing::{KeyId, SealError, Sealer, StreamSealer};
 use crate::session::{PoolRef, Session, SessionState, Tags};
 
@@ -391,16 +391,20 @@ pub fn proxy(id: ProxyId, name: &str) -> Proxy {
         name: LabelName::parse(name).ok(),
         kind: ProxyType::Custom,
         protocol: ProxyProtocol::Http,
-        host: "proxy.example".to_owned(),
-        port: 3128,
-        username: None,
-        password: None,
+        config: own_proxy("proxy.example", None),
         bypass: Vec::new(),
         status: ProxyStatus::Available,
         last_checked: Some(NOON),
         ip_address: None,
         created_at: NOON,
     }
+}
+
+/// How a proxy of the test's project is reached, by user `me` if there is a sealed password.
+#[must_use]
+pub fn own_proxy(host: &str, password: Option<Vec<u8>>) -> ProxyConfig {
+    let username = password.is_some().then(|| "me".to_owned());
+    ProxyConfig::Own(OwnProxy { host: host.to_owned(), port: 3128, username, password })
 }
 
 /// The n-th auth connection.

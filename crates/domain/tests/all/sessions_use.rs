@@ -11,7 +11,7 @@ use casement_domain::session::{
     Created, EndReason, IdOrName, Session, SessionFilter, SessionState, Tags, UpdateSession, UpdateSessionError,
     UseSessionError, ViewportInput,
 };
-use casement_domain::testing::{PlainSealer, browser_id, project_id, proxy, scope, session, session_id};
+use casement_domain::testing::{PlainSealer, browser_id, own_proxy, project_id, proxy, scope, session, session_id};
 use pretty_assertions::assert_eq;
 use ulid::Ulid;
 
@@ -211,7 +211,9 @@ async fn of_two_proxies_at_once_traffic_leaves_through_the_one_that_was_stored_l
     let host = move |id: ProxyId| if id == ours { "ours.test" } else { "theirs.test" };
     let mut proxies = MockProxyRepository::new();
     proxies.expect_find().returning(move |_, id| Ok(Some(proxy(id, "proxy"))));
-    proxies.expect_find_any().returning(move |id| Ok(Some(Proxy { host: host(id).to_owned(), ..proxy(id, "proxy") })));
+    proxies
+        .expect_find_any()
+        .returning(move |id| Ok(Some(Proxy { config: own_proxy(host(id), None), ..proxy(id, "proxy") })));
     let sent = Arc::new(Mutex::new(Vec::new()));
     let mut routes = MockProxyRoutes::new();
     let seen = sent.clone();
@@ -219,7 +221,7 @@ async fn of_two_proxies_at_once_traffic_leaves_through_the_one_that_was_stored_l
         let Route::Through(proxy) = route else { panic!("{route:?}") };
         seen.lock().expect("routes").push(proxy.host.clone());
     });
-    let routing = ProxyRouting::new(Arc::new(proxies), Arc::new(PlainSealer), Arc::new(routes));
+    let routing = ProxyRouting::new(Arc::new(proxies), Arc::new(PlainSealer), Arc::new(routes), Arc::default());
     let mut world = World { proxies: Some(routing), ..World::default() };
     let stored = Arc::new(Mutex::new(None));
     let now = stored.clone();

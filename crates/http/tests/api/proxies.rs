@@ -3,9 +3,12 @@
 use casement_domain::{
     ProxyId,
     page::Listed,
-    proxy::{CheckOutcome, Proxy, ProxyDeleted, ProxyStatus, ProxyStored},
+    proxy::{
+        CheckOutcome, Exit, Proxy, ProxyConfig, ProxyDeleted, ProxyProtocol, ProxyStatus, ProxyStored, ProxyType,
+        Upstream, Upstreams,
+    },
     session::Created,
-    testing::{PlainSealer, browser_id, proxy, session, session_id},
+    testing::{PlainSealer, browser_id, own_proxy, proxy, session, session_id},
 };
 use pretty_assertions::assert_eq;
 use serde_json::json;
@@ -25,7 +28,8 @@ async fn a_proxy_is_checked_sealed_and_kept_and_its_password_is_never_said() {
     });
     ports.proxies.expect_create().times(1).returning(|proxy, most| {
         assert_eq!((most, proxy.status), (1000, ProxyStatus::Available));
-        let sealed = proxy.password.as_deref().unwrap();
+        let ProxyConfig::Own(own) = &proxy.config else { panic!("it is the caller's own") };
+        let sealed = own.password.as_deref().unwrap();
         assert!(!sealed.windows(6).any(|part| part == b"s3cr3t"), "it is stored in clear");
         Ok(ProxyStored::Yes)
     });
@@ -93,16 +97,107 @@ async fn what_breaks_a_rule_is_named_and_nothing_is_dialled() {
         assert_eq!(detail["code"], code, "{reply}");
         assert!(detail.to_string().contains(field), "{reply}");
     }
-    for kind in ["datacenter", "isp", "residential", "mobile"] {
-        let reply = api.post("/proxies", json!({ "type": kind })).await;
-        assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{kind}");
+}
+
+/// An installation that rents proxies of two types.
+fn renting() -> Ports {
+    let upstream = |url: &str| Upstream::parse(&url.parse().unwrap()).unwrap();
+    let residential = "socks5://me[-{country}][-{city}][-{asn}]:s3cr3t@gate.example:1080";
+    let all = [
+        (ProxyType::Residential, upstream(residential)),
+        (ProxyType::Datacenter, upstream("http://me-{COUNTRY}:s3cr3t@gate.example:7000")),
+    ];
+    Ports { upstreams: Upstreams::from_iter(all), ..Ports::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rented_proxy_is_one_at_the_operators_gateway_which_is_told_where_to_come_out_and_nobody_else_is() {
+    let mut ports = renting();
+    ports.dialer.expect_check().times(2).returning(|proxy, _| {
+        use secrecy::ExposeSecret as _;
+        let (user, password) = proxy.credentials.as_ref().expect("credentials");
+        assert_eq!((proxy.host.as_str(), password.expose_secret()), ("gate.example", "s3cr3t"));
+        match proxy.protocol {
+            ProxyProtocol::Socks5 => assert_eq!(user, "me-fr-paris-3215"),
+            _ => assert_eq!(user, "me-US"),
+        }
+        CheckOutcome::Available(None)
+    });
+    ports.proxies.expect_create().times(2).returning(|proxy, _| {
+        assert!(matches!(proxy.config, ProxyConfig::Rented(_)), "{proxy:?}");
+        Ok(ProxyStored::Yes)
+    });
+    let api = TestApi::start(ports);
+    let config = json!({ "country": "fr", "city": "paris", "asn": "as3215" });
+    let reply = api.post("/proxies", json!({ "type": "residential", "config": config })).await;
+    assert_eq!(reply.status, 201, "{reply}");
+    let said = reply.json();
+    assert_eq!(
+        [&said["type"], &said["protocol"], &said["config"]],
+        [&json!("residential"), &json!("socks5"), &json!({ "country": "FR", "city": "paris", "asn": "AS3215" })]
+    );
+    assert!(!reply.text().contains("s3cr3t") && !reply.text().contains("gate.example"), "{reply}");
+    let reply = api.post("/proxies", json!({ "type": "datacenter", "protocol": "http" })).await;
+    assert_eq!((reply.status, &reply.json()["config"]), (201, &json!({ "country": "US" })), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_operator_does_not_rent_is_not_supported_and_nothing_is_dialled() {
+    let api = TestApi::start(renting());
+    for (body, field) in [
+        (json!({ "type": "isp" }), "type"),
+        (json!({ "type": "mobile", "config": { "country": "DE" } }), "type"),
+        (json!({ "type": "residential", "protocol": "http" }), "protocol"),
+        (json!({ "type": "residential", "config": { "os": "windows" } }), "config"),
+    ] {
+        let reply = api.post("/proxies", &body).await;
+        assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{reply}");
+        assert!(reply.text().contains(&format!("\"{field}\"")), "{reply}");
     }
+    for (kind, config, field, code) in [
+        ("residential", json!({ "country": "France" }), "config.country", "invalid_format"),
+        ("residential", json!({ "country": "F1" }), "config.country", "invalid_format"),
+        ("residential", json!({ "state": "N" }), "config.state", "invalid_format"),
+        ("residential", json!({ "city": "paris" }), "config.country", "required"),
+        ("residential", json!({ "country": "FR", "city": "New York" }), "config.city", "invalid_format"),
+        ("residential", json!({ "country": "FR", "city": "a:b@c" }), "config.city", "invalid_format"),
+        ("residential", json!({ "country": "FR", "city": "a".repeat(101) }), "config.city", "too_long"),
+        ("residential", json!({ "zip": "7500" }), "config.zip", "invalid_format"),
+        ("residential", json!({ "asn": "AS" }), "config.asn", "invalid_format"),
+        ("residential", json!({ "asn": "ASé1" }), "config.asn", "invalid_format"),
+        ("residential", json!({ "os": "linux" }), "config.os", "not_allowed"),
+        ("residential", json!({ "host": "a.example", "port": 1 }), "config.host", "not_allowed"),
+        ("datacenter", json!({ "city": "paris", "country": "FR" }), "config.city", "not_allowed"),
+        ("mobile", json!({ "zip": "75001" }), "config.zip", "not_allowed"),
+    ] {
+        let reply = api.post("/proxies", json!({ "type": kind, "config": config })).await;
+        assert_eq!((reply.status, &*reply.code()), (400, "invalid_input"), "{reply}");
+        assert!(reply.text().contains(field) && reply.text().contains(code), "{reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rented_proxy_whose_type_is_not_rented_any_more_is_unavailable() {
+    let mut ports = Ports::default();
+    let kept = Proxy { kind: ProxyType::Mobile, config: ProxyConfig::Rented(Exit::default()), ..proxy(id(1), "exit") };
+    let found = kept.clone();
+    ports.proxies.expect_find().returning(move |_, _| Ok(Some(found.clone())));
+    ports
+        .proxies
+        .expect_checked()
+        .times(1)
+        .returning(move |_, found| Ok(Some(Proxy { status: found.status, ..kept.clone() })));
+    let reply = TestApi::start(ports).call("POST", &format!("/proxies/{}/check", id(1)), "").await;
+    assert_eq!(
+        (reply.status, &reply.json()["status"], &reply.json()["config"]),
+        (200, &json!("unavailable"), &json!({}))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_with_an_address_is_answered_only_and_one_without_is_noted() {
     let sealed = casement_domain::sealing::Sealer::seal(&PlainSealer, &Proxy::place(id(1)), b"word").unwrap();
-    let kept = Proxy { username: Some("me".to_owned()), password: Some(sealed), ..proxy(id(1), "exit") };
+    let kept = Proxy { config: own_proxy("proxy.example", Some(sealed)), ..proxy(id(1), "exit") };
     let mut ports = Ports::default();
     let found = kept.clone();
     ports.proxies.expect_find().returning(move |_, wanted| Ok((wanted == id(1)).then(|| found.clone())));

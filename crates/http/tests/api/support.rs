@@ -50,7 +50,7 @@ use casement_domain::{
         SessionProfiles,
     },
     project::{MockProjectRepository, Project, Projects},
-    proxy::{MockProxyDialer, MockProxyRepository, NoRoutes, Proxies, ProxyDeps, ProxyRouting},
+    proxy::{MockProxyDialer, MockProxyRepository, NoRoutes, Proxies, ProxyDeps, ProxyRouting, Upstreams},
     replay::{KeptReplays, MockReplayMachine, MockReplayRepository, ReplayLimits, Replays, SessionReplays},
     script::{MockScriptMachine, Scripts},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
@@ -98,6 +98,7 @@ pub(super) struct Ports {
     pub(super) credential_providers: MockCredentialProviderRepository,
     pub(super) credential_store: MockCredentialStore,
     pub(super) provider_settings: ProviderSettings,
+    pub(super) upstreams: Upstreams,
     pub(super) auth_connections: MockAuthConnectionRepository,
     pub(super) external: MockExternalCredentials,
     pub(super) auth_news: MockFlowNews,
@@ -382,7 +383,7 @@ impl TestApi {
             pools: wake.clone(),
             ids: ids.clone(),
         });
-        let routing = ProxyRouting::new(proxies.clone(), Arc::new(PlainSealer), Arc::new(NoRoutes));
+        let routing = ProxyRouting::new(proxies.clone(), Arc::new(PlainSealer), Arc::new(NoRoutes), Arc::default());
         let recorder: Arc<dyn Recorder> = match ports.recorder {
             Some(mock) => Arc::new(mock),
             None => Arc::new(NoRecorder),
@@ -518,6 +519,7 @@ impl TestApi {
                 proxies,
                 sealer: Arc::new(PlainSealer),
                 dialer: Arc::new(ports.dialer),
+                upstreams: Arc::new(ports.upstreams),
                 clock: clock.clone(),
                 ids: ids.clone(),
                 most: 1000,

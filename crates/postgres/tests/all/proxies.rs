@@ -5,7 +5,8 @@ use casement_domain::page::Page;
 use casement_domain::pool::{Pool, PoolRepository as _, PoolStored, TakenNow, WaitingLine as _};
 use casement_domain::project::{ProjectDeleted, ProjectRepository as _};
 use casement_domain::proxy::{
-    Proxy, ProxyChecked, ProxyDeleted, ProxyFilter, ProxyRepository as _, ProxyStatus, ProxyStored,
+    Exit, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted, ProxyFilter, ProxyRepository as _, ProxyStatus, ProxyStored,
+    ProxyType,
 };
 use casement_domain::sealing::{KeyId, Sealer as _};
 use casement_domain::session::SessionRepository as _;
@@ -25,9 +26,7 @@ fn id(n: u32) -> ProxyId {
 
 fn proxy(n: u32, name: &str) -> Proxy {
     Proxy {
-        host: format!("p{n}.example"),
-        username: Some("me:@/%".to_owned()),
-        password: PlainSealer.seal(&Proxy::place(id(n)), b"word").ok(),
+        config: testing::own_proxy(&format!("p{n}.example"), PlainSealer.seal(&Proxy::place(id(n)), b"word").ok()),
         created_at: seconds(i64::from(n)),
         ..testing::proxy(id(n), name)
     }
@@ -96,6 +95,25 @@ async fn a_check_is_noted_never_backwards_and_taken_on_by_one_server() -> TestRe
 }
 
 #[tokio::test]
+async fn a_rented_proxy_is_kept_with_where_it_comes_out_and_without_a_host() -> TestResult {
+    let world = World::new().await?;
+    let proxies = kept(&world).await?;
+    let said = |text: &str| Some(text.to_owned());
+    let exit = Exit { country: said("FR"), city: said("paris"), os: said("macos"), ..Exit::default() };
+    for (n, kind, exit) in [(7, ProxyType::Residential, exit), (8, ProxyType::Mobile, Exit::default())] {
+        let rented = Proxy { kind, config: ProxyConfig::Rented(exit), ..proxy(n, "rented") };
+        assert_eq!(proxies.create(&rented, 10).await?, ProxyStored::Yes);
+        assert_eq!(proxies.find(testing::project_id(), id(n)).await?, Some(rented));
+    }
+    let filter = ProxyFilter { name: None, query: Some("RENTED".to_owned()) };
+    let page = Page { limit: 20, offset: 0 };
+    let listed = proxies.list(testing::project_id(), &filter, page).await?;
+    assert_eq!(listed.items.iter().map(|proxy| proxy.id).collect::<Vec<_>>(), [id(8), id(7)]);
+    assert_eq!(proxies.sealed_otherwise(KeyId(*b"new-key!"), 10).await?.len(), 3);
+    Ok(())
+}
+
+#[tokio::test]
 async fn passwords_are_found_by_the_key_that_they_are_sealed_under() -> TestResult {
     let world = World::new().await?;
     let proxies = kept(&world).await?;
@@ -106,9 +124,13 @@ async fn passwords_are_found_by_the_key_that_they_are_sealed_under() -> TestResu
     let (first, sealed) = &old[0];
     let next = [&[KeyId::FORM], b"new-key!".as_slice(), b"rest"].concat();
     proxies.reseal(*first, b"something else", &next).await?;
-    assert_eq!(proxies.find_any(*first).await?.and_then(|proxy| proxy.password).as_ref(), Some(sealed));
+    let password = async || match proxies.find_any(*first).await.ok()??.config {
+        ProxyConfig::Own(own) => own.password,
+        ProxyConfig::Rented(_) => None,
+    };
+    assert_eq!(password().await.as_ref(), Some(sealed));
     proxies.reseal(*first, sealed, &next).await?;
-    assert_eq!(proxies.find_any(*first).await?.and_then(|proxy| proxy.password), Some(next));
+    assert_eq!(password().await, Some(next));
     assert_eq!(proxies.sealed_otherwise(KeyId(*b"new-key!"), 10).await?.len(), 2);
     Ok(())
 }

@@ -1,0 +1,139 @@
+//! Where the traffic of a rented proxy is to come out.
+
+use super::ProxyType;
+use crate::field::{Bad, FieldCode, Fields};
+
+/// What an exit can be chosen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitMember {
+    /// The country.
+    Country,
+    /// The state.
+    State,
+    /// The city.
+    City,
+    /// The postal code.
+    Zip,
+    /// The network.
+    Asn,
+    /// What the machine at the exit runs.
+    Os,
+}
+
+impl ExitMember {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Country, Self::State, Self::City, Self::Zip, Self::Asn, Self::Os];
+
+    /// As it is said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Country => "country",
+            Self::State => "state",
+            Self::City => "city",
+            Self::Zip => "zip",
+            Self::Asn => "asn",
+            Self::Os => "os",
+        }
+    }
+
+    /// What proxies of that type are chosen by.
+    pub(super) fn of(kind: ProxyType) -> &'static [Self] {
+        match kind {
+            ProxyType::Datacenter | ProxyType::Isp => &[Self::Country],
+            ProxyType::Mobile => &[Self::Country, Self::State, Self::City],
+            ProxyType::Residential => &Self::ALL,
+            ProxyType::Custom => &[],
+        }
+    }
+}
+
+/// Where the traffic of a rented proxy is to come out, or as asked for before it was checked. What is not said is anywhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exit {
+    /// ISO 3166-1 alpha-2, in upper case.
+    pub country: Option<String>,
+    /// Two letters, in upper case.
+    pub state: Option<String>,
+    /// In lower case and without blanks.
+    pub city: Option<String>,
+    /// Five digits.
+    pub zip: Option<String>,
+    /// `AS` and a number.
+    pub asn: Option<String>,
+    /// `windows`, `macos` or `android`.
+    pub os: Option<String>,
+}
+
+impl Exit {
+    /// What is said of that member.
+    #[must_use]
+    pub fn get(&self, member: ExitMember) -> Option<&str> {
+        match member {
+            ExitMember::Country => self.country.as_deref(),
+            ExitMember::State => self.state.as_deref(),
+            ExitMember::City => self.city.as_deref(),
+            ExitMember::Zip => self.zip.as_deref(),
+            ExitMember::Asn => self.asn.as_deref(),
+            ExitMember::Os => self.os.as_deref(),
+        }
+    }
+
+    /// Checks a wish for a proxy of that type.
+    pub(super) fn parse(&self, kind: ProxyType, fields: &mut Fields) -> Self {
+        for member in ExitMember::ALL {
+            if self.get(member).is_some() && !ExitMember::of(kind).contains(&member) {
+                let bad = Bad::new(FieldCode::NotAllowed, "belongs to another type of proxy");
+                fields.refuse(&format!("config.{}", member.as_str()), bad);
+            }
+        }
+        let exit = Self {
+            country: fields.take_optional("config.country", self.country.as_deref(), two_letters),
+            state: fields.take_optional("config.state", self.state.as_deref(), two_letters),
+            city: fields.take_optional("config.city", self.city.as_deref(), city),
+            zip: fields.take_optional("config.zip", self.zip.as_deref(), zip),
+            asn: fields.take_optional("config.asn", self.asn.as_deref(), asn),
+            os: fields.take_optional("config.os", self.os.as_deref(), os),
+        };
+        if self.city.is_some() && self.country.is_none() {
+            fields.refuse("config.country", Bad::new(FieldCode::Required, "is required beside a city"));
+        }
+        exit
+    }
+}
+
+fn form(text: &str, good: bool, must: &'static str) -> Result<String, Bad> {
+    if good { Ok(text.to_owned()) } else { Err(Bad::new(FieldCode::InvalidFormat, must)) }
+}
+
+fn two_letters(text: &str) -> Result<String, Bad> {
+    let good = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_alphabetic());
+    form(&text.to_ascii_uppercase(), good, "must be two letters")
+}
+
+fn city(text: &str) -> Result<String, Bad> {
+    if text.len() > 100 {
+        return Err(Bad::new(FieldCode::TooLong, "must have at most 100 characters"));
+    }
+    let good = !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_'));
+    form(text, good, "must be lower case letters without blanks")
+}
+
+fn zip(text: &str) -> Result<String, Bad> {
+    form(text, text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit()), "must be five digits")
+}
+
+fn asn(text: &str) -> Result<String, Bad> {
+    let number =
+        text.get(..2).filter(|start| start.eq_ignore_ascii_case("as")).map_or(text, |start| &text[start.len()..]);
+    let good = (1..=10).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
+    form(&format!("AS{number}"), good, "must be AS and a number")
+}
+
+fn os(text: &str) -> Result<String, Bad> {
+    match text {
+        "windows" | "macos" | "android" => Ok(text.to_owned()),
+        _ => Err(Bad::new(FieldCode::NotAllowed, "must be one of windows, macos, android")),
+    }
+}

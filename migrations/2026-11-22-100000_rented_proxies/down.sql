@@ -1,0 +1,6 @@
+ALTER TABLE proxies DROP CONSTRAINT proxies_config_check;
+-- Sessions and connections that name a rented one must not go straight instead: it becomes one that leads nowhere.
+UPDATE proxies SET type = 'custom', host = 'rented.invalid', port = 1 WHERE type <> 'custom';
+ALTER TABLE proxies DROP COLUMN exit;
+ALTER TABLE proxies ALTER COLUMN host SET NOT NULL;
+ALTER TABLE proxies ALTER COLUMN port SET NOT NULL;
