@@ -535,7 +535,8 @@ async fn g3_a_burst_stays_bounded_and_what_it_cost_is_counted() {
     let end = heard.until("the last number", |told| told.seq > BURST).await;
     println!("told after {:?}", began.elapsed());
     let kept = heard.all();
-    assert!(kept.len() <= 21_000 && kept.len() > 1000, "{}", kept.len());
+    // Beside what was kept for whoever comes, what still came while that was read, which is more the busier the machine is.
+    assert!(kept.len() > 1000 && kept.len() < BURST as usize / 2, "{}", kept.len());
     assert!(kept.windows(2).all(|pair| pair[0].seq < pair[1].seq));
     let grown = resident(&sandbox).saturating_sub(before);
     println!("the agent's memory: {before} KiB and {grown} more");
