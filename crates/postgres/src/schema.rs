@@ -255,7 +255,6 @@ diesel::table! {
         port -> Nullable<Int4>,
         username -> Nullable<Text>,
         sealed_password -> Nullable<Bytea>,
-        exit -> Nullable<Jsonb>,
         bypass_hosts -> Array<Text>,
         status -> Text,
         last_checked -> Nullable<Timestamptz>,
@@ -263,6 +262,7 @@ diesel::table! {
         check_taken_at -> Timestamptz,
         created_at -> Timestamptz,
         deleted_at -> Nullable<Timestamptz>,
+        exit -> Nullable<Jsonb>,
     }
 }
 
