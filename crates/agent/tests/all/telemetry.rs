@@ -531,12 +531,13 @@ async fn g3_a_burst_stays_bounded_and_what_it_cost_is_counted() {
     cdp.evaluate(&page, "console.log('the end')").await;
     println!("said after {:?}", began.elapsed());
     // Nobody listened: some are kept, the others are a gap in the numbers, and the last number is told.
+    Heard::after(&sandbox, 0).await.until("the last number", |told| told.seq > BURST).await;
+    println!("told after {:?}", began.elapsed());
+    // The first reader may have heard more: on a busy machine some come while those before are read.
     let heard = Heard::after(&sandbox, 0).await;
     let end = heard.until("the last number", |told| told.seq > BURST).await;
-    println!("told after {:?}", began.elapsed());
     let kept = heard.all();
-    // Beside what was kept for whoever comes, what still came while that was read, which is more the busier the machine is.
-    assert!(kept.len() > 1000 && kept.len() < BURST as usize / 2, "{}", kept.len());
+    assert!(kept.len() <= 21_000 && kept.len() > 1000, "{}", kept.len());
     assert!(kept.windows(2).all(|pair| pair[0].seq < pair[1].seq));
     let grown = resident(&sandbox).saturating_sub(before);
     println!("the agent's memory: {before} KiB and {grown} more");
