@@ -302,7 +302,6 @@ impl From<ProxyError> for ApiError {
             ProxyError::Limit(limit) => limit.into(),
             ProxyError::InUse(_) => Self::new(Code::ResourceInUse, error.to_string()),
             ProxyError::Seal(seal) => Self::internal(seal),
-            ProxyError::Unopened(unopened) => Self::internal(unopened),
             ProxyError::Store(store) => store.into(),
         }
     }

@@ -46,15 +46,25 @@ pub enum ProxyError {
     /// A pool names it.
     #[error("proxy {0} is used by a browser pool or an auth connection; take it out there first")]
     InUse(String),
-    /// Its password cannot be sealed.
+    /// Its password cannot be sealed or opened.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// How it is reached cannot be told.
-    #[error(transparent)]
-    Unopened(#[from] OpenError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<OpenError> for ProxyError {
+    fn from(error: OpenError) -> Self {
+        let unsupported = |field, why| NotSupported { field, why }.into();
+        match error {
+            OpenError::Seal(seal) => seal.into(),
+            OpenError::NotRented(_) => unsupported("type", "this installation rents no proxies of that type"),
+            OpenError::TooLong => {
+                unsupported("config", "what the proxy's gateway would have to be told of that is too long")
+            }
+        }
+    }
 }
 
 impl From<Refusal> for ProxyError {

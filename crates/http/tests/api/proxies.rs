@@ -106,6 +106,7 @@ fn renting() -> Ports {
     let all = [
         (ProxyType::Residential, upstream(residential)),
         (ProxyType::Datacenter, upstream("http://me-{COUNTRY}:s3cr3t@gate.example:7000")),
+        (ProxyType::Mobile, upstream(&format!("http://{}[-{{country}}]:s3cr3t@gate.example:7000", "m".repeat(255)))),
     ];
     Ports { upstreams: Upstreams::from_iter(all), ..Ports::default() }
 }
@@ -146,7 +147,7 @@ async fn what_the_operator_does_not_rent_is_not_supported_and_nothing_is_dialled
     let api = TestApi::start(renting());
     for (body, field) in [
         (json!({ "type": "isp" }), "type"),
-        (json!({ "type": "mobile", "config": { "country": "DE" } }), "type"),
+        (json!({ "type": "mobile", "config": { "country": "DE" } }), "config"),
         (json!({ "type": "residential", "protocol": "http" }), "protocol"),
         (json!({ "type": "residential", "config": { "os": "windows" } }), "config"),
     ] {
