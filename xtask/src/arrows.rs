@@ -158,15 +158,16 @@ const HOLDERS: &[Holder] = &[
 /// All that the domain itself may name. A new line here needs a reason in the commit: downstream teams embed this crate.
 const DOMAIN_MAY_USE: &[&str] = &[
     "async-trait",
-    "base64",       // the written form of an API key
-    "bytes",        // what streams into a session and out of it is made of
-    "futures-core", // and the trait of such a stream
-    "mockall",      // behind the feature `mocks`
-    "psl",          // which names are one owner's: the list of public suffixes, as data
-    "secrecy",      // what must be read again in clear is neither shown nor left in memory
-    "serde_json",   // `Value` only, for objects that the API calls free-form
-    "sha2",         // an API key is kept as its hash
-    "subtle",       // and compared in constant time
+    "base64",           // the written form of an API key
+    "bytes",            // what streams into a session and out of it is made of
+    "futures-core",     // and the trait of such a stream
+    "mockall",          // behind the feature `mocks`
+    "percent-encoding", // what `url` leaves encoded in credentials; it brings the crate along anyway
+    "psl",              // which names are one owner's: the list of public suffixes, as data
+    "secrecy",          // what must be read again in clear is neither shown nor left in memory
+    "serde_json",       // `Value` only, for objects that the API calls free-form
+    "sha2",             // an API key is kept as its hash
+    "subtle",           // and compared in constant time
     "thiserror",
     "time",
     "totp-rs", // one-time codes of logins

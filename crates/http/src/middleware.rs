@@ -1,6 +1,10 @@
 //! The outermost layer: what holds for every request and every answer, whatever route it takes.
 
-use std::{panic::AssertUnwindSafe, sync::atomic::Ordering, time::Instant};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use actix_web::{
     Error, HttpResponse,
@@ -34,6 +38,8 @@ const LONGEST_LINE: usize = 16 * 1024;
 const LONGEST_HEAD: usize = 64 * 1024;
 /// How the path of the call ends in which thousands of callers may wait at a time.
 const WAITING: &str = "/acquire";
+/// The route of what none answers.
+const NO_ROUTE: &str = "none";
 /// Shorter answers are not worth packing.
 const WORTH_PACKING: usize = 1024;
 
@@ -75,9 +81,9 @@ pub(crate) async fn outermost(
         };
         let answer = match answered {
             Ok(Ok(response)) => {
-                let mut response = asked.finish(audited.complete(response).await);
-                let route = response.request().match_pattern();
-                call.answered(&api.services, route.as_deref(), response.status(), &asked.id);
+                let route = response.request().match_pattern().unwrap_or_default();
+                let mut response = asked.finish(audited.complete(response, &route).await, &route);
+                call.answered(&api.services, &route, response.status(), &asked.id);
                 if let Some((origin, wish)) = page {
                     let status = response.status();
                     Cors::say(origin, &wish, status, response.headers_mut());
@@ -147,13 +153,12 @@ impl Asked {
     }
 
     /// Completes an answer.
-    fn finish(&self, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    fn finish(&self, response: ServiceResponse<BoxBody>, route: &str) -> ServiceResponse<BoxBody> {
         if let Some(error) = response.response().error() {
             self.log(error);
         }
-        let route = response.request().match_pattern().unwrap_or_else(|| "none".to_owned());
         let status = response.status();
-        self.account(&route, status);
+        self.account(if route.is_empty() { NO_ROUTE } else { route }, status);
         let mut response = if self.takes_gzip { packed(response) } else { response };
         self.complete(response.headers_mut(), status);
         response
@@ -165,7 +170,7 @@ impl Asked {
         let mut response: HttpResponse = error.error_response();
         let status = response.status();
         audited.lost(status.as_u16());
-        self.account("none", status);
+        self.account(NO_ROUTE, status);
         self.complete(response.headers_mut(), status);
         actix_web::error::InternalError::from_response("lost", response).into()
     }
@@ -206,23 +211,45 @@ impl Asked {
         }
     }
 
+    /// Notes the answer once it has been written, so that nobody waits for it.
     fn account(&self, route: &str, status: StatusCode) {
-        let elapsed = self.at.elapsed();
+        let account = Account {
+            method: self.method.clone(),
+            path: self.path.clone(),
+            route: route.to_owned(),
+            status,
+            elapsed: self.at.elapsed(),
+        };
+        actix_web::rt::spawn(async move { account.write() }.in_current_span());
+    }
+}
+
+/// What is told of an answer, in the log and the metrics.
+struct Account {
+    method: Method,
+    path: String,
+    route: String,
+    status: StatusCode,
+    elapsed: Duration,
+}
+
+impl Account {
+    fn write(self) {
         tracing::info!(
             method = %self.method,
-            route,
+            route = self.route,
             path = %self.path,
-            status = status.as_u16(),
-            elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            status = self.status.as_u16(),
+            elapsed_ms = u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
             "answered"
         );
         let labels = [
-            ("route", route.to_owned()),
+            ("route", self.route),
             ("method", known(&self.method).to_owned()),
-            ("status", status.as_u16().to_string()),
+            ("status", self.status.as_u16().to_string()),
         ];
         counter!("casement_http_requests_total", &labels).increment(1);
-        histogram!("casement_http_request_seconds", &labels[..2]).record(elapsed.as_secs_f64());
+        histogram!("casement_http_request_seconds", &labels[..2]).record(self.elapsed.as_secs_f64());
     }
 }
 

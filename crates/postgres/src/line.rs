@@ -17,7 +17,7 @@ use casement_domain::audit::AuditEntry;
 use casement_domain::node::Node;
 use casement_domain::pool::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, TakenNow, WaitingLine};
 use casement_domain::session::{Session, SessionEvent};
-use casement_domain::{NodeId, PoolId, StoreError, TicketId};
+use casement_domain::{BrowserId, NodeId, PoolId, StoreError, TicketId};
 use diesel::dsl::exists;
 use diesel::prelude::*;
 use diesel::sql_types;
@@ -32,7 +32,7 @@ use crate::error::CallError;
 use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
 pub(crate) use statements::pg_notify;
-use statements::{GiveOne, TakeNow, TakeSeen, pg_advisory_xact_lock};
+use statements::{GiveOne, TakeNow, TakeSeen, Taking, pg_advisory_xact_lock};
 
 /// How long a record may lie before the statement that stores it. An export believes that it knows which records are still on their way
 /// after five seconds; of this one it does not know.
@@ -100,7 +100,7 @@ impl PgWaitingLine {
     }
 }
 
-impl<'a> TakeNow<'a> {
+impl<'a> Taking<'a> {
     fn of(from: &LeaseFrom, lease: &'a LeaseRequest, now: OffsetDateTime) -> Self {
         Self {
             pool: uuid(from.pool.ulid()),
@@ -110,7 +110,6 @@ impl<'a> TakeNow<'a> {
             tags: tags_value(&lease.tags),
             telemetry: telemetry_value(lease.telemetry.as_ref()),
             now,
-            heartbeats_after: now - Node::LOST_AFTER,
             unchanged_since: from.unchanged_since,
         }
     }
@@ -240,7 +239,7 @@ impl WaitingLine for PgWaitingLine {
         lease: &LeaseRequest,
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError> {
-        let taking = TakeNow::of(from, lease, now);
+        let taking = TakeNow { taking: Taking::of(from, lease, now), heartbeats_after: now - Node::LOST_AFTER };
         let take =
             async |mut connection: &AsyncPgConnection| Ok(taking.get_result(&mut connection).await.optional()?);
         self.taken(from.pool, now, take).await
@@ -249,11 +248,11 @@ impl WaitingLine for PgWaitingLine {
     async fn take_recorded(
         &self,
         from: &LeaseFrom,
+        browser: BrowserId,
         lease: &LeaseRequest,
         record: &AuditEntry,
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError> {
-        let Some(browser) = from.only else { return Ok(TakenNow::Busy) };
         let began = Instant::now();
         let take = async |mut connection: &AsyncPgConnection| {
             if began.elapsed() > RECORD_PATIENCE {
@@ -261,7 +260,7 @@ impl WaitingLine for PgWaitingLine {
             }
             let Some(owner) = self.audit.owner(connection, record).await? else { return Ok(None) };
             let record = AuditRow::of(record, &owner);
-            let taking = TakeSeen { taking: TakeNow::of(from, lease, now), browser: uuid(browser.ulid()), record };
+            let taking = TakeSeen { taking: Taking::of(from, lease, now), browser: uuid(browser.ulid()), record };
             Ok(taking.get_result(&mut connection).await.optional()?)
         };
         self.taken(from.pool, now, take).await

@@ -205,10 +205,12 @@ impl Leases {
     async fn take_recorded(
         &self,
         from: LeaseFrom,
+        browser: BrowserId,
         lease: &LeaseRequest,
         record: &EarlyRecord,
     ) -> Result<TakenNow, StoreError> {
-        let taken = self.deps.line.take_recorded(&from, lease, record.entry(), self.deps.clock.now()).await?;
+        let now = self.deps.clock.now();
+        let taken = self.deps.line.take_recorded(&from, browser, lease, record.entry(), now).await?;
         let leased = matches!(taken, TakenNow::Leased(_));
         record.settle(if leased { EarlyFate::Stored } else { EarlyFate::Declined });
         Ok(taken)
@@ -237,7 +239,7 @@ impl Leases {
         };
         let from = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
         let taken = match early {
-            Some(record) => self.take_recorded(LeaseFrom { only: Some(next), ..from }, lease, record).await?,
+            Some(record) => self.take_recorded(from, next, lease, record).await?,
             None => self.take_now(from, lease, &mut proof).await?,
         };
         match taken {

@@ -159,13 +159,11 @@ pub struct LeaseFrom {
     pub pool: PoolId,
     /// Only if the pool is as it was when it was read: its `updated_at` of then. One that was changed or renamed since is busy.
     pub unchanged_since: Option<OffsetDateTime>,
-    /// Only this browser, whatever its place among those that are idle. Where it is not idle, the pool is busy. For a lease with its record.
-    pub only: Option<BrowserId>,
 }
 
 impl From<PoolId> for LeaseFrom {
     fn from(pool: PoolId) -> Self {
-        Self { pool, unchanged_since: None, only: None }
+        Self { pool, unchanged_since: None }
     }
 }
 
@@ -237,11 +235,12 @@ pub trait WaitingLine: Send + Sync {
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError>;
 
-    /// Leases one browser that is known, with the audit record of the call: both are durable when it is leased, or neither is there. A store
-    /// that cannot do both at once, as by default, is busy.
+    /// Leases this browser, whatever its place among those that are idle, with the audit record of the call: both are durable when it is
+    /// leased, or neither is there. Where it is not idle, the pool is busy, and so is a store that cannot do both at once, as by default.
     async fn take_recorded(
         &self,
         _from: &LeaseFrom,
+        _browser: BrowserId,
         _lease: &LeaseRequest,
         _record: &AuditEntry,
         _now: OffsetDateTime,

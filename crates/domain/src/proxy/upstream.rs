@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use percent_encoding::percent_decode_str;
 use secrecy::SecretString;
 use url::{Host, Url};
 
@@ -120,15 +121,8 @@ impl Upstream {
 }
 
 fn decoded(text: &str) -> Result<String, BadUpstream> {
-    let bytes = text.as_bytes();
-    let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
-    while let Some(&byte) = bytes.get(at) {
-        let code =
-            (byte == b'%').then(|| text.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok())).flatten();
-        decoded.push(code.unwrap_or(byte));
-        at += if code.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8(decoded).map_err(|_| BadUpstream::Template)
+    let text = percent_decode_str(text).decode_utf8().map_err(|_| BadUpstream::Template)?;
+    Ok(text.into_owned())
 }
 
 /// What is put in.

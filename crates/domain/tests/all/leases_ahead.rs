@@ -37,11 +37,11 @@ fn leased() -> TakenNow {
 
 /// Answers those who ask for browser 1 of the pool as it was seen, and have their call recorded with it.
 fn leases_recorded(world: &mut World, taken: TakenNow) {
-    let from =
-        LeaseFrom { unchanged_since: Some(warm_pool().updated_at), only: Some(browser_id(1)), ..pool_id(1).into() };
-    let asked = move |asked: &LeaseFrom, record: &_| *asked == from && *record == audit_entry(1);
-    let line = world.line.expect_take_recorded().withf(move |from, _, record, _| asked(from, record));
-    line.times(1).return_once(|_, _, _, _| Ok(taken));
+    let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };
+    let line = world.line.expect_take_recorded().withf(move |asked, browser, _, record, _| {
+        (*asked, *browser) == (from, browser_id(1)) && *record == audit_entry(1)
+    });
+    line.times(1).return_once(|_, _, _, _, _| Ok(taken));
 }
 
 async fn acquire(casement: &UseCases) -> Session {

@@ -199,9 +199,8 @@ impl Audited {
     }
 
     /// The answer may go out: its record is durable, or its request changed nothing. Else there is another answer.
-    pub(crate) async fn complete(self, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
-        let route = response.request().match_pattern().unwrap_or_default();
-        let Some(entry) = self.draft.finish(&route, response.status().as_u16()) else { return response };
+    pub(crate) async fn complete(self, response: ServiceResponse<BoxBody>, route: &str) -> ServiceResponse<BoxBody> {
+        let Some(entry) = self.draft.finish(route, response.status().as_u16()) else { return response };
         let stored =
             |early: &Arc<EarlyRecord>| early.fate() == EarlyFate::Stored && early.entry().status == entry.status;
         if self.draft.early.get().is_some_and(stored) {

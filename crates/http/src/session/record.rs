@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use casement_domain::{
-    browser,
+    SessionId, browser,
     profile::Profile,
     session::Session,
     telemetry::{Capture, Category},
@@ -120,16 +120,17 @@ impl From<browser::Viewport> for Viewport {
 }
 
 /// The addresses of one session.
-pub(crate) struct Urls {
+pub(crate) struct Urls<'a> {
     base: String,
     socket_base: String,
     live: String,
     token: String,
-    view_token: String,
+    /// What the other token is made of, which few answers name.
+    view: (&'a SessionTokens, SessionId, OffsetDateTime),
 }
 
-impl Urls {
-    pub(crate) fn new(public: &Url, tokens: &SessionTokens, session: &Session) -> Self {
+impl<'a> Urls<'a> {
+    pub(crate) fn new(public: &Url, tokens: &'a SessionTokens, session: &Session) -> Self {
         let mut public = public.clone();
         public.set_query(None);
         public.set_fragment(None);
@@ -142,7 +143,7 @@ impl Urls {
             base,
             socket_base,
             token: tokens.mint(session.id, Permission::Drive, session.created_at),
-            view_token: tokens.mint(session.id, Permission::View, session.created_at),
+            view: (tokens, session.id, session.created_at),
         }
     }
 
@@ -160,17 +161,22 @@ impl Urls {
 
     /// The page that plays a recording. It can be handed on: it only shows.
     pub(crate) fn replay(&self, id: &str) -> String {
-        format!("{}/replays/{id}?jwt={}", self.live, self.view_token)
+        format!("{}/replays/{id}?jwt={}", self.live, self.view_token())
     }
 
     /// The live view to hand on: it only shows.
     pub(crate) fn watching(&self) -> String {
-        format!("{}?jwt={}", self.live, self.view_token)
+        format!("{}?jwt={}", self.live, self.view_token())
+    }
+
+    fn view_token(&self) -> String {
+        let (tokens, session, issued_at) = self.view;
+        tokens.mint(session, Permission::View, issued_at)
     }
 }
 
 impl SessionBody {
-    pub(crate) fn new(session: Session, profile: Option<Profile>, urls: &Urls, now: OffsetDateTime) -> Self {
+    pub(crate) fn new(session: Session, profile: Option<Profile>, urls: &Urls<'_>, now: OffsetDateTime) -> Self {
         let uptime = session.uptime(now).whole_milliseconds();
         Self {
             session_id: session.id.to_string(),

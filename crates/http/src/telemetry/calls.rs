@@ -41,12 +41,12 @@ impl Call {
     }
 
     /// The call was answered. Nothing waits for its event.
-    pub(crate) fn answered(&self, services: &Services, route: Option<&str>, status: StatusCode, request: &str) {
+    pub(crate) fn answered(&self, services: &Services, route: &str, status: StatusCode, request: &str) {
         let Some(session) = self.slot.0.get() else { return };
         if !services.recorder.captures(session, Category::Control) {
             return;
         }
-        let Some(operation) = route.and_then(|route| operation(&self.method, route)) else { return };
+        let Some(operation) = operation(&self.method, route) else { return };
         let elapsed = (services.clock.now() - self.began).whole_milliseconds();
         let elapsed = u64::try_from(elapsed).unwrap_or(0);
         services.recorder.note(session, Event::api_call(self.began, operation, request, status.as_u16(), elapsed));

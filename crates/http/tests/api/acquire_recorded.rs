@@ -47,7 +47,7 @@ async fn seen_ahead(
     ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((warm(), Some(browser_id(1))))));
     ports.line.expect_take_now().return_once(|_, _, _| Ok(TakenNow::Leased(Box::new(leased_session(1)))));
     let noted = Arc::clone(&stored);
-    ports.line.expect_take_recorded().returning(move |_, _, record, _| {
+    ports.line.expect_take_recorded().returning(move |_, _, _, record, _| {
         noted.lock().unwrap().push(record.clone());
         happens();
         Ok(TakenNow::Leased(Box::new(session.clone())))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::{
-    NodeId, PoolId, StoreError, TicketId,
+    BrowserId, NodeId, PoolId, StoreError, TicketId,
     audit::AuditEntry,
     pool::{Entered, LeaseFrom, LeaseRequest, MockWaitingLine, Outcome, Place, TakenNow, WaitingLine},
 };
@@ -37,11 +37,12 @@ impl WaitingLine for SlowLine {
     async fn take_recorded(
         &self,
         from: &LeaseFrom,
+        browser: BrowserId,
         lease: &LeaseRequest,
         record: &AuditEntry,
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError> {
-        let taken = self.line.take_recorded(from, lease, record, now).await;
+        let taken = self.line.take_recorded(from, browser, lease, record, now).await;
         self.slowly(taken).await
     }
 

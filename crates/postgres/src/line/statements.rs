@@ -1,5 +1,7 @@
 //! The statements that hand browsers out: long and hot, so each is prepared once per connection.
 
+use std::sync::LazyLock;
+
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
@@ -11,33 +13,56 @@ use uuid::Uuid;
 use crate::audit::AuditRow;
 use crate::session::SessionRow;
 
-const TAKE_NOW: &str = include_str!("take_now.sql");
-const TAKE_SEEN: &str = include_str!("take_seen.sql");
-const GIVE_ONE: &str = include_str!("give_one.sql");
+static TAKE_NOW: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("take_now.sql")));
+static TAKE_SEEN: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("take_seen.sql")));
+static GIVE_ONE: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("give_one.sql")));
 
-/// Writes a statement out. Diesel numbers the parameters itself, in the order in which they come, so `bind` makes one of
-/// each `$n`, or several of a `$name`.
-pub(crate) fn walk<'a, 'b>(
-    statement: &'static str,
-    mut out: AstPass<'a, 'b, Pg>,
-    bind: impl Fn(&mut AstPass<'a, 'b, Pg>, &str) -> QueryResult<()>,
-) -> QueryResult<()> {
-    for line in statement.lines().filter(|line| !line.starts_with("--")) {
-        let mut pieces = line.split('$');
-        out.push_sql(pieces.next().unwrap_or_default());
-        for piece in pieces {
-            let end = piece.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(piece.len());
-            let (name, rest) = piece.split_at(end);
-            bind(&mut out, name)?;
-            out.push_sql(rest);
-        }
-        out.push_sql("\n");
-    }
-    Ok(())
+/// A long statement of a file of its own, without its comments, cut at its parameters. Diesel goes through a statement three times each
+/// time that it is asked.
+pub(crate) struct Statement {
+    head: String,
+    /// Each parameter, and what follows it.
+    rest: Vec<(&'static str, String)>,
 }
 
-/// Leases an idle browser to a session of the caller's if nobody is in line; a [`SessionRow`] if there was one.
-pub(super) struct TakeNow<'a> {
+impl Statement {
+    pub(crate) fn cut(text: &'static str) -> Self {
+        let mut statement = Self { head: String::new(), rest: Vec::new() };
+        for line in text.lines().filter(|line| !line.starts_with("--")) {
+            let mut pieces = line.split('$');
+            statement.last().push_str(pieces.next().unwrap_or_default());
+            for piece in pieces {
+                let end = piece.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(piece.len());
+                let (name, after) = piece.split_at(end);
+                statement.rest.push((name, after.to_owned()));
+            }
+            statement.last().push('\n');
+        }
+        statement
+    }
+
+    fn last(&mut self) -> &mut String {
+        self.rest.last_mut().map_or(&mut self.head, |(_, after)| after)
+    }
+
+    /// Writes it out. Diesel numbers the parameters itself, in the order in which they come, so `bind` makes one of each `$n`, or several
+    /// of a `$name`.
+    pub(crate) fn walk<'a, 'b>(
+        &self,
+        mut out: AstPass<'a, 'b, Pg>,
+        bind: impl Fn(&mut AstPass<'a, 'b, Pg>, &str) -> QueryResult<()>,
+    ) -> QueryResult<()> {
+        out.push_sql(&self.head);
+        for (name, after) in &self.rest {
+            bind(&mut out, name)?;
+            out.push_sql(after);
+        }
+        Ok(())
+    }
+}
+
+/// What is leased to whom.
+pub(super) struct Taking<'a> {
     pub(super) pool: Uuid,
     pub(super) session: Uuid,
     pub(super) name: Option<&'a str>,
@@ -45,8 +70,13 @@ pub(super) struct TakeNow<'a> {
     pub(super) tags: Value,
     pub(super) telemetry: Option<Vec<String>>,
     pub(super) now: OffsetDateTime,
-    pub(super) heartbeats_after: OffsetDateTime,
     pub(super) unchanged_since: Option<OffsetDateTime>,
+}
+
+/// Leases an idle browser to a session of the caller's if nobody is in line; a [`SessionRow`] if there was one.
+pub(super) struct TakeNow<'a> {
+    pub(super) taking: Taking<'a>,
+    pub(super) heartbeats_after: OffsetDateTime,
 }
 
 impl QueryId for TakeNow<'_> {
@@ -60,23 +90,24 @@ impl Query for TakeNow<'_> {
 
 impl QueryFragment<Pg> for TakeNow<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        walk(TAKE_NOW, out, |out, name| match name {
-            "1" => out.push_bind_param::<SqlUuid, _>(&self.pool),
-            "2" => out.push_bind_param::<SqlUuid, _>(&self.session),
-            "3" => out.push_bind_param::<Nullable<Text>, _>(&self.name),
-            "4" => out.push_bind_param::<Nullable<Text>, _>(&self.start_url),
-            "5" => out.push_bind_param::<Jsonb, _>(&self.tags),
-            "6" => out.push_bind_param::<Timestamptz, _>(&self.now),
+        let taking = &self.taking;
+        TAKE_NOW.walk(out, |out, name| match name {
+            "1" => out.push_bind_param::<SqlUuid, _>(&taking.pool),
+            "2" => out.push_bind_param::<SqlUuid, _>(&taking.session),
+            "3" => out.push_bind_param::<Nullable<Text>, _>(&taking.name),
+            "4" => out.push_bind_param::<Nullable<Text>, _>(&taking.start_url),
+            "5" => out.push_bind_param::<Jsonb, _>(&taking.tags),
+            "6" => out.push_bind_param::<Timestamptz, _>(&taking.now),
             "7" => out.push_bind_param::<Timestamptz, _>(&self.heartbeats_after),
-            "8" => out.push_bind_param::<Nullable<Array<Text>>, _>(&self.telemetry),
-            _ => out.push_bind_param::<Nullable<Timestamptz>, _>(&self.unchanged_since),
+            "8" => out.push_bind_param::<Nullable<Array<Text>>, _>(&taking.telemetry),
+            _ => out.push_bind_param::<Nullable<Timestamptz>, _>(&taking.unchanged_since),
         })
     }
 }
 
 /// The same for a browser that is known, together with the record of the call.
 pub(super) struct TakeSeen<'a> {
-    pub(super) taking: TakeNow<'a>,
+    pub(super) taking: Taking<'a>,
     pub(super) browser: Uuid,
     pub(super) record: AuditRow<'a>,
 }
@@ -93,7 +124,7 @@ impl Query for TakeSeen<'_> {
 impl QueryFragment<Pg> for TakeSeen<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let taking = &self.taking;
-        walk(TAKE_SEEN, out, |out, name| match name {
+        TAKE_SEEN.walk(out, |out, name| match name {
             "1" => out.push_bind_param::<SqlUuid, _>(&taking.pool),
             "2" => out.push_bind_param::<SqlUuid, _>(&taking.session),
             "3" => out.push_bind_param::<Nullable<Text>, _>(&taking.name),
@@ -122,7 +153,7 @@ impl Query for GiveOne {
 
 impl QueryFragment<Pg> for GiveOne {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        walk(GIVE_ONE, out, |out, number| match number {
+        GIVE_ONE.walk(out, |out, number| match number {
             "1" => out.push_bind_param::<SqlUuid, _>(&self.pool),
             "2" => out.push_bind_param::<Timestamptz, _>(&self.now),
             _ => out.push_bind_param::<Timestamptz, _>(&self.heartbeats_after),

@@ -1,5 +1,7 @@
 //! The statement that lists profiles: asked all the time, so it is prepared once per connection.
 
+use std::sync::LazyLock;
+
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
@@ -7,9 +9,9 @@ use diesel::sql_types::{BigInt, Nullable, Text, Uuid as SqlUuid};
 use uuid::Uuid;
 
 use super::ProfileRow;
-use crate::line::statements::walk;
+use crate::line::statements::Statement;
 
-const LIST: &str = include_str!("list.sql");
+static LIST: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("list.sql")));
 
 /// A page of profiles; [`ProfileRow`]s.
 pub(super) struct ListProfiles<'a> {
@@ -32,7 +34,7 @@ impl Query for ListProfiles<'_> {
 
 impl QueryFragment<Pg> for ListProfiles<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        walk(LIST, out, |out, number| match number {
+        LIST.walk(out, |out, number| match number {
             "1" => out.push_bind_param::<SqlUuid, _>(&self.project),
             "2" => out.push_bind_param::<Nullable<SqlUuid>, _>(&self.organization),
             "3" => out.push_bind_param::<Nullable<Text>, _>(&self.name),

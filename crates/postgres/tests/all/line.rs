@@ -67,30 +67,29 @@ async fn the_record_of_a_lease_is_stored_with_it_or_neither_is() -> TestResult {
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
     let (pool, fence) = world.pool(2).await?;
-    let first = LeaseFrom { only: Some(testing::browser_id(1)), ..pool.id.into() };
-    let take = async |n: u32, from: &LeaseFrom, record: &AuditEntry| {
-        Ok::<_, Fault>(world.line.take_recorded(from, &lease(n), record, NOON).await?)
+    let take = async |n: u32, browser: u32, record: &AuditEntry| {
+        let browser = testing::browser_id(browser);
+        Ok::<_, Fault>(world.line.take_recorded(&pool.id.into(), browser, &lease(n), record, NOON).await?)
     };
-    assert_eq!(take(1, &first, &entry(1)).await?, TakenNow::Busy, "there is none");
+    assert_eq!(take(1, 1, &entry(1)).await?, TakenNow::Busy, "there is none");
     world.ready(1, fence).await?;
     world.ready(2, fence).await?;
-    let second = LeaseFrom { only: Some(testing::browser_id(2)), ..first };
     world
         .db
         .execute("UPDATE browsers SET state = 'ending' WHERE id = (SELECT max(id::text)::uuid FROM browsers)")
         .await?;
-    assert_eq!(take(1, &second, &entry(1)).await?, TakenNow::Busy, "it is not idle any more");
+    assert_eq!(take(1, 2, &entry(1)).await?, TakenNow::Busy, "it is not idle any more");
     world.db.execute("UPDATE browsers SET state = 'idle' WHERE state = 'ending'").await?;
     let nobodys = AuditEntry { api_key: None, project: None, ..entry(1) };
-    assert_eq!(take(1, &first, &nobodys).await?, TakenNow::Busy, "nobody can tell whose the record is");
+    assert_eq!(take(1, 1, &nobodys).await?, TakenNow::Busy, "nobody can tell whose the record is");
     assert_eq!(records(&audit).await?, []);
 
-    assert!(matches!(take(1, &first, &entry(1)).await?, TakenNow::Leased(_)));
+    assert!(matches!(take(1, 1, &entry(1)).await?, TakenNow::Leased(_)));
     assert_eq!(records(&audit).await?, [record(1)]);
     // Its caller was gone before the lease, and that was noted.
     let gone = AuditEntry { status: 499, ..entry(2) };
     audit.append(std::slice::from_ref(&gone)).await?;
-    assert!(matches!(take(2, &second, &entry(2)).await?, TakenNow::Leased(_)));
+    assert!(matches!(take(2, 2, &entry(2)).await?, TakenNow::Leased(_)));
     assert_eq!(records(&audit).await?, [of(gone), record(1)]);
     Ok(())
 }
@@ -101,7 +100,7 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
     world.ready(1, fence).await?;
-    let first = LeaseFrom { only: Some(testing::browser_id(1)), ..pool.id.into() };
+    let (from, browser) = (LeaseFrom::from(pool.id), testing::browser_id(1));
     // The only connection is with a call that waits for a lock.
     let line = PgWaitingLine::new(Database::new(&world.db.config().clone().with_connections(1)));
     let locked = world.db.execute("BEGIN; LOCK TABLE pool_waiters; SELECT pg_sleep(1.5); COMMIT");
@@ -111,13 +110,14 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     };
     let taking = async {
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        line.take_recorded(&first, &lease(1), &entry(1), NOON).await
+        line.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await
     };
     let (locked, held, taken) = tokio::join!(locked, holding, taking);
     locked?;
     held?;
     assert_eq!(taken?, TakenNow::Busy);
-    assert!(matches!(world.line.take_recorded(&first, &lease(1), &entry(1), NOON).await?, TakenNow::Leased(_)));
+    let taken = world.line.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await?;
+    assert!(matches!(taken, TakenNow::Leased(_)));
     Ok(())
 }
 
