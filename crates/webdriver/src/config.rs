@@ -53,17 +53,12 @@ impl EngineConfig {
     /// The first program that is not there, with what to install.
     pub fn discover(data_dir: PathBuf) -> Result<Self, EngineSetupError> {
         let program = std::env::current_exe().map_err(EngineSetupError::OwnProgram)?;
-        let known = CHROMIUM.iter().map(PathBuf::from).find(|path| path.is_file());
-        let chromium = known.map_or_else(
-            || find("Chromium", &["chromium", "chromium-browser", "google-chrome-stable"], "chromium"),
-            Ok,
-        )?;
         Ok(Self {
             data_dir,
             script_runner: runner::beside(&program),
             program,
-            chromium,
-            chromedriver: find("chromedriver", &["chromedriver"], "chromium-driver")?,
+            chromium: Self::find_chromium()?,
+            chromedriver: Self::find_chromedriver()?,
             xvfb: find("Xvfb", &["Xvfb"], "xvfb")?,
             bwrap: find("bubblewrap", &["bwrap"], "bubblewrap")?,
             setpriv: find("setpriv", &["setpriv"], "util-linux")?,
@@ -75,6 +70,24 @@ impl EngineConfig {
             max_processes: 1024,
             max_open_files: 8192,
         })
+    }
+
+    /// Chromium itself, where this system has it.
+    ///
+    /// # Errors
+    /// What to install.
+    pub fn find_chromium() -> Result<PathBuf, EngineSetupError> {
+        let known = CHROMIUM.iter().map(PathBuf::from).find(|path| path.is_file());
+        let search = || find("Chromium", &["chromium", "chromium-browser", "google-chrome-stable"], "chromium");
+        known.map_or_else(search, Ok)
+    }
+
+    /// The same of chromedriver.
+    ///
+    /// # Errors
+    /// What to install.
+    pub fn find_chromedriver() -> Result<PathBuf, EngineSetupError> {
+        find("chromedriver", &["chromedriver"], "chromium-driver")
     }
 
     /// What a sandbox must see beside the system: programs that lie elsewhere.

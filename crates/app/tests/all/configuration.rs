@@ -1,5 +1,6 @@
 //! The configuration file, as the built program reads it.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use anyhow::ensure;
@@ -45,19 +46,19 @@ fn a_server_does_not_start_on_a_file_with_a_mistake() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `casement doctor` says on a host that lets a process open so many files at most.
-fn doctor(most_files: &str) -> anyhow::Result<(bool, String)> {
-    let limited = format!("ulimit -n {most_files}; exec \"$0\" doctor --data-dir \"$1\"");
+/// What `casement doctor` says after the shell has done this.
+fn doctor(before: &str) -> anyhow::Result<(bool, String)> {
+    let changed = format!("{before}; exec \"$0\" doctor --data-dir \"$1\"");
     let data_dir = Shared::get().server.data_dir();
     let mut command = Command::new("sh");
-    command.args(["-c", &limited, env!("CARGO_BIN_EXE_casement")]).arg(data_dir).env("CASEMENT_CONFIG", "/dev/null");
+    command.args(["-c", &changed, env!("CARGO_BIN_EXE_casement")]).arg(data_dir).env("CASEMENT_CONFIG", "/dev/null");
     let output = command.output()?;
     Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
 #[test]
 fn the_doctor_looks_at_all_that_is_needed_and_says_the_remedy_of_what_is_missing() -> anyhow::Result<()> {
-    let (well, said) = doctor("8192")?;
+    let (well, said) = doctor("ulimit -n 8192")?;
     assert!(well && !said.contains("MISSING"), "{said}");
     for name in [
         "Chromium",
@@ -74,11 +75,35 @@ fn the_doctor_looks_at_all_that_is_needed_and_says_the_remedy_of_what_is_missing
     ] {
         assert!(said.lines().any(|line| line.starts_with("ok ") && line.contains(name)), "{name}: {said}");
     }
-    let (well, said) = doctor("4096")?;
+    let (well, said) = doctor("ulimit -n 4096")?;
     assert!(!well);
     let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with("ok ")).collect();
     assert_eq!(lines.len(), 2, "{said}");
     assert_eq!(lines[0], "MISSING  open files: at most 4096");
     assert!(lines[1].starts_with("         -> raise the limit"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn the_doctor_finds_a_driver_that_is_too_old_or_of_another_version_than_chromium() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let driver = folder.path().join("chromedriver");
+    let before = format!("PATH={}:$PATH", folder.path().display());
+    for (version, found) in [
+        ("ChromeDriver 148.0.7778.167 (3b2)", "which is older than 156"),
+        ("ChromeDriver 999.0.1.2 (3b2)", "it drives Chromium 999, and there is"),
+        ("a driver", "does not say its version"),
+    ] {
+        std::fs::write(&driver, format!("#!/bin/sh\necho '{version}'\n"))?;
+        std::fs::set_permissions(&driver, std::fs::Permissions::from_mode(0o755))?;
+
+        let (well, said) = doctor(&before)?;
+
+        assert!(!well);
+        let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with("ok ")).collect();
+        assert_eq!(lines.len(), 2, "{said}");
+        assert!(lines[0].starts_with("MISSING  chromedriver: ") && lines[0].contains(found), "{said}");
+        assert_eq!(lines[1], "         -> install the package chromium-driver of a current version", "{said}");
+    }
     Ok(())
 }

@@ -1,0 +1,101 @@
+//! How the server ends.
+
+use std::time::Duration;
+
+use casement_domain::browser::{BrowserEngine, BrowserRepository, BrowserState};
+use casement_domain::session::{EndSessionError, Session, SessionEvent, SessionRepository, Sessions};
+use casement_domain::{BrowserId, NodeId, StoreError};
+use futures_util::{StreamExt as _, stream};
+use tracing::warn;
+
+use super::Running;
+use super::ground::Ground;
+use crate::stop::StopOrder;
+
+/// How long ending all sessions may take before the process ends all the same: the largest profile may take ten minutes, its browser's
+/// good end one. What is not kept by then stays where it is, for the next start.
+const END_SESSIONS: Duration = Duration::from_secs(11 * 60);
+/// How many sessions end at once: what they leave is read, packed and sealed.
+const ENDS_AT_ONCE: usize = 8;
+
+impl Running {
+    /// Ends the server in order. Sessions go on unless they are to end, too.
+    pub(super) async fn stop(self, order: StopOrder) {
+        let Self { server, ground, core, work, writers, .. } = self;
+        core.stop.cancel();
+        core.room.close();
+        work.news.close();
+        if let Err(error) = server.drain().await {
+            warn!(%error, "the server did not stop as it should");
+        }
+        // Whoever lets go in the middle leaves the rest to what comes now, or to the next start.
+        if let Err(error) = work.clearing.await {
+            warn!(%error, "whoever clears away did not end as it should");
+        }
+        let ending = async {
+            work.apps.end_calls().await;
+            end_sessions(&core.sessions, &*ground.rows.sessions, ground.node).await;
+        };
+        if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, ending).await.is_err() {
+            warn!("not all calls and sessions could be ended in time; the next start ends what is left");
+        }
+        work.beating.cancel();
+        match order {
+            StopOrder::KeepSessions => {
+                // Spares are this life's alone.
+                for browser in core.spares.clear() {
+                    let _ = BrowserEngine::end(&ground.engine, browser).await;
+                }
+            }
+            StopOrder::EndSessions => end_browsers(&ground).await,
+        }
+        ground.engine.detach().await;
+        // What ends leaves its records, too.
+        writers.finish().await;
+    }
+}
+
+/// Ends all browsers but those that hold what is still to be kept.
+async fn end_browsers(ground: &Ground) {
+    let kept = match in_sessions(&*ground.rows.browsers, ground.node).await {
+        Ok(kept) => kept,
+        Err(error) => return warn!(%error, "cannot tell what is still to be kept; the next start ends all browsers"),
+    };
+    if let Err(error) = ground.engine.end_all_but(&kept).await {
+        warn!(%error, "not all browsers could be ended; the next start ends what is left");
+    }
+    if !kept.is_empty() {
+        warn!(browsers = kept.len(), "what some sessions leave is not kept yet; the next start does it");
+    }
+}
+
+async fn end_sessions(sessions: &Sessions, rows: &dyn SessionRepository, node: NodeId) {
+    let found = match rows.of_node(node).await {
+        Ok(found) => found,
+        Err(error) => return warn!(%error, "cannot list the sessions"),
+    };
+    let active = found.into_iter().filter(Session::is_active);
+    let ends = stream::iter(active).for_each_concurrent(ENDS_AT_ONCE, async |session| {
+        if let Err(EndSessionError::Store(error)) = sessions.end(session.id, SessionEvent::Delete).await {
+            warn!(session = %session.id, %error, "cannot end a session");
+        }
+    });
+    ends.await;
+    let remains = match sessions.remains().await {
+        Ok(remains) => remains,
+        Err(error) => return warn!(%error, "cannot list what the sessions left"),
+    };
+    let burials = stream::iter(remains).for_each_concurrent(ENDS_AT_ONCE, async |browser| {
+        if let Err(error) = sessions.lay_to_rest(&browser).await {
+            warn!(browser = %browser.id, %error, "cannot keep what a session left");
+        }
+    });
+    burials.await;
+}
+
+/// The browsers of this node whose sessions have not ended, or left what is not kept yet.
+async fn in_sessions(browsers: &dyn BrowserRepository, node: NodeId) -> Result<Vec<BrowserId>, StoreError> {
+    let found = browsers.of_node(node).await?;
+    let in_session = found.iter().filter(|one| matches!(one.state, BrowserState::Leased | BrowserState::Ending));
+    Ok(in_session.map(|one| one.id).collect())
+}

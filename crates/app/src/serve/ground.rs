@@ -1,0 +1,136 @@
+//! What everything stands on: the browsers of this machine, and where things are kept.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use casement_blobs::LocalBlobs;
+use casement_domain::node::{Node, NodeRepository};
+use casement_domain::profile::KeptProfiles;
+use casement_domain::proxy::{ProxyRouting, Upstreams};
+use casement_domain::replay::KeptReplays;
+use casement_domain::session::Sessions;
+use casement_domain::{Clock as _, NodeId};
+use casement_egress::{Egress, Limits, Rules, SystemResolver};
+use casement_webdriver::{Engine, EngineConfig, check_script_runner};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+use url::Url;
+
+use super::repositories::Repositories;
+use crate::apps::AppMachines;
+use crate::data_dir::DataDir;
+use crate::egress::WaysOut;
+use crate::sealing::MasterKeys;
+use crate::settings::ServeSettings;
+use crate::store::Store;
+use crate::system::System;
+use crate::{extensions, profiles, proxies, replays, workshop};
+
+pub(super) struct Ground {
+    pub(super) node: NodeId,
+    pub(super) public_url: Url,
+    pub(super) rows: Repositories,
+    pub(super) keys: MasterKeys,
+    pub(super) ways_out: Arc<WaysOut>,
+    pub(super) upstreams: Arc<Upstreams>,
+    pub(super) routing: ProxyRouting,
+    pub(super) engine: Engine,
+    pub(super) blobs: Arc<LocalBlobs>,
+    pub(super) profiles: KeptProfiles,
+    pub(super) replays: KeptReplays,
+    pub(super) machines: AppMachines,
+}
+
+impl Ground {
+    /// Also hears from which browsers' proxies requests fail.
+    pub(super) async fn lay(
+        settings: &ServeSettings,
+        data_dir: &DataDir,
+        store: &Store,
+        local: SocketAddr,
+    ) -> anyhow::Result<(Self, mpsc::Receiver<String>)> {
+        let public_url = match &settings.public_url {
+            Some(url) => url.clone(),
+            None => Url::parse(&format!("http://{local}"))?,
+        };
+        let node = data_dir.node()?;
+        let rows = Repositories::new(store);
+        announce_node(&*rows.nodes, node, local).await?;
+
+        let (ways_out, failed_proxies) = ways_out(settings);
+        let keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref())?;
+        let upstreams = Arc::new(settings.upstreams.read()?);
+        let sealer = Arc::new(keys.clone());
+        let routing = ProxyRouting::new(rows.proxies.clone(), sealer, ways_out.clone(), upstreams.clone());
+        let engine = engine(settings, data_dir, ways_out.clone()).await?;
+        let blobs = extensions::blobs(data_dir.path())?;
+        let engine = engine.with_extensions(extensions::kept(rows.extensions.clone(), blobs.clone()));
+        let profiles = profiles::kept(rows.profiles.clone(), blobs.clone(), &keys);
+        let engine = engine.with_profiles(Arc::new(profiles.clone()));
+        let replays = replays::kept(rows.replays.clone(), blobs.clone(), settings);
+        let machines =
+            workshop::open(&settings.builds, data_dir, engine.config(), blobs.clone(), ways_out.clone()).await?;
+        let machines = AppMachines { archives: machines.packages, builder: machines.workshop, runner: machines.crew };
+        let ground = Self {
+            node,
+            public_url,
+            rows,
+            keys,
+            ways_out,
+            upstreams,
+            routing,
+            engine,
+            blobs,
+            profiles,
+            replays,
+            machines,
+        };
+        Ok((ground, failed_proxies))
+    }
+
+    /// Takes up what an earlier life of this node left, and ends what is nobody's.
+    pub(super) async fn take_up(&self, sessions: &Sessions) -> anyhow::Result<()> {
+        proxies::restore(&self.routing, &*self.rows.browsers, self.node).await?;
+        let alive = self.engine.find_running().await?;
+        self.rows.line.clear(self.node, System.now()).await?;
+        let kept = sessions.adopt(&alive).await?;
+        let ended = self.engine.sweep(&kept).await.unwrap_or_else(|error| {
+            // One that cannot be ended must not keep all others from being served.
+            warn!(%error, "not everything that the last run left could be ended");
+            Vec::new()
+        });
+        if !kept.is_empty() || !ended.is_empty() {
+            info!(browsers = kept.len(), ended = ended.len(), "took up what the last run left");
+        }
+        Ok(())
+    }
+}
+
+async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr) -> anyhow::Result<()> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let now = System.now();
+    Ok(nodes.announce(&Node { id, host, address: local.to_string(), started_at: now, heartbeat_at: now }).await?)
+}
+
+/// The ways out, and of which browsers' proxies requests fail.
+fn ways_out(settings: &ServeSettings) -> (Arc<WaysOut>, mpsc::Receiver<String>) {
+    let rules = Rules::new(settings.egress_allow.clone());
+    let egress = Egress::new(rules, Arc::new(SystemResolver::default()), Limits::default());
+    let (egress, failed_proxies) = proxies::telling(egress);
+    (Arc::new(WaysOut::new(egress)), failed_proxies)
+}
+
+async fn engine(settings: &ServeSettings, data_dir: &DataDir, ways_out: Arc<WaysOut>) -> anyhow::Result<Engine> {
+    let mut config = EngineConfig::discover(data_dir.path().to_owned())?;
+    config.memory_bytes = settings.session_memory << 20;
+    config.disk_bytes = settings.session_disk << 20;
+    if let Some(folder) = &settings.script_runner {
+        let found = check_script_runner(folder).map_err(|error| anyhow::anyhow!("--script-runner: {error}"))?;
+        config.script_runner = Some(found);
+    }
+    if config.script_runner.is_none() {
+        warn!("no script runner: sessions run no scripts; casement doctor says what to do");
+    }
+    Engine::new(config, ways_out).await.context("browsers cannot be run here; see casement doctor")
+}

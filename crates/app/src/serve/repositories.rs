@@ -1,0 +1,85 @@
+//! Where everything is stored.
+
+use std::sync::Arc;
+
+use casement_domain::api_key::ApiKeys;
+use casement_domain::audit::AuditRepository;
+use casement_domain::auth_connection::AuthConnectionRepository;
+use casement_domain::browser::BrowserRepository;
+use casement_domain::credential::CredentialRepository;
+use casement_domain::credential_provider::CredentialProviderRepository;
+use casement_domain::extension::ExtensionRepository;
+use casement_domain::node::NodeRepository;
+use casement_domain::pool::{PoolRepository, WaitingLine};
+use casement_domain::profile::ProfileRepository;
+use casement_domain::project::ProjectRepository;
+use casement_domain::proxy::ProxyRepository;
+use casement_domain::replay::ReplayRepository;
+use casement_domain::session::SessionRepository;
+use casement_domain::telemetry::TelemetryStore;
+use casement_postgres::{
+    PgApiKeys, PgAudit, PgAuthConnections, PgBrowsers, PgCredentialProviders, PgCredentials, PgDeployments,
+    PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects, PgProxies,
+    PgReplays, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys,
+};
+
+use crate::apps::AppRows;
+use crate::store::Store;
+use crate::system::System;
+
+/// The repositories, as ports.
+pub(super) struct Repositories {
+    pub(super) organizations: Arc<PgOrganizations>,
+    pub(super) projects: Arc<dyn ProjectRepository>,
+    pub(super) nodes: Arc<dyn NodeRepository>,
+    pub(super) sessions: Arc<dyn SessionRepository>,
+    pub(super) browsers: Arc<dyn BrowserRepository>,
+    pub(super) pools: Arc<dyn PoolRepository>,
+    pub(super) line: Arc<dyn WaitingLine>,
+    pub(super) audit: Arc<dyn AuditRepository>,
+    pub(super) telemetry: Arc<dyn TelemetryStore>,
+    pub(super) extensions: Arc<dyn ExtensionRepository>,
+    pub(super) profiles: Arc<dyn ProfileRepository>,
+    pub(super) replays: Arc<dyn ReplayRepository>,
+    pub(super) credentials: Arc<dyn CredentialRepository>,
+    pub(super) apps: AppRows,
+    pub(super) credential_providers: Arc<dyn CredentialProviderRepository>,
+    pub(super) auth_connections: Arc<dyn AuthConnectionRepository>,
+    pub(super) proxies: Arc<dyn ProxyRepository>,
+    pub(super) keys: ApiKeys,
+    pub(super) key_rows: Arc<PgApiKeys>,
+}
+
+impl Repositories {
+    pub(super) fn new(store: &Store) -> Self {
+        let database = || store.database.clone();
+        let system = Arc::new(System);
+        let recent_keys = RecentKeys::default();
+        let key_rows = Arc::new(PgApiKeys::new(database()).remembering(recent_keys.clone()));
+        Self {
+            organizations: Arc::new(PgOrganizations::new(database())),
+            apps: AppRows {
+                deployments: Arc::new(PgDeployments::new(database()).forgetting(recent_keys.clone())),
+                invocations: Arc::new(PgInvocations::new(database())),
+                lines: Arc::new(PgLines::new(database())),
+            },
+            projects: Arc::new(PgProjects::new(database()).forgetting(recent_keys)),
+            nodes: Arc::new(PgNodes::new(database())),
+            sessions: Arc::new(PgSessions::new(database())),
+            browsers: Arc::new(PgBrowsers::new(database())),
+            pools: Arc::new(PgPools::new(database())),
+            line: Arc::new(PgWaitingLine::new(database())),
+            audit: Arc::new(PgAudit::new(database())),
+            telemetry: Arc::new(PgTelemetry::new(database())),
+            extensions: Arc::new(PgExtensions::new(database())),
+            profiles: Arc::new(PgProfiles::new(database())),
+            replays: Arc::new(PgReplays::new(database())),
+            credentials: Arc::new(PgCredentials::new(database())),
+            credential_providers: Arc::new(PgCredentialProviders::new(database())),
+            auth_connections: Arc::new(PgAuthConnections::new(database())),
+            proxies: Arc::new(PgProxies::new(database())),
+            keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
+            key_rows,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Sessions and pools, and whom they tell of what happens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use casement_domain::NodeId;
+use casement_domain::browser::BrowserEngine;
+use casement_domain::pool::{Leases, PoolDeps, Pools};
+use casement_domain::session::{Activity, SessionDeps, Sessions};
+use casement_domain::telemetry::Outlet;
+use casement_http::ConnectionRegistry;
+use casement_otlp::{Export, Exporter};
+use tokio_util::sync::CancellationToken;
+
+use super::ground::Ground;
+use crate::connections::LoggedConnections;
+use crate::loops::{PoolBell, PoolFigures, Spares};
+use crate::metered::Metered;
+use crate::profiles;
+use crate::replays::{self, RemainsBell};
+use crate::settings::ServeSettings;
+use crate::system::System;
+use crate::telemetry::{self, Collector, EventWriter, Hubs};
+use crate::trail::{GroupedTrail, TrailWriter};
+use crate::turns::WaitingRoom;
+
+/// How long the last records, and the last events, may take.
+const WRITE: Duration = Duration::from_secs(10);
+/// How long the last telemetry may take to leave.
+const EXPORT_TELEMETRY: Duration = Duration::from_secs(5);
+
+pub(super) struct Core {
+    pub(super) sessions: Sessions,
+    pub(super) pool_deps: PoolDeps,
+    pub(super) pools: Pools,
+    pub(super) leases: Leases,
+    /// The engine, whose starts are counted.
+    pub(super) port: Arc<dyn BrowserEngine>,
+    pub(super) trail: Arc<GroupedTrail>,
+    pub(super) connections: ConnectionRegistry,
+    pub(super) logged: Arc<LoggedConnections>,
+    pub(super) recorder: Arc<Collector>,
+    pub(super) feed: Hubs,
+    pub(super) spares: Spares,
+    pub(super) bell: PoolBell,
+    pub(super) figures: PoolFigures,
+    pub(super) room: WaitingRoom,
+    pub(super) remains: RemainsBell,
+    /// Ends the work in the background.
+    pub(super) stop: CancellationToken,
+}
+
+/// What is written to the end when the server stops.
+pub(super) struct Writers {
+    trail: TrailWriter,
+    events: EventWriter,
+    export: Option<Export>,
+}
+
+impl Core {
+    pub(super) fn new(ground: &Ground, settings: &ServeSettings) -> anyhow::Result<(Self, Writers)> {
+        let Ground { node, rows, engine, .. } = ground;
+        let (trail, trail_writer) = GroupedTrail::start(rows.audit.clone());
+        let trail = Arc::new(trail);
+        let connections = ConnectionRegistry::new();
+        let logged = Arc::new(LoggedConnections(connections.clone()));
+        let spares = Spares::new(settings.spares);
+        let (bell, room, remains) = (PoolBell::default(), WaitingRoom::default(), RemainsBell::default());
+        let system = Arc::new(System);
+        let port: Arc<dyn BrowserEngine> = Arc::new(Metered(engine.clone()));
+        let stop = CancellationToken::new();
+        let (outlet, export) = exporter(settings, *node)?.unzip();
+        let outlet = outlet.map(|outlet| Arc::new(outlet) as Arc<dyn Outlet>);
+        let (events, tap, stopping) = (rows.telemetry.clone(), Arc::new(engine.clone()), stop.child_token());
+        let (recorder, feed, event_writer) = telemetry::start(events, tap, connections.clone(), outlet, stopping);
+        let recorder = Arc::new(recorder);
+        let wake = Arc::new(bell.clone());
+        let reports = (trail.clone() as _, recorder.clone() as _);
+        let profiles = profiles::of_sessions(ground.profiles.clone(), engine, reports, wake.clone());
+        let sessions = Sessions::new(SessionDeps {
+            node: *node,
+            sessions: rows.sessions.clone(),
+            browsers: rows.browsers.clone(),
+            engine: port.clone(),
+            extensions: rows.extensions.clone(),
+            profiles: profiles.clone(),
+            replays: replays::of_sessions(ground.replays.clone(), engine, remains.clone()),
+            proxies: ground.routing.clone(),
+            spares: Arc::new(spares.clone()),
+            connections: logged.clone(),
+            pools: wake.clone(),
+            activity: Activity::new(system.clone()),
+            recorder: recorder.clone(),
+            clock: system.clone(),
+            ids: system.clone(),
+        });
+        let pool_deps = PoolDeps {
+            node: *node,
+            pools: rows.pools.clone(),
+            sessions: rows.sessions.clone(),
+            line: rows.line.clone(),
+            turns: Arc::new(room.clone()),
+            engine: port.clone(),
+            extensions: rows.extensions.clone(),
+            profiles,
+            proxies: ground.routing.clone(),
+            wake,
+            clock: system.clone(),
+            ids: system,
+            max_pools: settings.limits.max_pools,
+        };
+        let pools = Pools::new(pool_deps.clone(), sessions.clone());
+        let leases = Leases::new(pool_deps.clone(), sessions.clone());
+        let core = Self {
+            sessions,
+            pool_deps,
+            pools,
+            leases,
+            port,
+            trail,
+            connections,
+            logged,
+            recorder,
+            feed,
+            spares,
+            bell,
+            figures: PoolFigures::default(),
+            room,
+            remains,
+            stop,
+        };
+        Ok((core, Writers { trail: trail_writer, events: event_writer, export }))
+    }
+}
+
+impl Writers {
+    pub(super) async fn finish(self) {
+        self.trail.finish(WRITE).await;
+        self.events.finish(WRITE).await;
+        if let Some(export) = self.export {
+            export.finish(EXPORT_TELEMETRY).await;
+        }
+    }
+}
+
+/// Where telemetry is exported to, if it is.
+fn exporter(settings: &ServeSettings, node: NodeId) -> anyhow::Result<Option<(Exporter, Export)>> {
+    let Some(endpoint) = &settings.otlp_endpoint else {
+        anyhow::ensure!(settings.otlp_headers.is_empty(), "--otlp-header: there is no --otlp-endpoint");
+        return Ok(None);
+    };
+    let (headers, version) = (&settings.otlp_headers, env!("CARGO_PKG_VERSION"));
+    let destination = casement_otlp::Settings::new(endpoint, headers, &node.to_string(), version)
+        .and_then(|destination| Exporter::start(&destination))
+        .context("--otlp-endpoint and --otlp-header")?;
+    Ok(Some(destination))
+}

@@ -1,0 +1,179 @@
+//! What callers reach.
+
+use std::sync::Arc;
+
+use casement_domain::access::Access;
+use casement_domain::api_key::KeyAdministration;
+use casement_domain::audit::AuditLogs;
+use casement_domain::auth_connection::{AuthConnectionDeps, AuthConnections, FlowRunner, RunnerDeps};
+use casement_domain::computer::Computers;
+use casement_domain::credential::Credentials;
+use casement_domain::credential_provider::CredentialProviders;
+use casement_domain::curl::Curl;
+use casement_domain::extension::Extensions;
+use casement_domain::fs::Files;
+use casement_domain::process::Processes;
+use casement_domain::profile::Profiles;
+use casement_domain::project::Projects;
+use casement_domain::proxy::Proxies;
+use casement_domain::replay::Replays;
+use casement_domain::script::Scripts;
+use casement_domain::session_log::SessionLogs;
+use casement_domain::telemetry::TelemetryEvents;
+use casement_http::{Services, SessionTokens};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::runtime::Handle;
+
+use super::ground::Ground;
+use super::sessions::Core;
+use crate::apps::{AppGround, Apps};
+use crate::data_dir::DataDir;
+use crate::dial::{EngineDial, NodeHealth};
+use crate::loops::{AuthNews, PoolFigures};
+use crate::settings::ServeSettings;
+use crate::store::Store;
+use crate::system::System;
+use crate::web_store::ChromeWebStore;
+use crate::{credential_providers, credentials, extensions, logins, profiles, proxies};
+
+/// The use cases behind which there is work in the background, too.
+pub(super) struct UseCases {
+    pub(super) apps: Apps,
+    pub(super) extensions: Extensions,
+    pub(super) profiles: Profiles,
+    pub(super) proxies: Proxies,
+    pub(super) logins: FlowRunner,
+    pub(super) auth_news: AuthNews,
+    auth_connections: AuthConnections,
+    credentials: Credentials,
+    credential_providers: CredentialProviders,
+    replays: Replays,
+}
+
+impl UseCases {
+    pub(super) fn new(ground: &Ground, core: &Core, settings: &ServeSettings, data_dir: &DataDir) -> Self {
+        let Ground { node, rows, keys, engine, .. } = ground;
+        let (limits, sessions, egress) = (&settings.limits, &core.sessions, ground.ways_out.egress());
+        let web_store = ChromeWebStore { egress: egress.clone(), url: settings.web_store_url.clone() };
+        let extensions = extensions::use_cases(
+            rows.extensions.clone(),
+            ground.blobs.clone(),
+            data_dir.path(),
+            engine,
+            sessions,
+            core.logged.clone(),
+            (web_store, limits.max_extensions),
+        );
+        let dialer = proxies::Dialer { egress, address_url: settings.proxy_check_url.clone() };
+        let upstreams = ground.upstreams.clone();
+        let proxies = proxies::use_cases(rows.proxies.clone(), keys, dialer, upstreams, limits.max_proxies);
+        let profiles = profiles::use_cases(ground.profiles.clone(), limits.max_profiles);
+        let under_apps = AppGround {
+            node: *node,
+            public_url: &ground.public_url,
+            sessions: sessions.clone(),
+            keys: rows.keys.clone(),
+            blobs: ground.blobs.clone(),
+            sealer: keys,
+        };
+        let (machines, stop) = (ground.machines.clone(), core.stop.child_token());
+        let apps = Apps::new(under_apps, rows.apps.clone(), machines, &settings.apps, stop);
+        let credentials = credentials::use_cases(rows.credentials.clone(), keys, limits.max_credentials);
+        let credential_providers = credential_providers::use_cases(rows.credential_providers.clone(), keys, settings);
+        let (machine, activity) = (Arc::new(engine.clone()), sessions.activity().clone());
+        let replays = Replays::new(machine, ground.replays.clone(), activity, Arc::new(System));
+        let auth_news = AuthNews::default();
+        let auth_connections = AuthConnections::new(AuthConnectionDeps {
+            connections: rows.auth_connections.clone(),
+            credentials: rows.credentials.clone(),
+            external: Arc::new(credential_providers.clone()),
+            profiles: profiles.clone(),
+            proxies: ground.routing.clone(),
+            sessions: sessions.clone(),
+            news: Arc::new(auth_news.clone()),
+            sealer: Arc::new(keys.clone()),
+            entropy: Arc::new(System),
+            clock: Arc::new(System),
+            ids: Arc::new(System),
+            most: limits.max_auth_connections,
+        });
+        let under_logins = RunnerDeps {
+            node: *node,
+            pages: Arc::new(engine.clone()),
+            projects: rows.projects.clone(),
+            credentials: credentials.clone(),
+            replays: replays.clone(),
+            pictures: logins::pictures(data_dir.path()),
+        };
+        Self {
+            apps,
+            extensions,
+            profiles,
+            proxies,
+            logins: FlowRunner::new(auth_connections.clone(), under_logins),
+            auth_news,
+            auth_connections,
+            credentials,
+            credential_providers,
+            replays,
+        }
+    }
+
+    /// All of them, as the server takes them.
+    pub(super) fn services(
+        &self,
+        ground: &Ground,
+        core: &Core,
+        store: &Store,
+        data_dir: &DataDir,
+        metrics: &PrometheusHandle,
+    ) -> anyhow::Result<Services> {
+        let Ground { rows, engine, .. } = ground;
+        let (machine, system) = (Arc::new(engine.clone()), Arc::new(System));
+        let activity = || core.sessions.activity().clone();
+        let (keys, key_rows, projects) = (rows.keys.clone(), rows.key_rows.clone(), rows.projects.clone());
+        Ok(Services {
+            api_keys: keys.clone(),
+            key_administration: KeyAdministration::new(keys, key_rows, projects.clone(), system.clone()),
+            access: Access::new(projects.clone()),
+            projects: Projects::new(projects, system.clone(), system.clone()),
+            sessions: core.sessions.clone(),
+            leases: core.leases.clone(),
+            pools: core.pools.clone(),
+            audit: AuditLogs::new(rows.audit.clone(), system.clone()),
+            trail: core.trail.clone(),
+            files: Files::new(machine.clone(), activity()),
+            computers: Computers::new(machine.clone(), activity()),
+            displays: machine.clone(),
+            extensions: self.extensions.clone(),
+            auth_connections: self.auth_connections.clone(),
+            credentials: self.credentials.clone(),
+            deployments: self.apps.deployments.clone(),
+            invocations: self.apps.invocations.clone(),
+            credential_providers: self.credential_providers.clone(),
+            profiles: self.profiles.clone(),
+            proxies: self.proxies.clone(),
+            processes: Processes::new(machine.clone(), activity(), system.clone()),
+            session_logs: SessionLogs::new(machine.clone(), activity()),
+            curl: Curl::new(machine.clone(), activity()),
+            replays: self.replays.clone(),
+            scripts: Scripts::new(machine, activity()),
+            telemetry: TelemetryEvents::new(rows.telemetry.clone(), Arc::new(core.feed.clone()), system.clone()),
+            recorder: core.recorder.clone(),
+            tokens: SessionTokens::new(&data_dir.token_key()?),
+            dial: Arc::new(EngineDial(engine.clone())),
+            connections: core.connections.clone(),
+            health: Arc::new(NodeHealth { database: store.database.clone(), spares: core.spares.clone() }),
+            metrics: rendered(metrics.clone(), core.figures.clone()),
+            outlook: Arc::new(core.figures.clone()),
+            entropy: system.clone(),
+            clock: system.clone(),
+            ids: system,
+            runtime: Handle::current(),
+        })
+    }
+}
+
+fn rendered(metrics: PrometheusHandle, pools: PoolFigures) -> Arc<dyn Fn() -> String + Send + Sync> {
+    Arc::new(move || metrics.render() + &pools.render())
+}
