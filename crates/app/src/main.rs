@@ -97,7 +97,7 @@ fn main() -> ExitCode {
 
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Serve(settings) => serve::run(*settings).await,
+        Command::Serve(settings) => Box::pin(serve::run(*settings)).await,
         Command::Keys(command) => keys::run(command).await,
         Command::Secrets(command) => secrets::run(command).await,
         Command::Doctor(data_dir) => doctor::run(data_dir).await,
