@@ -58,9 +58,10 @@ pub(crate) fn end(leader: Pid, name: &str) {
 
 /// What the session of `leader` takes.
 pub(crate) fn load(leader: Pid) -> Load {
-    let session = leader.as_raw_nonzero().get();
+    let leader = leader.as_raw_nonzero().get();
     let page = rustix::param::page_size() as u64;
-    seen().filter(|seen| seen.session == session).fold(Load::default(), |load, seen| Load {
+    // In its first moments it has no session of its own yet.
+    seen().filter(|seen| seen.pid == leader || seen.session == leader).fold(Load::default(), |load, seen| Load {
         ticks: load.ticks + seen.ticks,
         bytes: load.bytes + seen.pages * page,
     })
@@ -130,6 +131,15 @@ mod tests {
         assert_eq!((seen.parent, seen.session, seen.ticks, seen.pages), (7, 13, 260, 42));
         assert!(parse(12, b"12 (a) Z 7 12 13 0").is_none());
         assert!(parse(12, b"").is_none());
+    }
+
+    #[test]
+    fn a_program_that_has_no_session_of_its_own_yet_takes_something_all_the_same() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a child");
+        let leader = Pid::from_raw(i32::try_from(child.id()).expect("a number")).expect("not zero");
+        let taken = load(leader);
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        assert!(taken.bytes > 0);
     }
 
     #[test]

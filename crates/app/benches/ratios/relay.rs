@@ -1,7 +1,10 @@
-//! The way through `cdp_ws_url`, against the same socket straight into the sandbox and against a relay that does nothing
-//! but copy bytes.
+//! The way through `cdp_ws_url`, against the same socket straight into the sandbox, against one whose bytes are forwarded there, and
+//! against a relay that does nothing but copy bytes.
 
+use std::fmt::Debug;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -9,6 +12,7 @@ use anyhow::{Context as _, ensure};
 use casement_agent::client::{AgentClient, dial};
 use casement_agent::protocol::Channel;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::io::copy_bidirectional;
 use tokio::runtime::Runtime;
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
@@ -27,11 +31,14 @@ const RUNS: usize = 9;
 const BIG: usize = 10_000_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The same for each of the three ways.
+/// The same for each of the ways.
 #[derive(Default)]
 struct Ways<T> {
     ours: T,
+    /// A descriptor that the sandbox has handed out: nothing lies between the client and the browser.
     direct: T,
+    /// A unix socket, from which somebody copies into the sandbox.
+    forwarded: T,
     plain: T,
 }
 
@@ -82,6 +89,7 @@ fn round_trips(ways: &mut Ways<Way>, ask: fn(&mut Way) -> anyhow::Result<()>) ->
     for _ in 0..ROUND_TRIPS {
         took.direct.time(|| ask(&mut ways.direct))?;
         took.ours.time(|| ask(&mut ways.ours))?;
+        took.forwarded.time(|| ask(&mut ways.forwarded))?;
         took.plain.time(|| ask(&mut ways.plain))?;
     }
     Ok(took)
@@ -90,10 +98,14 @@ fn round_trips(ways: &mut Ways<Way>, ask: fn(&mut Way) -> anyhow::Result<()>) ->
 fn report_round_trips(ways: &mut Ways<Way>, table: &mut Table) -> anyhow::Result<()> {
     let took = round_trips(ways, Way::ask_page)?;
     let (ours, direct, plain) = (took.ours.p50(), took.direct.p50(), took.plain.p50());
+    let forwarded = took.forwarded.p50();
     table.add(
         Row::new(format!("CDP round trip to the page, p50 of {ROUND_TRIPS}"), ms(ours))
             .against(format!("direct, {}", ms(direct)), ours / direct)
             .target("≤ ×1.15", ours / direct, Limit::Most(1.15)),
+    );
+    table.add(
+        Row::new("the same", ms(ours)).against(format!("direct, but forwarded, {}", ms(forwarded)), ours / forwarded),
     );
     table.add(Row::new("the same", ms(ours)).against(format!("plain relay, {}", ms(plain)), ours / plain));
     let (ours, direct, plain) = (took.ours.p99(), took.direct.p99(), took.plain.p99());
@@ -107,17 +119,20 @@ fn report_round_trips(ways: &mut Ways<Way>, table: &mut Table) -> anyhow::Result
     Ok(())
 }
 
-/// Opens all three ways to the one session of the server.
+/// Opens all ways to the one session of the server.
 fn connect(server: &Server, cdp_ws_url: &str, runtime: &Runtime) -> anyhow::Result<Ways<Way>> {
     let sockets = only_sandbox(&server.data_dir().join("sandboxes"))?.join("sockets");
     let inside = sockets.join("1");
     let status = runtime.block_on(async { AgentClient::connect(sockets.join("0")).await?.status().await })?;
     let straight = runtime.block_on(dial(&inside, Channel::Cdp))?;
+    let folder = tempfile::tempdir()?;
+    let forwarded = forwarder(runtime, &folder, inside.clone())?;
     let relay = plain_relay(runtime, inside)?;
     let url = format!("ws://127.0.0.1{}", status.browser_ws_path);
     Ok(Ways {
         ours: Way::open(TcpStream::connect(server.address())?, cdp_ws_url)?,
         direct: Way::open(straight, &url)?,
+        forwarded: Way::over(forwarded, &url)?,
         plain: Way::open(TcpStream::connect(relay)?, &url)?,
     })
 }
@@ -129,6 +144,23 @@ fn only_sandbox(dir: &Path) -> anyhow::Result<PathBuf> {
     let found = sandboxes.next().context("there is no sandbox")?;
     ensure!(sandboxes.next().is_none(), "{} holds several sandboxes", dir.display());
     Ok(found)
+}
+
+/// What leads into a sandbox where nobody can hand a descriptor out: a socket, and a process that copies. A connection to it.
+fn forwarder(runtime: &Runtime, folder: &TempDir, inside: PathBuf) -> anyhow::Result<UnixStream> {
+    let path = folder.path().join("cdp");
+    let _entered = runtime.enter();
+    let listener = tokio::net::UnixListener::bind(&path)?;
+    runtime.spawn(async move {
+        let (mut client, _) = listener.accept().await?;
+        let mut browser = tokio::net::TcpStream::from_std(dial(&inside, Channel::Cdp).await?)?;
+        browser.set_nodelay(true)?;
+        copy_bidirectional(&mut client, &mut browser).await?;
+        anyhow::Ok(())
+    });
+    let stream = UnixStream::connect(&path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// A relay that knows nothing of what it carries: the least that any relay costs.
@@ -151,9 +183,13 @@ fn plain_relay(runtime: &Runtime, inside: PathBuf) -> anyhow::Result<SocketAddr>
     Ok(address)
 }
 
+trait Wire: Read + Write + Debug + Send + Sync {}
+
+impl<T: Read + Write + Debug + Send + Sync> Wire for T {}
+
 /// A client of the browser that blocks.
 pub(crate) struct Way {
-    socket: WebSocket<TcpStream>,
+    socket: WebSocket<Box<dyn Wire>>,
     page: String,
     last: usize,
 }
@@ -176,6 +212,11 @@ impl Way {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
+        Self::over(stream, url)
+    }
+
+    fn over(stream: impl Wire + 'static, url: &str) -> anyhow::Result<Self> {
+        let stream: Box<dyn Wire> = Box::new(stream);
         let (socket, _) = tungstenite::client(url, stream).context("the handshake")?;
         let mut way = Self { socket, page: String::new(), last: 0 };
         let targets = way.call(json!({ "method": "Target.getTargets" }))?;
