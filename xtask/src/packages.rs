@@ -30,7 +30,7 @@ enum Check {
     Any(&'static [Check]),
 }
 
-/// The oldest that is known to do all that Casement promises; in 148 a click of a stealth session was lost.
+/// The oldest that is known to do all that Casement promises; in 148 a click of a stealth session was lost. `casement doctor` looks for the same.
 const CHROMIUM: u32 = 156;
 
 /// What `casement serve` needs to run.

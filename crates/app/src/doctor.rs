@@ -2,14 +2,13 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::bail;
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_postgres::cluster::Binaries;
 use casement_sandbox::Check;
-use casement_webdriver::{Engine, EngineConfig, EngineSetupError, check_script_runner};
+use casement_webdriver::{Engine, EngineConfig, check_script_runner, check_versions};
 
 use crate::egress::WaysOut;
 use crate::settings::DataDir;
@@ -23,8 +22,6 @@ struct Finding {
 }
 
 const PROGRAMS: [(&str, &str, &str); 2] = [("X server", "Xvfb", "xvfb"), ("ffmpeg", "ffmpeg", "ffmpeg")];
-/// The oldest that is known to do all that is promised; `cargo xtask up` asks for the same.
-const LEAST_CHROMIUM: u32 = 156;
 const LEAST_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 const LEAST_OPEN_FILES: u64 = 8192;
 const SCRIPT_RUNNER_REMEDY: &str = "cargo xtask up installs it in target/runner; elsewhere, copy that folder to ../lib/casement/runner \
@@ -48,7 +45,7 @@ pub(crate) async fn run(data_dir: DataDir) -> anyhow::Result<()> {
 }
 
 async fn look(data_dir: &Path) -> anyhow::Result<Vec<Finding>> {
-    let mut findings = browser();
+    let mut findings: Vec<Finding> = check_versions().await.into_iter().map(Finding::from).collect();
     findings.extend(PROGRAMS.into_iter().map(|(name, file, package)| program(name, file, package)));
     match sandbox_checks(data_dir).await {
         Ok(checks) => findings.extend(checks.into_iter().map(Finding::from)),
@@ -81,36 +78,6 @@ fn finding(name: &str, found: Result<String, String>, remedy: &str) -> Finding {
         Err(detail) => (false, detail),
     };
     Finding { name: name.to_owned(), ok, detail, remedy: (!ok).then(|| remedy.to_owned()) }
-}
-
-/// Chromium and its driver, which must be of one version.
-fn browser() -> Vec<Finding> {
-    let chromium = versioned(EngineConfig::find_chromium());
-    let mut driver = versioned(EngineConfig::find_chromedriver());
-    if let (Ok((_, browsers)), Ok((said, drivers))) = (&chromium, &driver)
-        && browsers != drivers
-    {
-        driver = Err(format!("{said}: it drives Chromium {drivers}, and there is {browsers}"));
-    }
-    let found = |name, found: Result<(String, u32), String>, package| {
-        finding(name, found.map(|(said, _)| said), &format!("install the package {package} of a current version"))
-    };
-    vec![found("Chromium", chromium, "chromium"), found("chromedriver", driver, "chromium-driver")]
-}
-
-/// What a program says of its version, and the first number of that.
-fn versioned(program: Result<PathBuf, EngineSetupError>) -> Result<(String, u32), String> {
-    let path = program.map_err(|error| error.to_string())?;
-    let place = path.display();
-    let output = Command::new(&path).arg("--version").output().map_err(|error| format!("{place}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let mut numbers = said.split(|letter: char| !letter.is_ascii_digit());
-    let major = numbers.find(|part| !part.is_empty()).and_then(|part| part.parse().ok());
-    match major {
-        Some(major) if major >= LEAST_CHROMIUM => Ok((format!("{said} in {place}"), major)),
-        Some(_) => Err(format!("{said} in {place}, which is older than {LEAST_CHROMIUM}")),
-        None => Err(format!("{place} does not say its version")),
-    }
 }
 
 /// A program, with the package that Debian has it in.

@@ -32,6 +32,7 @@ mod replay;
 mod schema;
 mod session;
 mod shared;
+mod statement;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -31,7 +31,9 @@ pub struct Check {
 }
 
 impl Check {
-    fn new(name: &'static str, found: Result<String, String>, remedy: &str) -> Self {
+    /// What was found, or why it is not as it must be and what to do about that.
+    #[must_use]
+    pub fn new(name: &'static str, found: Result<String, String>, remedy: &str) -> Self {
         let ok = found.is_ok();
         let detail = found.unwrap_or_else(|why| why);
         Self { name, ok, detail, remedy: (!ok).then(|| remedy.to_owned()) }
@@ -119,7 +121,11 @@ fn overlaps(line: &str, first: u32, last: u32) -> bool {
     count > 0 && start <= u64::from(last) && start + count > u64::from(first)
 }
 
-async fn version(program: &Path) -> Result<String, String> {
+/// What a program of this host says of its version.
+///
+/// # Errors
+/// Why it says nothing; it has ten seconds for it.
+pub async fn version(program: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
     command.arg("--version");
     run(command).await

@@ -28,7 +28,7 @@ mod spec;
 mod start;
 mod uid;
 
-pub use check::Check;
+pub use check::{Check, version};
 pub use error::{EndError, HostError, ListError, StartError, StepError};
 pub use host::{Host, HostConfig};
 pub use kernel_log::OomKill;

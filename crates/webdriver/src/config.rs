@@ -57,8 +57,8 @@ impl EngineConfig {
             data_dir,
             script_runner: runner::beside(&program),
             program,
-            chromium: Self::find_chromium()?,
-            chromedriver: Self::find_chromedriver()?,
+            chromium: chromium()?,
+            chromedriver: chromedriver()?,
             xvfb: find("Xvfb", &["Xvfb"], "xvfb")?,
             bwrap: find("bubblewrap", &["bwrap"], "bubblewrap")?,
             setpriv: find("setpriv", &["setpriv"], "util-linux")?,
@@ -70,24 +70,6 @@ impl EngineConfig {
             max_processes: 1024,
             max_open_files: 8192,
         })
-    }
-
-    /// Chromium itself, where this system has it.
-    ///
-    /// # Errors
-    /// What to install.
-    pub fn find_chromium() -> Result<PathBuf, EngineSetupError> {
-        let known = CHROMIUM.iter().map(PathBuf::from).find(|path| path.is_file());
-        let search = || find("Chromium", &["chromium", "chromium-browser", "google-chrome-stable"], "chromium");
-        known.map_or_else(search, Ok)
-    }
-
-    /// The same of chromedriver.
-    ///
-    /// # Errors
-    /// What to install.
-    pub fn find_chromedriver() -> Result<PathBuf, EngineSetupError> {
-        find("chromedriver", &["chromedriver"], "chromium-driver")
     }
 
     /// What a sandbox must see beside the system: programs that lie elsewhere.
@@ -132,6 +114,17 @@ impl EngineConfig {
         };
         Path::new(directory).join("policies/managed/casement.json")
     }
+}
+
+/// Chromium itself, where this system has it.
+pub(crate) fn chromium() -> Result<PathBuf, EngineSetupError> {
+    let known = CHROMIUM.iter().map(PathBuf::from).find(|path| path.is_file());
+    let search = || find("Chromium", &["chromium", "chromium-browser", "google-chrome-stable"], "chromium");
+    known.map_or_else(search, Ok)
+}
+
+pub(crate) fn chromedriver() -> Result<PathBuf, EngineSetupError> {
+    find("chromedriver", &["chromedriver"], "chromium-driver")
 }
 
 fn find(what: &'static str, names: &[&str], package: &'static str) -> Result<PathBuf, EngineSetupError> {

@@ -18,6 +18,7 @@ mod restart;
 mod runner;
 mod running;
 mod start;
+mod versions;
 mod watch;
 
 pub use casement_agent::protocol::{Channel, Stage, State, Status};
@@ -28,3 +29,4 @@ pub use engine::Engine;
 pub use events::{EngineEvent, What, Why};
 pub use fault::EngineSetupError;
 pub use runner::check as check_script_runner;
+pub use versions::check as check_versions;

@@ -94,6 +94,9 @@ impl fmt::Debug for ConfigWish {
 /// SOCKS has one byte for the length of either.
 pub(super) const LONGEST_CREDENTIAL: usize = 255;
 
+pub(super) const NONE_RENTED: NotSupported =
+    NotSupported { field: "type", why: "this installation rents no proxies of that type" };
+
 /// Where rented proxies in data centres come out unless it is said.
 const DEFAULT_COUNTRY: &str = "US";
 
@@ -179,7 +182,7 @@ fn by_upstream(
     mut exit: Exit,
 ) -> Result<(ProxyProtocol, Exit), NotSupported> {
     let Some(upstream) = upstreams.of(kind) else {
-        return Err(NotSupported { field: "type", why: "this installation rents no proxies of that type" });
+        return Err(NONE_RENTED);
     };
     if protocol.is_some_and(|protocol| protocol != upstream.protocol()) {
         return Err(NotSupported {

@@ -6,6 +6,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use time::Duration;
 use url::Url;
 
+use super::input::NONE_RENTED;
 use super::routing::{OpenError, open};
 use super::{
     CheckOutcome, ConfigWish, CreateProxy, OpenProxy, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted,
@@ -56,12 +57,12 @@ pub enum ProxyError {
 
 impl From<OpenError> for ProxyError {
     fn from(error: OpenError) -> Self {
-        let unsupported = |field, why| NotSupported { field, why }.into();
         match error {
             OpenError::Seal(seal) => seal.into(),
-            OpenError::NotRented(_) => unsupported("type", "this installation rents no proxies of that type"),
+            OpenError::NotRented(_) => NONE_RENTED.into(),
             OpenError::TooLong => {
-                unsupported("config", "what the proxy's gateway would have to be told of that is too long")
+                let why = "what the proxy's gateway would have to be told of that is too long";
+                NotSupported { field: "config", why }.into()
             }
         }
     }

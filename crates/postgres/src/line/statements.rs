@@ -12,54 +12,11 @@ use uuid::Uuid;
 
 use crate::audit::AuditRow;
 use crate::session::SessionRow;
+use crate::statement::Statement;
 
 static TAKE_NOW: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("take_now.sql")));
 static TAKE_SEEN: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("take_seen.sql")));
 static GIVE_ONE: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("give_one.sql")));
-
-/// A long statement of a file of its own, without its comments, cut at its parameters. Diesel goes through a statement three times each
-/// time that it is asked.
-pub(crate) struct Statement {
-    head: String,
-    /// Each parameter, and what follows it.
-    rest: Vec<(&'static str, String)>,
-}
-
-impl Statement {
-    pub(crate) fn cut(text: &'static str) -> Self {
-        let mut statement = Self { head: String::new(), rest: Vec::new() };
-        for line in text.lines().filter(|line| !line.starts_with("--")) {
-            let mut pieces = line.split('$');
-            statement.last().push_str(pieces.next().unwrap_or_default());
-            for piece in pieces {
-                let end = piece.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(piece.len());
-                let (name, after) = piece.split_at(end);
-                statement.rest.push((name, after.to_owned()));
-            }
-            statement.last().push('\n');
-        }
-        statement
-    }
-
-    fn last(&mut self) -> &mut String {
-        self.rest.last_mut().map_or(&mut self.head, |(_, after)| after)
-    }
-
-    /// Writes it out. Diesel numbers the parameters itself, in the order in which they come, so `bind` makes one of each `$n`, or several
-    /// of a `$name`.
-    pub(crate) fn walk<'a, 'b>(
-        &self,
-        mut out: AstPass<'a, 'b, Pg>,
-        bind: impl Fn(&mut AstPass<'a, 'b, Pg>, &str) -> QueryResult<()>,
-    ) -> QueryResult<()> {
-        out.push_sql(&self.head);
-        for (name, after) in &self.rest {
-            bind(&mut out, name)?;
-            out.push_sql(after);
-        }
-        Ok(())
-    }
-}
 
 /// What is leased to whom.
 pub(super) struct Taking<'a> {
@@ -71,6 +28,20 @@ pub(super) struct Taking<'a> {
     pub(super) telemetry: Option<Vec<String>>,
     pub(super) now: OffsetDateTime,
     pub(super) unchanged_since: Option<OffsetDateTime>,
+}
+
+impl Taking<'_> {
+    /// The parameters that both ways of leasing have under the same names.
+    fn bind<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>, name: &str) -> QueryResult<()> {
+        match name {
+            "1" => out.push_bind_param::<SqlUuid, _>(&self.pool),
+            "2" => out.push_bind_param::<SqlUuid, _>(&self.session),
+            "3" => out.push_bind_param::<Nullable<Text>, _>(&self.name),
+            "4" => out.push_bind_param::<Nullable<Text>, _>(&self.start_url),
+            "5" => out.push_bind_param::<Jsonb, _>(&self.tags),
+            _ => out.push_bind_param::<Timestamptz, _>(&self.now),
+        }
+    }
 }
 
 /// Leases an idle browser to a session of the caller's if nobody is in line; a [`SessionRow`] if there was one.
@@ -92,15 +63,10 @@ impl QueryFragment<Pg> for TakeNow<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let taking = &self.taking;
         TAKE_NOW.walk(out, |out, name| match name {
-            "1" => out.push_bind_param::<SqlUuid, _>(&taking.pool),
-            "2" => out.push_bind_param::<SqlUuid, _>(&taking.session),
-            "3" => out.push_bind_param::<Nullable<Text>, _>(&taking.name),
-            "4" => out.push_bind_param::<Nullable<Text>, _>(&taking.start_url),
-            "5" => out.push_bind_param::<Jsonb, _>(&taking.tags),
-            "6" => out.push_bind_param::<Timestamptz, _>(&taking.now),
             "7" => out.push_bind_param::<Timestamptz, _>(&self.heartbeats_after),
             "8" => out.push_bind_param::<Nullable<Array<Text>>, _>(&taking.telemetry),
-            _ => out.push_bind_param::<Nullable<Timestamptz>, _>(&taking.unchanged_since),
+            "9" => out.push_bind_param::<Nullable<Timestamptz>, _>(&taking.unchanged_since),
+            shared => taking.bind(out, shared),
         })
     }
 }
@@ -125,16 +91,11 @@ impl QueryFragment<Pg> for TakeSeen<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let taking = &self.taking;
         TAKE_SEEN.walk(out, |out, name| match name {
-            "1" => out.push_bind_param::<SqlUuid, _>(&taking.pool),
-            "2" => out.push_bind_param::<SqlUuid, _>(&taking.session),
-            "3" => out.push_bind_param::<Nullable<Text>, _>(&taking.name),
-            "4" => out.push_bind_param::<Nullable<Text>, _>(&taking.start_url),
-            "5" => out.push_bind_param::<Jsonb, _>(&taking.tags),
-            "6" => out.push_bind_param::<Timestamptz, _>(&taking.now),
             "7" => out.push_bind_param::<Nullable<Array<Text>>, _>(&taking.telemetry),
             "8" => out.push_bind_param::<SqlUuid, _>(&self.browser),
             "9" => out.push_bind_param::<Nullable<Timestamptz>, _>(&taking.unchanged_since),
-            _ => self.record.bind(out),
+            "record" => self.record.bind(out),
+            shared => taking.bind(out, shared),
         })
     }
 }

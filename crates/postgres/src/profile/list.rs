@@ -9,7 +9,7 @@ use diesel::sql_types::{BigInt, Nullable, Text, Uuid as SqlUuid};
 use uuid::Uuid;
 
 use super::ProfileRow;
-use crate::line::statements::Statement;
+use crate::statement::Statement;
 
 static LIST: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("list.sql")));
 
