@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::process::geteuid;
+
 use crate::cgroup::Cgroups;
 use crate::error::{EndError, Step, StepError};
 use crate::host::{Host, SETSID};
@@ -59,9 +61,11 @@ impl Host {
         deadline: Instant,
     ) -> Result<(), EndError> {
         loop {
-            let mut left = self.processes(dir, record, uids);
-            left.extend(groups.iter().flat_map(Cgroups::pids).filter_map(Identity::of));
-            let left: Vec<OwnedFd> = left.iter().filter_map(Identity::open).filter(|p| !process::ended(p)).collect();
+            let mut left = living(known(record).chain(groups.iter().flat_map(Cgroups::pids).filter_map(Identity::of)));
+            if left.is_empty() {
+                // Those that have not become a part of it yet, and the proof that there are none.
+                left = living(self.strays(dir, uids));
+            }
             if left.is_empty() {
                 return Ok(());
             }
@@ -77,17 +81,28 @@ impl Host {
         }
     }
 
-    /// Every living process of the sandbox, its first one first: with that one the kernel ends all others at once.
-    fn processes(&self, dir: &Path, record: Option<&Record>, uids: &[u32]) -> Vec<Identity> {
-        let known = record.and_then(Record::live_processes);
-        let mut found: Vec<Identity> = known.iter().flat_map(|both| [both.init, both.monitor]).collect();
-        let config = self.config();
-        let program = dir.join("program");
+    /// Every living process of the machine that belongs to the sandbox, by its user or by how it was started.
+    fn strays(&self, dir: &Path, uids: &[u32]) -> Vec<Identity> {
+        let (config, program) = (self.config(), dir.join("program"));
         let starters = [Path::new(SETSID), &config.setpriv, Path::new(UNSHARE), &program, &config.bwrap];
-        found.extend(process::of_marker(&starters.map(layout::bytes), layout::bytes(&program)));
-        found.extend(uids.iter().flat_map(|user| process::of_uid(*user)));
-        found
+        let (starters, marker) = (starters.map(layout::bytes), layout::bytes(&program));
+        let ours = geteuid().as_raw();
+        process::living(|pid| match process::user(pid) {
+            Some(user) if uids.contains(&user) => true,
+            Some(user) => user == ours && process::has_marker(pid, &starters, marker),
+            None => false,
+        })
     }
+}
+
+/// The processes that were written down, the first one inside first: with it the kernel ends all others at once.
+fn known(record: Option<&Record>) -> impl Iterator<Item = Identity> {
+    record.and_then(Record::live_processes).into_iter().flat_map(|both| [both.init, both.monitor])
+}
+
+/// Handles on those that live.
+fn living(processes: impl IntoIterator<Item = Identity>) -> Vec<OwnedFd> {
+    processes.into_iter().filter_map(|one| one.open()).filter(|handle| !process::ended(handle)).collect()
 }
 
 fn remove(dir: &Path) -> Result<(), StepError> {

@@ -2,13 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io::Read as _;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+
+/// Longer than most files of `/proc/PID`, and the longest that is read: the system takes no longer command lines unless it is told to.
+const COMMON: usize = 8 << 10;
+const LARGEST: u64 = 2 << 20;
 
 /// One process for good: its number alone would be given out again after its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +67,7 @@ pub(crate) struct Stat {
 
 impl Stat {
     pub(crate) fn read(pid: i32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Self::parse(&String::from_utf8_lossy(&read(pid, "stat")?))
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -109,26 +115,27 @@ pub(crate) fn tree(root: i32) -> Vec<i32> {
     found
 }
 
-/// Every living process whose real, effective, saved or file-system user is `uid`.
-pub(crate) fn of_uid(uid: u32) -> Vec<Identity> {
-    living(|pid| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
-        uids.split_ascii_whitespace().any(|field| field.parse() == Ok(uid))
-    })
+/// The effective user of a process. In a sandbox it has no other: nothing there can change its user.
+pub(crate) fn user(pid: i32) -> Option<u32> {
+    Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
 }
 
-/// Every living process that was started as one of `programs` (argument 0) with `marker` as one of its other arguments.
-pub(crate) fn of_marker(programs: &[&[u8]], marker: &[u8]) -> Vec<Identity> {
-    living(|pid| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let mut args = line.split(|byte| *byte == 0);
-        args.next().is_some_and(|program| programs.contains(&program)) && args.any(|arg| arg == marker)
-    })
+/// Whether the process was started as one of `programs` (argument 0) with `marker` as one of its other arguments.
+pub(crate) fn has_marker(pid: i32, programs: &[&[u8]], marker: &[u8]) -> bool {
+    let line = read(pid, "cmdline").unwrap_or_default();
+    let mut args = line.split(|byte| *byte == 0);
+    args.next().is_some_and(|program| programs.contains(&program)) && args.any(|arg| arg == marker)
+}
+
+/// A file of `/proc/PID`, in as few calls as it takes: whoever looks at all processes reads thousands of them.
+fn read(pid: i32, name: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(COMMON);
+    fs::File::open(format!("/proc/{pid}/{name}")).ok()?.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// The living processes that pass `test`; each identity is that of the process that was tested.
-fn living(test: impl Fn(i32) -> bool) -> Vec<Identity> {
+pub(crate) fn living(test: impl Fn(i32) -> bool) -> Vec<Identity> {
     let same = |pid: i32| {
         // Most processes are strangers, and one look tells. Whoever passes is looked at again between two identities.
         if !test(pid) {
@@ -164,6 +171,29 @@ mod tests {
         let line = "42 (a) S 7 (b)) S 17 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 1";
         let stat = Stat::parse(line).expect("parses");
         assert_eq!((stat.state, stat.parent, stat.start_time), (b'S', 17, 987_654));
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_user_and_by_an_argument_however_long_its_command_line_is() {
+        let filler = std::iter::repeat_n("x".repeat(1000), 20);
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "echo; read line", "sh"])
+            .args(filler)
+            .arg("marker")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("a child");
+        // It has no command line at first.
+        child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
+        let (pid, programs): (_, [&[u8]; 1]) = (child.id() as i32, [b"sh"]);
+        assert_eq!(user(pid), user(std::process::id() as i32));
+        assert!(has_marker(pid, &programs, b"marker"));
+        assert!(!has_marker(pid, &programs, b"other"), "another argument");
+        assert!(!has_marker(pid, &[b"bash"], b"marker"), "another program");
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        assert_eq!(user(pid), None);
     }
 
     #[test]

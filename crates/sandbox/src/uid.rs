@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -49,7 +49,7 @@ pub(crate) fn claimed_for(dir: &Path) -> Vec<u32> {
 fn is_free(uid: u32) -> bool {
     match holder(uid) {
         None => true,
-        Some(dir) => !dir.exists() && process::of_uid(uid).is_empty(),
+        Some(dir) => !dir.exists() && process::living(|pid| process::user(pid) == Some(uid)).is_empty(),
     }
 }
 
@@ -72,6 +72,5 @@ fn lock() -> Result<fs::File, StepError> {
 
 /// The users that own a process now, as far as one look at each tells: whoever uses our range without a claim is left alone.
 fn owners() -> HashSet<u32> {
-    let look = |pid: i32| fs::metadata(format!("/proc/{pid}")).ok().map(|about| about.uid());
-    process::all_pids().into_iter().filter_map(look).collect()
+    process::all_pids().into_iter().filter_map(process::user).collect()
 }

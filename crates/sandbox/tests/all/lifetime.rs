@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use casement_sandbox::{EndError, Host, MemoryLimit, Sandbox, StartError};
 
 use crate::support::{Place, config, groups, remains, spec, until, within};
@@ -25,14 +26,24 @@ async fn starter_process() -> anyhow::Result<()> {
 fn starter(place: &Place) -> anyhow::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--exact", "lifetime::starter_process"]).env(STARTER, place.dir.path());
-    Ok(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+    let said = std::fs::File::create(place.dir.path().join("said"))?;
+    Ok(command.stdout(said.try_clone()?).stderr(said).spawn()?)
+}
+
+/// Waits until a starter has begun; one that has ended says why.
+async fn begins(place: &Place, child: &mut Child, so: impl Fn() -> bool) -> anyhow::Result<()> {
+    until("it begins", || so() || !matches!(child.try_wait(), Ok(None))).await?;
+    if let Some(status) = child.try_wait()? {
+        anyhow::bail!("the starter ended: {status}: {}", std::fs::read_to_string(place.dir.path().join("said"))?);
+    }
+    Ok(())
 }
 
 #[tokio::test]
 async fn g2_a_sandbox_outlives_its_starter_and_is_found_again() -> anyhow::Result<()> {
     let place = Place::new()?;
     let mut child = starter(&place)?;
-    until("it has started", || place.dir.path().join("started").exists()).await?;
+    begins(&place, &mut child, || place.dir.path().join("started").exists()).await?;
     child.kill()?;
     child.wait()?;
     let found = place.host.list().await?;
@@ -69,7 +80,7 @@ async fn a_start_that_was_killed_anywhere_leaves_nothing_after_a_sweep() -> anyh
         let mut child = starter(&place)?;
         // Half of them from the very first instant, when nothing is there yet, half from when something surely is.
         if delay % 2 == 1 {
-            until("it begins", || dir.exists() || place.dir.path().join("started").exists()).await?;
+            begins(&place, &mut child, || dir.exists()).await?;
         }
         std::thread::sleep(Duration::from_micros(delay * 800));
         child.kill()?;
@@ -77,7 +88,8 @@ async fn a_start_that_was_killed_anywhere_leaves_nothing_after_a_sweep() -> anyh
         states.insert(remains(&dir).len());
         place.host.sweep(&HashSet::new()).await?;
         // A process that was forked but not yet anything of ours gives up by itself.
-        until(&format!("nothing is left after {delay} steps"), || remains(&dir).is_empty()).await?;
+        let gone = until(&format!("nothing is left after {delay} steps"), || remains(&dir).is_empty()).await;
+        gone.with_context(|| format!("left: {:?}", remains(&dir)))?;
         assert_eq!(claims(&dir), 0, "after {delay} steps");
         std::fs::remove_file(place.dir.path().join("started")).ok();
     }
