@@ -10,11 +10,13 @@ try:
     client.browsers.playwright.execute(session.session_id, code="await page.evaluate(() => console.log('hello'))")
     client.browsers.computer.capture_screenshot(session.session_id).read()
 
-    # As it happens; replay="all" begins with what has happened already.
+    # As it happens; replay="all" begins with what has happened already. What comes here can be read from now on.
+    awaited = {"console_log", "api_call"}
     with client.browsers.telemetry.stream(session.session_id, replay="all") as events:
         for one in events:
             print(one.seq, one.event.type)
-            if one.event.type == "console_log":
+            awaited.discard(one.event.type)
+            if not awaited:
                 break
 
     # Page by page; the client asks for the next one by itself.

@@ -26,7 +26,7 @@ use super::shots::Shots;
 use super::strain::Strained;
 use super::system::{Phase, crashed};
 use super::wire::Wire;
-use super::{On, Wish, event};
+use super::{On, Wish};
 
 /// Pages, frames and workers attached at once. Those beyond are let go, and not captured.
 const MOST_SESSIONS: usize = 1000;
@@ -219,6 +219,7 @@ impl Capture {
             self.settled = Some(wanted.number);
             // Whatever was not answered by now may never be.
             self.settling.clear();
+            self.console_since = self.console_since.max(wanted.console_since);
             self.become_on(wanted.on);
             while !wish.has_changed().unwrap_or(true) {
                 self.take_in()?;
@@ -394,9 +395,6 @@ impl Capture {
     /// Captures these categories from now on.
     fn become_on(&mut self, on: On) {
         let before = std::mem::replace(&mut self.on, on);
-        if on.console && !before.console {
-            self.console_since = event::now() as f64 / 1000.0;
-        }
         let from = self.next;
         if on.system && !before.system {
             let filter = json!([{ "type": "page" }, { "type": "iframe" }, { "type": "service_worker" }]);
@@ -713,7 +711,7 @@ mod tests {
         {
             capture.notice(Some("s0"), "Page.frameNavigated", &raw(&told), false);
         }
-        let (_wish, mut wish) = watch::channel(Wish { on: On::default(), number: 1 });
+        let (_wish, mut wish) = watch::channel(Wish { number: 1, ..Wish::default() });
         capture.run(&mut wish, &watch::Sender::new(0)).await.expect("nothing is wanted");
         let told = kept_after(&kept, 0).await;
         assert_eq!((&told["type"], &told["data"]["status"]), (&json!("captcha_solve_result"), &json!("abandoned")));

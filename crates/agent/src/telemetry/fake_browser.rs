@@ -51,7 +51,7 @@ pub(super) async fn kept_after(kept: &Arc<Kept>, number: u64) -> Value {
 async fn a_browser_that_does_not_let_itself_be_listened_to_is_told_of() {
     let refused = json!({ "id": 1, "error": { "code": -32000, "message": "Not allowed" } });
     let (mut capture, kept) = capture(&[refused]).await;
-    let (_wish, mut wish) = watch::channel(Wish { on: On::of(&[Category::Console]), number: 1 });
+    let (_wish, mut wish) = watch::channel(Wish { on: On::of(&[Category::Console]), ..Wish::default() });
     let applied = watch::Sender::new(0);
     let told = tokio::select! {
         ended = capture.run(&mut wish, &applied) => panic!("it ended: {ended:?}"),
@@ -59,4 +59,21 @@ async fn a_browser_that_does_not_let_itself_be_listened_to_is_told_of() {
     };
     assert_eq!((&told["type"], &told["category"]), (&json!("monitor_init_failed"), &json!("monitor")));
     assert_eq!(told["data"], json!({ "step": "Target.setAutoAttach" }));
+}
+
+#[tokio::test]
+async fn what_a_console_said_since_it_was_wanted_is_told_however_late_the_capture_comes() {
+    let said = |level: &str, timestamp: f64| {
+        let params = json!({ "type": level, "timestamp": timestamp });
+        json!({ "method": "Runtime.consoleAPICalled", "sessionId": "s", "params": params })
+    };
+    let (mut capture, kept) = capture(&[said("debug", 999.5), said("info", 1000.0)]).await;
+    let wanted = Wish { on: On::of(&[Category::Console]), number: 1, console_since: 1000.0 };
+    let (_wish, mut wish) = watch::channel(wanted);
+    let applied = watch::Sender::new(0);
+    let told = tokio::select! {
+        ended = capture.run(&mut wish, &applied) => panic!("it ended: {ended:?}"),
+        told = kept_after(&kept, 0) => told,
+    };
+    assert_eq!((&told["type"], &told["data"]["level"]), (&json!("console_log"), &json!("info")));
 }

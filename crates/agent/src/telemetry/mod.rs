@@ -95,6 +95,8 @@ impl On {
 struct Wish {
     on: On,
     number: u64,
+    /// Since when consoles are wanted, in milliseconds since 1970: the capture may come to a page later than what it says.
+    console_since: f64,
 }
 
 /// The capture of a session.
@@ -133,6 +135,9 @@ async fn configure(core: &Arc<Core>, asked: Configure) -> Answer {
     let on = On::of(&asked.categories);
     let mut number = 0;
     telemetry.wish.send_modify(|wish| {
+        if on.console && !wish.on.console {
+            wish.console_since = now_ms();
+        }
         wish.on = on;
         wish.number += 1;
         number = wish.number;
@@ -193,7 +198,7 @@ struct Lost {
 
 impl Lost {
     fn now() -> Self {
-        Self { since: Instant::now(), at_ms: event::now() as f64 / 1000.0, told: false }
+        Self { since: Instant::now(), at_ms: now_ms(), told: false }
     }
 
     /// Says so, once. It is not said of a browser that ends with its session.
@@ -223,6 +228,8 @@ async fn capture(core: &Arc<Core>) {
             }
         };
         if let Some(mut lost) = lost.take() {
+            // Told already, where it is not the browser that was lost.
+            capture.console_since = lost.at_ms;
             lost.tell(telemetry);
             let took = u64::try_from(lost.since.elapsed().as_millis()).unwrap_or(u64::MAX);
             telemetry.tell_of_itself(|| monitor("monitor_reconnected").with("reconnect_duration_ms", took));
@@ -259,6 +266,11 @@ async fn browser(core: &Core, wish: &mut watch::Receiver<Wish>, lost: &mut Optio
             }
         }
     }
+}
+
+/// In milliseconds since 1970, as the browser counts.
+fn now_ms() -> f64 {
+    event::now() as f64 / 1000.0
 }
 
 fn monitor(kind: &'static str) -> Event {
