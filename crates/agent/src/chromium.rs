@@ -4,19 +4,24 @@ use std::collections::VecDeque;
 use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::oneshot;
 
 use crate::downloads;
 use crate::flags::{self, Plan};
+use crate::process::tree::{group_lives, signal};
 use crate::protocol::{AgentConfig, FailureCode};
 use crate::session_log;
 
 /// How long the debugging port may take. Generous: many may start at once on a busy machine.
 const PORT: Duration = Duration::from_secs(45);
+/// How long processes that were killed may take to go, and how often it is looked whether they have: nothing tells of a group's end.
+const GONE: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Lines of the browser's complaints kept for telling why it ended, and the bytes kept of each.
 const TAIL_LINES: usize = 12;
 const LINE_BYTES: usize = 400;
@@ -52,7 +57,8 @@ impl Chromium {
         downloads::prepare(&config.profile).map_err(failed)?;
         let mut command = Command::new(&config.chromium);
         command.args(flags::chromium_args(config, plan)).env_remove("DISPLAY").kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        // A group of its own, so that all of it can be ended at once.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         if let Some(display) = display {
             command.env("DISPLAY", display);
         }
@@ -113,10 +119,23 @@ impl Chromium {
         self.child.wait().await
     }
 
-    /// Kills it.
-    pub(crate) fn kill(&mut self) {
-        // Already gone is as good as killed.
-        drop(self.child.start_kill());
+    /// Kills it with all that it has started, and returns when nothing of it runs any more: a process that outlives the browser for a
+    /// moment would write into whatever profile lies in the same place by then.
+    pub(crate) async fn kill_whole(&mut self) {
+        // Not waited for yet, so its number is its own.
+        let group = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        if let Some(group) = group {
+            signal(group, Signal::KILL);
+        }
+        drop(self.wait().await);
+        let deadline = Instant::now() + GONE;
+        while let Some(group) = group.filter(|group| group_lives(*group)) {
+            if Instant::now() >= deadline {
+                tracing::warn!(?group, "processes of a browser that was killed still run");
+                return;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 }
 
@@ -158,6 +177,28 @@ fn websocket_path(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Viewport;
+
+    #[tokio::test]
+    async fn of_a_browser_that_is_killed_whole_nothing_runs_any_more() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (program, child) = (dir.path().join("browser"), dir.path().join("child"));
+        let script = format!("#!/bin/sh\nsleep 1000 &\necho $! > {0}.new; mv {0}.new {0}; wait\n", child.display());
+        std::fs::write(&program, script).expect("a script");
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("runs");
+        let viewport = Viewport { width: 800, height: 600, refresh_rate: 60 };
+        let mut config = AgentConfig::new("n", true, viewport);
+        (config.chromium, config.profile) = (program, dir.path().join("profile"));
+        let plan = Plan { viewport, extensions: &[], first_page: None, restore: false };
+        let mut browser = Chromium::spawn(&config, &plan, None).expect("it starts");
+        while !child.exists() {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        let pid = std::fs::read_to_string(&child).expect("a number");
+        browser.kill_whole().await;
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z"), "{state}");
+    }
 
     #[test]
     fn the_websocket_is_taken_from_the_line_that_names_it_only() {

@@ -242,8 +242,7 @@ async fn restart(core: &Core, up: &mut Up, wish: &Restart) -> Result<(), StartEr
     core.update(|status| status.state = State::Starting);
     if wish.profile {
         // Nobody will ask for what it could still write.
-        up.chromium.kill();
-        drop(up.chromium.wait().await);
+        up.chromium.kill_whole().await;
     } else {
         close(core, &mut up.chromium, CLOSING_WHOLE).await;
     }
@@ -401,8 +400,7 @@ async fn close(core: &Core, chromium: &mut Chromium, within: Duration) {
         None => false,
     };
     if !asked || tokio::time::timeout(within, chromium.wait()).await.is_err() {
-        chromium.kill();
-        drop(chromium.wait().await);
+        chromium.kill_whole().await;
     }
 }
 

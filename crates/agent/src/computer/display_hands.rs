@@ -19,6 +19,9 @@ const BUTTON_RELEASE: u8 = 5;
 const MOTION: u8 = 6;
 /// The wheel, as buttons: up, down, left, right.
 const WHEEL: [u8; 4] = [4, 5, 6, 7];
+/// Milliseconds between the clicks of a double click. Chromium takes two presses of the same millisecond for one that is told twice, and
+/// counts neither as the second.
+const BETWEEN_CLICKS: u32 = 10;
 /// Steps of the wheel between two signs of life, so that no queue grows.
 const STEPS: u32 = 50;
 
@@ -72,14 +75,22 @@ impl DisplayHands {
     }
 
     pub(super) async fn button(&self, button: Button, down: bool) -> Result<(), DisplayError> {
-        let number = match button {
-            Button::Left => 1,
-            Button::Middle => 2,
-            Button::Right => 3,
-            Button::Back => 8,
-            Button::Forward => 9,
-        };
-        self.with(move |x11, _| fake(x11, if down { BUTTON_PRESS } else { BUTTON_RELEASE }, number, 0, 0)).await
+        let kind = if down { BUTTON_PRESS } else { BUTTON_RELEASE };
+        self.with(move |x11, _| fake(x11, kind, number(button), 0, 0)).await
+    }
+
+    /// Clicks that belong together: the display itself keeps the time between them, however busy the machine is. Nothing that is told to it
+    /// later comes in between.
+    pub(super) async fn click(&self, button: Button, times: u32) -> Result<(), DisplayError> {
+        self.with(move |x11, _| {
+            for earlier in 0..times {
+                let wait = if earlier == 0 { 0 } else { BETWEEN_CLICKS };
+                fake_after(x11, wait, BUTTON_PRESS, number(button))?;
+                fake(x11, BUTTON_RELEASE, number(button), 0, 0)?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     pub(super) async fn wheel(&self, right: i32, down: i32) -> Result<(), DisplayError> {
@@ -166,6 +177,22 @@ impl DisplayHands {
     pub(super) async fn settle(&self) -> Result<(), DisplayError> {
         self.with(|x11, _| settle(x11)).await
     }
+}
+
+/// A button as the X server counts.
+const fn number(button: Button) -> u8 {
+    match button {
+        Button::Left => 1,
+        Button::Middle => 2,
+        Button::Right => 3,
+        Button::Back => 8,
+        Button::Forward => 9,
+    }
+}
+
+/// A button, after so many milliseconds.
+fn fake_after(x11: &X11, wait: u32, kind: u8, detail: u8) -> Result<(), DisplayError> {
+    x11.connection.xtest_fake_input(kind, detail, wait, x11.root, 0, 0, 0).map_err(DisplayError::x).map(drop)
 }
 
 fn fake(x11: &X11, kind: u8, detail: u8, x: i16, y: i16) -> Result<(), DisplayError> {

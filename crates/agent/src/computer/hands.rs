@@ -98,6 +98,13 @@ impl Hands {
         }
     }
 
+    pub(super) async fn click(&mut self, button: Button, times: u32) -> Done {
+        match self {
+            Self::Display(hands) => Ok(hands.click(button, times).await?),
+            Self::Page(hands) => Ok(hands.click(button, times).await?),
+        }
+    }
+
     pub(super) async fn wheel(&mut self, right: i32, down: i32) -> Done {
         match self {
             Self::Display(hands) => Ok(hands.wheel(right, down).await?),

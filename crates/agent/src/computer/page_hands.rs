@@ -175,6 +175,18 @@ impl PageHands {
         self.send("Input.dispatchMouseEvent", event).await
     }
 
+    /// Clicks that belong together, however long the page takes for each.
+    pub(super) async fn click(&mut self, button: Button, times: u32) -> Result<(), CdpError> {
+        for earlier in 0..times {
+            if let (Some((when, ..)), 1..) = (&mut self.last_click, earlier) {
+                *when = Instant::now();
+            }
+            self.button(button, true).await?;
+            self.button(button, false).await?;
+        }
+        Ok(())
+    }
+
     pub(super) async fn wheel(&mut self, right: i32, down: i32) -> Result<(), CdpError> {
         let mut events = Vec::new();
         for (steps, axis) in [(down, "deltaY"), (right, "deltaX")] {

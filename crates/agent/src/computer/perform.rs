@@ -137,20 +137,21 @@ impl Work<'_> {
     }
 
     async fn click(&mut self, button: Button, kind: ClickKind, times: u32) -> Done {
-        for _ in 0..times {
-            let before = self.pressed.len();
-            self.pause(Duration::ZERO).await?;
-            if kind != ClickKind::Up {
-                self.pressed.push(Pressed::Button(button));
-                self.hands.button(button, true).await?;
-            }
-            match kind {
-                ClickKind::Click => self.release(before).await?,
-                // It stays pressed, as was asked for.
-                ClickKind::Down => self.pressed.truncate(before),
-                ClickKind::Up => self.hands.button(button, false).await?,
+        let before = self.pressed.len();
+        self.pause(Duration::ZERO).await?;
+        if kind != ClickKind::Up {
+            self.pressed.push(Pressed::Button(button));
+        }
+        match kind {
+            ClickKind::Click => self.hands.click(button, times).await?,
+            ClickKind::Down | ClickKind::Up => {
+                for _ in 0..times {
+                    self.hands.button(button, kind == ClickKind::Down).await?;
+                }
             }
         }
+        // It stays as was asked for.
+        self.pressed.truncate(before);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ mod exec;
 mod launch;
 mod ring;
 mod running;
-mod tree;
+pub(crate) mod tree;
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;

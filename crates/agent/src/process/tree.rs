@@ -18,6 +18,7 @@ const ROUNDS: usize = 30;
 struct Seen {
     pid: i32,
     parent: i32,
+    group: i32,
     session: i32,
     ticks: u64,
     pages: u64,
@@ -54,6 +55,11 @@ pub(crate) fn end(leader: Pid, name: &str) {
         }
     }
     tracing::warn!("a program starts others faster than they can be killed");
+}
+
+/// Whether anything of the group of `leader` still runs.
+pub(crate) fn group_lives(leader: Pid) -> bool {
+    seen().any(|seen| seen.group == leader.as_raw_nonzero().get())
 }
 
 /// What the session of `leader` takes.
@@ -123,6 +129,7 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Seen> {
     Some(Seen {
         pid,
         parent: i32::try_from(number(1)?).ok()?,
+        group: i32::try_from(number(2)?).ok()?,
         session: i32::try_from(number(3)?).ok()?,
         // Its own time and that of its children that were waited for.
         ticks: count(11) + count(12) + count(13) + count(14),
@@ -138,7 +145,7 @@ mod tests {
     fn a_name_full_of_parentheses_hides_nothing() {
         let rest = "S 7 12 13 0 -1 4194560 1 2 3 4 50 60 70 80 20 0 1 0 999 1234 42 18446744073709551615";
         let seen = parse(12, format!("12 (a) Z 1 (b)) {rest}").as_bytes()).expect("a process");
-        assert_eq!((seen.parent, seen.session, seen.ticks, seen.pages), (7, 13, 260, 42));
+        assert_eq!((seen.parent, seen.group, seen.session, seen.ticks, seen.pages), (7, 12, 13, 260, 42));
         assert!(parse(12, b"12 (a) Z 7 12 13 0").is_none());
         assert!(parse(12, b"").is_none());
     }

@@ -225,7 +225,8 @@ async fn a_program_with_a_terminal_sees_it_and_its_new_size() {
     assert!(begin.starts_with("24 80\r\n/dev/pts/"), "{begin:?}");
     client.command(RESIZE, &Resize { process_id: "t1".to_owned(), size: SIZE }, QUICK).await.unwrap();
     assert_eq!(output.text("30 100\r\n").await, "30 100\r\n");
-    // The terminal's own key. A shell that is about to read may miss it; whoever sits there would press it again.
+    // The terminal's own key. A shell that has started a program misses signals until it goes on itself, which may be after what that
+    // program has said (dash, in the parent of a vfork); whoever sits there would press the key again.
     let said = Stdin { process_id: "t1".to_owned(), data_b64: STANDARD.encode([3]) };
     client.call::<Written>(STDIN, &said, QUICK).await.unwrap();
     let code = match tokio::time::timeout(Duration::from_secs(3), output.exit()).await {
