@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -80,6 +81,17 @@ fn inherited() -> io::Result<(StdUnixListener, StdUnixListener)> {
     Ok(sockets)
 }
 
+/// Whoever started the server may have had signals ignored, as `nohup` and a shell's `&` do, and that is passed on to all that is started:
+/// no key of a terminal would end a program here. What is handled is a program's own again in whatever is started from now on.
+fn undo_ignored_signals() -> io::Result<()> {
+    for one in
+        [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TSTP, Signal::TTIN, Signal::TTOU, Signal::USR1, Signal::USR2]
+    {
+        drop(signal(SignalKind::from_raw(one.as_raw()))?);
+    }
+    Ok(())
+}
+
 async fn life(
     config: AgentConfig,
     agent: StdUnixListener,
@@ -88,6 +100,7 @@ async fn life(
 ) -> Result<ExitCode, AgentError> {
     let (agent, dial) = (UnixListener::from_std(agent)?, UnixListener::from_std(dial)?);
     let mut terminate = signal(SignalKind::terminate())?;
+    undo_ignored_signals()?;
     priority::step_back();
     let core = Arc::new(Core::new(config, began));
     tokio::spawn(serve::serve(agent, Arc::clone(&core)));

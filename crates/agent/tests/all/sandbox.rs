@@ -167,7 +167,9 @@ fn mode(bits: u32) -> fs::Permissions {
 }
 
 fn spawn(directory: &Path, sockets: [UnixListener; 2]) -> Child {
-    let mut words: Vec<String> = Vec::new();
+    // As below `nohup`, and behind a shell's `&`.
+    let ignores = ["sh", "-c", "trap '' HUP INT QUIT TSTP TTIN TTOU; exec \"$@\"", "sh"];
+    let mut words: Vec<String> = ignores.map(str::to_owned).to_vec();
     if rustix::process::getuid().is_root() {
         chown(directory, Some(USER), Some(USER)).unwrap();
         let user = USER.to_string();
