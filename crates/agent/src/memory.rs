@@ -29,7 +29,8 @@ fn processes() -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn sum_kib(text: &str, keys: &[&str]) -> Option<u64> {
+/// The sum, in bytes, of the lines of these names, as files of `/proc` have them in KiB; none without such a line.
+pub(crate) fn sum_kib(text: &str, keys: &[&str]) -> Option<u64> {
     let mut found = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         keys.contains(&words.next()?).then(|| words.next()?.parse::<u64>().ok())?

@@ -61,10 +61,10 @@ impl Host {
         deadline: Instant,
     ) -> Result<(), EndError> {
         loop {
-            let mut left = living(known(record).chain(groups.iter().flat_map(Cgroups::pids).filter_map(Identity::of)));
+            let mut left = handles(known(record).chain(groups.iter().flat_map(Cgroups::pids).filter_map(Identity::of)));
             if left.is_empty() {
                 // Those that have not become a part of it yet, and the proof that there are none.
-                left = living(self.strays(dir, uids));
+                left = handles(self.strays(dir, uids));
             }
             if left.is_empty() {
                 return Ok(());
@@ -101,7 +101,7 @@ fn known(record: Option<&Record>) -> impl Iterator<Item = Identity> {
 }
 
 /// Handles on those that live.
-fn living(processes: impl IntoIterator<Item = Identity>) -> Vec<OwnedFd> {
+fn handles(processes: impl IntoIterator<Item = Identity>) -> Vec<OwnedFd> {
     processes.into_iter().filter_map(|one| one.open()).filter(|handle| !process::ended(handle)).collect()
 }
 

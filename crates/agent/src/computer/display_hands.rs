@@ -17,6 +17,8 @@ use crate::x11::X11;
 const BUTTON_PRESS: u8 = 4;
 const BUTTON_RELEASE: u8 = 5;
 const MOTION: u8 = 6;
+/// Where a button is pressed: it has no place of its own.
+const HERE: (i16, i16) = (0, 0);
 /// The wheel, as buttons: up, down, left, right.
 const WHEEL: [u8; 4] = [4, 5, 6, 7];
 /// Milliseconds between the clicks of a double click. Chromium takes two presses of the same millisecond for one that is told twice, and
@@ -69,14 +71,14 @@ impl DisplayHands {
     pub(super) async fn move_to(&self, to: Point) -> Result<(), DisplayError> {
         self.with(move |x11, _| {
             let side = |place: u32| i16::try_from(place).map_err(DisplayError::x);
-            fake(x11, MOTION, 0, side(to.x)?, side(to.y)?)
+            fake(x11, MOTION, 0, (side(to.x)?, side(to.y)?), 0)
         })
         .await
     }
 
     pub(super) async fn button(&self, button: Button, down: bool) -> Result<(), DisplayError> {
         let kind = if down { BUTTON_PRESS } else { BUTTON_RELEASE };
-        self.with(move |x11, _| fake(x11, kind, number(button), 0, 0)).await
+        self.with(move |x11, _| fake(x11, kind, number(button), HERE, 0)).await
     }
 
     /// Clicks that belong together: the display itself keeps the time between them, however busy the machine is. Nothing that is told to it
@@ -85,8 +87,8 @@ impl DisplayHands {
         self.with(move |x11, _| {
             for earlier in 0..times {
                 let wait = if earlier == 0 { 0 } else { BETWEEN_CLICKS };
-                fake_after(x11, wait, BUTTON_PRESS, number(button))?;
-                fake(x11, BUTTON_RELEASE, number(button), 0, 0)?;
+                fake(x11, BUTTON_PRESS, number(button), HERE, wait)?;
+                fake(x11, BUTTON_RELEASE, number(button), HERE, 0)?;
             }
             Ok(())
         })
@@ -103,8 +105,8 @@ impl DisplayHands {
                 rest -= now;
                 self.with(move |x11, _| {
                     for _ in 0..now {
-                        fake(x11, BUTTON_PRESS, button, 0, 0)?;
-                        fake(x11, BUTTON_RELEASE, button, 0, 0)?;
+                        fake(x11, BUTTON_PRESS, button, HERE, 0)?;
+                        fake(x11, BUTTON_RELEASE, button, HERE, 0)?;
                     }
                     settle(x11)
                 })
@@ -190,11 +192,7 @@ const fn number(button: Button) -> u8 {
     }
 }
 
-/// A button, after so many milliseconds.
-fn fake_after(x11: &X11, wait: u32, kind: u8, detail: u8) -> Result<(), DisplayError> {
-    x11.connection.xtest_fake_input(kind, detail, wait, x11.root, 0, 0, 0).map_err(DisplayError::x).map(drop)
-}
-
-fn fake(x11: &X11, kind: u8, detail: u8, x: i16, y: i16) -> Result<(), DisplayError> {
-    x11.connection.xtest_fake_input(kind, detail, 0, x11.root, x, y, 0).map_err(DisplayError::x).map(drop)
+/// An event of the mouse, after so many milliseconds.
+fn fake(x11: &X11, kind: u8, detail: u8, (x, y): (i16, i16), wait: u32) -> Result<(), DisplayError> {
+    x11.connection.xtest_fake_input(kind, detail, wait, x11.root, x, y, 0).map_err(DisplayError::x).map(drop)
 }

@@ -9,6 +9,8 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::memory::sum_kib;
+
 /// Names, in the environment of a program, which one it is.
 pub(crate) const MARK: &str = "CASEMENT_PROCESS";
 /// How often those that were started while others were killed are looked for.
@@ -77,9 +79,7 @@ impl Seen {
     /// processors, all of a small program, so it is asked only where the exact figure may not be read.
     fn resident(&self) -> u64 {
         let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid)).unwrap_or_default();
-        let kib =
-            rollup.lines().find_map(|line| line.strip_prefix("Rss:")?.split_ascii_whitespace().next()?.parse().ok());
-        kib.map_or_else(|| self.pages * rustix::param::page_size() as u64, |kib: u64| kib * 1024)
+        sum_kib(&rollup, &["Rss:"]).unwrap_or_else(|| self.pages * rustix::param::page_size() as u64)
     }
 }
 
