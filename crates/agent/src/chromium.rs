@@ -122,20 +122,29 @@ impl Chromium {
     /// Kills it with all that it has started, and returns when nothing of it runs any more: a process that outlives the browser for a
     /// moment would write into whatever profile lies in the same place by then.
     pub(crate) async fn kill_whole(&mut self) {
-        // Not waited for yet, so its number is its own.
-        let group = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let group = self.group();
         if let Some(group) = group {
             signal(group, Signal::KILL);
         }
         drop(self.wait().await);
-        let deadline = Instant::now() + GONE;
-        while let Some(group) = group.filter(|group| group_lives(*group)) {
-            if Instant::now() >= deadline {
-                tracing::warn!(?group, "processes of a browser that was killed still run");
-                return;
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
+        gone(group).await;
+    }
+
+    /// The group of all that it has started, as long as it was not waited for: its number is its own until then.
+    pub(crate) fn group(&self) -> Option<Pid> {
+        self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
+    }
+}
+
+/// Waits until nothing of a browser's group runs any more, once the browser itself has ended.
+pub(crate) async fn gone(group: Option<Pid>) {
+    let deadline = Instant::now() + GONE;
+    while let Some(group) = group.filter(|group| group_lives(*group)) {
+        if Instant::now() >= deadline {
+            tracing::warn!(?group, "processes of a browser that has ended still run");
+            return;
         }
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
@@ -182,10 +191,12 @@ mod tests {
     #[tokio::test]
     async fn of_a_browser_that_is_killed_whole_nothing_runs_any_more() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (program, child) = (dir.path().join("browser"), dir.path().join("child"));
+        let [text, program, child] = ["text", "browser", "child"].map(|name| dir.path().join(name));
         let script = format!("#!/bin/sh\nsleep 1000 &\necho $! > {0}.new; mv {0}.new {0}; wait\n", child.display());
-        std::fs::write(&program, script).expect("a script");
-        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("runs");
+        std::fs::write(&text, script).expect("a script");
+        // A file that this process itself had open for writing may be busy: another test's child may still hold it.
+        let copy = std::process::Command::new("install").args(["-m", "755"]).args([&text, &program]).status();
+        assert!(copy.expect("it starts").success(), "no copy");
         let viewport = Viewport { width: 800, height: 600, refresh_rate: 60 };
         let mut config = AgentConfig::new("n", true, viewport);
         (config.chromium, config.profile) = (program, dir.path().join("profile"));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, Bytes, BytesMut};
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, Full, LengthLimitError, Limited, StreamBody};
@@ -28,8 +28,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::UnixStream;
-use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
 use crate::protocol::extension::{RESTART, Restart};
 use crate::protocol::{
@@ -48,6 +48,8 @@ const RESTARTING: Duration = Duration::from_secs(90);
 const GRACE: Duration = Duration::from_secs(2);
 /// Deadline of a dialled connection; the first WebDriver one includes the start of chromedriver.
 const DIAL: Duration = Duration::from_secs(15);
+/// How long an agent may take none of what is sent to it. One that is stopped takes nothing for ever.
+const STALLED: Duration = Duration::from_secs(60);
 /// Idle connections kept to one agent.
 const MAX_KEPT: usize = 2;
 /// Longest line of the event stream.
@@ -143,13 +145,15 @@ impl AgentClient {
         self.ask::<Nothing>(Method::POST, "/v1/handout", &body, patience).await.map(drop)
     }
 
-    /// A PNG of `region`, or of everything, in exactly that many pixels.
+    /// A PNG of `region`, or of everything, in exactly that many pixels: as many as `size` has, which tells how much is taken at most.
     ///
     /// # Errors
+    /// [`ClientError::TooLong`] for what is no picture of that size;
     /// [`ClientError::Refused`] with `out_of_range` when the region does not lie within the viewport.
-    pub async fn screenshot(&self, region: Option<Region>) -> Result<Bytes, ClientError> {
+    pub async fn screenshot(&self, region: Option<Region>, size: (u32, u32)) -> Result<Bytes, ClientError> {
         let request = request(Method::POST, "/v1/screenshot", &ScreenshotRequest { region })?;
-        self.exchange(request, WORK, |response| async { checked(response, MAX_IMAGE_BYTES).await }).await
+        let most = png_bytes(size).min(MAX_IMAGE_BYTES);
+        self.exchange(request, WORK, |response| async move { checked(response, most).await }).await
     }
 
     /// Brings the live browser to another size.
@@ -188,7 +192,7 @@ impl AgentClient {
         if response.status() != StatusCode::OK {
             return Err(refusal(response).await);
         }
-        Ok(Events { body: response.into_body(), buffer: BytesMut::new(), _connection: connection })
+        Ok(Events { body: response.into_body(), buffer: BytesMut::new(), searched: 0, _connection: connection })
     }
 
     /// One operation, `/v1/<area>/<operation>`: JSON there and back.
@@ -244,7 +248,8 @@ impl AgentClient {
     }
 
     /// An operation that takes bytes as they come, over a connection of its own. The deadline holds from the last byte on: how long
-    /// the bytes may take is the caller's to say. An error in `content` breaks the operation off.
+    /// the bytes may take to come is the caller's to say, but an agent that takes none of them for a minute is given up. An error in
+    /// `content` breaks the operation off.
     ///
     /// # Errors
     /// See [`ClientError`]. An error of `content` itself shows as [`ClientError::Broken`].
@@ -255,26 +260,29 @@ impl AgentClient {
         content: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
         within: Duration,
     ) -> Result<T, ClientError> {
-        let sent = CancellationToken::new();
-        let over = sent.clone().drop_guard();
-        let content = content.map(|part| part.map(Frame::data)).chain(stream::poll_fn(move |_| {
-            let _ = &over;
-            Poll::Ready(None)
-        }));
+        self.upload_unless_stalled(path, arguments, content, within, STALLED).await
+    }
+
+    async fn upload_unless_stalled<T: DeserializeOwned>(
+        &self,
+        path: &'static str,
+        arguments: &impl Serialize,
+        content: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+        within: Duration,
+        stalled: Duration,
+    ) -> Result<T, ClientError> {
+        let (untaken, seen) = watch::channel(false);
+        let content = Taken { content: Box::pin(content), untaken: Some(untaken) }.map(|part| part.map(Frame::data));
         let arguments = serde_json::to_vec(arguments).map_err(|e| ClientError::Malformed(e.to_string()))?;
         let request = head(Method::POST, path)
             .header(ARGUMENTS_HEADER, STANDARD.encode(arguments))
             .body(StreamBody::new(content).boxed_unsync())
             .map_err(|e| ClientError::Malformed(e.to_string()))?;
         let mut connection = open(&self.path).await?;
-        let late = async {
-            sent.cancelled().await;
-            tokio::time::sleep(within).await;
-        };
         // The agent may refuse before it has read everything.
         tokio::select! {
             answer = async { json(send(&mut connection, request).await?).await } => answer,
-            () = late => Err(ClientError::Timeout(within)),
+            bound = late(seen, within, stalled) => Err(ClientError::Timeout(bound)),
         }
     }
 
@@ -323,6 +331,48 @@ impl AgentClient {
 #[derive(serde::Deserialize)]
 struct Nothing {}
 
+/// The content of an upload, which tells whether the agent still has to take some of it. That is gone with its end.
+struct Taken<S> {
+    content: Pin<Box<S>>,
+    untaken: Option<watch::Sender<bool>>,
+}
+
+impl<S: Stream<Item = io::Result<Bytes>>> Stream for Taken<S> {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // Whoever asks for more has room for it: the agent took what came before.
+        let next = self.content.as_mut().poll_next(context);
+        if let Poll::Ready(None) = next {
+            self.untaken = None;
+        }
+        if let Some(untaken) = &self.untaken {
+            untaken.send_replace(next.is_ready());
+        }
+        next
+    }
+}
+
+/// Returns once an upload has waited for its agent for too long, and for how long that was: `stalled` with a piece that is not taken,
+/// `within` after the last one.
+async fn late(mut untaken: watch::Receiver<bool>, within: Duration, stalled: Duration) -> Duration {
+    loop {
+        let waits = *untaken.borrow_and_update();
+        let changed = match waits {
+            true => timeout(stalled, untaken.changed()).await,
+            false => Ok(untaken.changed().await),
+        };
+        match changed {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => {
+                sleep(within).await;
+                return within;
+            }
+            Err(_) => return stalled,
+        }
+    }
+}
+
 /// Bytes that an operation answers.
 #[derive(Debug)]
 pub struct Download {
@@ -355,6 +405,8 @@ impl Stream for Download {
 pub struct Events {
     body: Incoming,
     buffer: BytesMut,
+    /// How much of the buffer has no end of a line.
+    searched: usize,
     _connection: SendRequest<Sent>,
 }
 
@@ -370,12 +422,14 @@ impl Events {
 
     async fn line(&mut self) -> Result<Option<Event>, ClientError> {
         loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line = self.buffer.split_to(end);
+            if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(self.searched + end);
                 self.buffer.advance(1);
+                self.searched = 0;
                 return serde_json::from_slice(&line).map(Some).map_err(|e| ClientError::Malformed(e.to_string()));
             }
-            if self.buffer.len() > MAX_LINE {
+            self.searched = self.buffer.len();
+            if self.searched > MAX_LINE {
                 return Err(ClientError::TooLong);
             }
             let Some(frame) = self.body.frame().await.transpose()? else { return Ok(None) };
@@ -540,6 +594,13 @@ async fn json<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, Cl
     serde_json::from_slice(&bytes).map_err(|e| ClientError::Malformed(e.to_string()))
 }
 
+/// What a PNG of that size takes at most, whatever it shows.
+fn png_bytes((width, height): (u32, u32)) -> usize {
+    let (width, height) = (width as usize, height as usize);
+    let raw = (4 * width + 1) * height;
+    raw + raw / 64 + 64 * 1024
+}
+
 async fn checked(response: Response<Incoming>, limit: usize) -> Result<Bytes, ClientError> {
     if response.status() == StatusCode::OK { bounded(response, limit).await } else { Err(refusal(response).await) }
 }
@@ -560,4 +621,91 @@ async fn bounded(response: Response<Incoming>, limit: usize) -> Result<Bytes, Cl
         Err(other) if other.is::<LengthLimitError>() => ClientError::TooLong,
         Err(other) => ClientError::Malformed(other.to_string()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use serde_json::Value;
+    use tempfile::TempDir;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    const BRIEF: Duration = Duration::from_millis(100);
+    const LONG: Duration = Duration::from_secs(60);
+
+    async fn agent() -> (TempDir, UnixListener, AgentClient) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("agent");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let client = AgentClient::connect(&path).await.expect("somebody listens");
+        (directory, listener, client)
+    }
+
+    async fn upload(
+        client: &AgentClient,
+        content: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+        within: Duration,
+        stalled: Duration,
+    ) -> Result<Value, ClientError> {
+        client.upload_unless_stalled("/v1/fs/write", &(), content, within, stalled).await
+    }
+
+    fn piece() -> io::Result<Bytes> {
+        Ok(Bytes::from_static(&[0; 4096]))
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_takes_nothing_of_an_upload_is_not_waited_for_for_ever() {
+        let (_directory, _reads_nothing, client) = agent().await;
+        let given_up = upload(&client, stream::repeat_with(piece), LONG, BRIEF).await;
+        assert!(matches!(given_up, Err(ClientError::Timeout(BRIEF))), "{given_up:?}");
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_has_everything_has_its_own_time_to_answer() {
+        let (_directory, _answers_nothing, client) = agent().await;
+        let given_up = upload(&client, stream::iter([piece()]), BRIEF, LONG).await;
+        assert!(matches!(given_up, Err(ClientError::Timeout(BRIEF))), "{given_up:?}");
+    }
+
+    #[tokio::test]
+    async fn content_that_is_slow_to_come_is_not_its_agents_fault() {
+        let (_directory, _listener, client) = agent().await;
+        let slow = stream::iter([piece()]).chain(stream::pending());
+        assert!(timeout(BRIEF * 5, upload(&client, slow, BRIEF, BRIEF)).await.is_err(), "it was given up");
+    }
+
+    #[tokio::test]
+    async fn no_more_is_taken_of_a_picture_than_one_of_its_size_may_have() {
+        let (_directory, listener, client) = agent().await;
+        tokio::spawn(async move {
+            let (mut caller, _) = listener.accept().await.expect("the client");
+            assert_ne!(caller.read(&mut [0; 4096]).await.expect("a request"), 0);
+            drop(caller.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await);
+            while caller.write_all(&[0; 4096]).await.is_ok() {}
+        });
+        let taken = client.screenshot(None, (100, 100)).await;
+        assert!(matches!(taken, Err(ClientError::TooLong)), "{taken:?}");
+    }
+
+    #[tokio::test]
+    async fn an_event_that_comes_in_pieces_is_found_and_hides_none_behind_it() {
+        let (_directory, listener, client) = agent().await;
+        tokio::spawn(async move {
+            let (_first, _) = listener.accept().await.expect("the client");
+            let (mut caller, _) = listener.accept().await.expect("who listens to events");
+            assert_ne!(caller.read(&mut [0; 4096]).await.expect("a request"), 0);
+            for part in ["HTTP/1.1 200 OK\r\n\r\n{\"event\":", "\"heart", "beat\"}\n{\"event\":\"heartbeat\"}", "\n"] {
+                caller.write_all(part.as_bytes()).await.expect("a listener");
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let mut events = client.events().await.expect("events");
+        for _ in 0..2 {
+            assert!(matches!(events.next().await, Ok(Some(Event::Heartbeat))), "a whole event");
+        }
+        assert!(matches!(events.next().await, Ok(None)));
+    }
 }

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::browser::{Browser, MARKED, Opened};
 use crate::cdp::CdpError;
-use crate::chromium::{Chromium, StartError};
+use crate::chromium::{Chromium, StartError, gone};
 use crate::core::{Core, Live};
 use crate::display::{Display, DisplayError};
 use crate::flags::{self, Plan};
@@ -399,8 +399,12 @@ async fn close(core: &Core, chromium: &mut Chromium, within: Duration) {
         Some(live) => live.browser.close().await.is_ok(),
         None => false,
     };
+    let group = chromium.group();
     if !asked || tokio::time::timeout(within, chromium.wait()).await.is_err() {
         chromium.kill_whole().await;
+    } else {
+        // Its helpers end a moment after it, and may still write until then.
+        gone(group).await;
     }
 }
 

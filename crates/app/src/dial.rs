@@ -49,7 +49,8 @@ fn dial_error(error: EngineError) -> DialError {
     }
 }
 
-/// Ready while the database answers and browsers can be started.
+/// Ready while the database answers and browsers can be started, as the spares tell, which are started whoever asks. A pool that cannot
+/// fill tells nothing: its owner may have given it what no browser starts with.
 pub(crate) struct NodeHealth {
     pub(crate) database: Database,
     pub(crate) spares: Spares,

@@ -49,8 +49,17 @@ impl<E: BrowserEngine> BrowserEngine for Metered<E> {
         measured("is_recording", self.0.is_recording(id)).await
     }
 
-    async fn screenshot(&self, id: BrowserId, region: Option<Region>) -> Result<Vec<u8>, EngineError> {
-        measured("screenshot", self.0.screenshot(id, region)).await
+    async fn screenshot(
+        &self,
+        id: BrowserId,
+        display: Viewport,
+        region: Option<Region>,
+    ) -> Result<Vec<u8>, EngineError> {
+        measured("screenshot", self.0.screenshot(id, display, region)).await
+    }
+
+    fn is_known(&self, id: BrowserId) -> bool {
+        self.0.is_known(id)
     }
 
     async fn end(&self, id: BrowserId) -> Result<(), EngineError> {

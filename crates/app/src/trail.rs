@@ -77,7 +77,7 @@ impl TrailWriter {
 impl AuditTrail for GroupedTrail {
     async fn keep(&self, entry: AuditEntry) -> Result<(), StoreError> {
         let (done, written) = oneshot::channel();
-        let unavailable = |why: &str| StoreError::Unavailable { operation: "audit.keep", source: why.into() };
+        let unavailable = |why: &str| StoreError::unavailable("audit.keep", why);
         self.sender.send(Kept { entry, done: Some(done) }).await.map_err(|_| unavailable("the server is stopping"))?;
         self.urgent.notify_one();
         written.await.map_err(|_| unavailable("the server is stopping"))?
@@ -92,7 +92,7 @@ impl AuditTrail for GroupedTrail {
     async fn written_until(&self, end: OffsetDateTime) -> Result<(), StoreError> {
         let mut unwritten = self.unwritten.clone();
         let settled = unwritten.wait_for(|oldest| oldest.is_none_or(|oldest| oldest >= end));
-        let unavailable = |why: &str| StoreError::Unavailable { operation: "audit.settle", source: why.into() };
+        let unavailable = |why: &str| StoreError::unavailable("audit.settle", why);
         match tokio::time::timeout(self.settling, settled).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(unavailable("the server is stopping")),
@@ -148,9 +148,7 @@ async fn write(
         for done in waiting.into_iter().flatten() {
             let answer = match &written {
                 Ok(()) => Ok(()),
-                Err(error) => {
-                    Err(StoreError::Unavailable { operation: "audit.append", source: error.to_string().into() })
-                }
+                Err(error) => Err(StoreError::unavailable("audit.append", error.to_string())),
             };
             drop(done.send(answer));
         }
@@ -197,9 +195,7 @@ async fn one_by_one(
 ) -> Result<(), StoreError> {
     for _ in 0..group {
         match repository.append(&late[..1]).await {
-            Err(StoreError::Unavailable { operation, source }) => {
-                return Err(StoreError::Unavailable { operation, source });
-            }
+            Err(away @ StoreError::Unavailable { .. }) => return Err(away),
             Err(StoreError::Broken { source, .. }) => {
                 warn!(error = %source, record = %late[0].id, path = late[0].path, "an audit record is lost");
                 counter!("casement_audit_records_lost_total").increment(1);
@@ -243,7 +239,7 @@ mod tests {
     }
 
     fn away() -> StoreError {
-        StoreError::Unavailable { operation: "audit.append", source: "away".into() }
+        StoreError::unavailable("audit.append", "away")
     }
 
     #[tokio::test]

@@ -155,7 +155,7 @@ impl InvalidInput {
         Self(bad.in_field(name))
     }
 
-    /// The refused fields, in the order of the request's fields.
+    /// The refused fields, in the order in which they were looked at.
     #[must_use]
     pub fn fields(&self) -> &[FieldError] {
         &self.0

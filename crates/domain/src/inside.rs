@@ -144,5 +144,6 @@ impl<T> Stream for Held<T> {
 pub fn enter(session: &Session, activity: &Activity) -> Result<Entered, InsideError> {
     let missing = || InsideError::Missing(format!("browser session {} not found", session.id));
     let browser = session.browser.filter(|_| session.is_active()).ok_or_else(missing)?;
-    Ok(Entered { session: session.id, browser, viewport: session.shape.viewport, guard: activity.begin(session.id) })
+    let guard = activity.begin(session.id).ok_or_else(missing)?;
+    Ok(Entered { session: session.id, browser, viewport: session.shape.viewport, guard })
 }

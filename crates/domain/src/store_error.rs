@@ -3,11 +3,13 @@
 /// A store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The store cannot be reached or is too busy; the same call may work later. Nothing was changed.
+    /// The store cannot be reached or is too busy; the same call may work later.
     #[error("{operation}: the store is not available")]
     Unavailable {
         /// Which operation, as `resource.verb`.
         operation: &'static str,
+        /// Whether it may have been done all the same: it was on its way when its answer was lost. Else nothing was changed.
+        maybe_done: bool,
         /// What the adapter was told.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -21,6 +23,32 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl StoreError {
+    /// It was not begun, or only read: nothing was changed.
+    pub fn unavailable(operation: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Unavailable { operation, maybe_done: false, source: source.into() }
+    }
+
+    /// The same after something else of the same call was done.
+    #[must_use]
+    pub fn half_done(self) -> Self {
+        self.with(true)
+    }
+
+    /// The same where whoever asked sees to it that what may have been done is undone.
+    #[must_use]
+    pub fn undone(self) -> Self {
+        self.with(false)
+    }
+
+    fn with(self, maybe_done: bool) -> Self {
+        match self {
+            Self::Unavailable { operation, source, .. } => Self::Unavailable { operation, maybe_done, source },
+            broken @ Self::Broken { .. } => broken,
+        }
+    }
 }
 
 /// What became of a compare-and-set.

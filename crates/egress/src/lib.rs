@@ -8,14 +8,16 @@
 //!
 //! - *Name an inner address in a way that looks like another*: hosts are read by the URL standard's parser, as a browser
 //!   does; what does not parse is refused. [`Rules`] judge the address, in all its wrappings, not its spelling.
+//! - *Reach this machine or its neighbours by public addresses*: those of this machine, its gateways and what shares an
+//!   IPv6 network with it, as its routes tell, are refused as private ones are.
 //! - *A name that changes its answer between check and use*: a name is resolved once per request, and exactly the address
 //!   that was checked is dialled. A request on a connection that is already open is checked like the first.
 //! - *A redirect inwards*: is a new request, made by the browser, and checked as such.
 //! - *Reading the map from our answers*: a refused destination is never dialled, and the answer is the same bytes.
 //!   An allowed one that does not answer gives the same bytes whatever was wrong.
 //! - *Posing as the proxy*: an origin's demand for proxy credentials does not reach the browser.
-//! - *Taking more than its share*: connections, lookups, heads, buffers and times are bounded by [`Limits`]; a side that
-//!   stops reading stops the other.
+//! - *Taking more than its share*: connections, lookups, heads, buffers and times are bounded by [`Limits`]; a session that has
+//!   no lookup under way is served before those that have many; a side that stops reading stops the other.
 //!
 //! What travels through a tunnel cannot be seen from here. UDP, and so QUIC and WebRTC, has no way out at all.
 
@@ -27,6 +29,7 @@ mod connection;
 mod fetch;
 mod headers;
 mod limits;
+mod neighbours;
 mod proxy;
 mod resolver;
 mod rules;
@@ -34,6 +37,7 @@ mod session;
 mod stats;
 mod target;
 mod trust;
+mod turns;
 mod upstream;
 mod watched;
 

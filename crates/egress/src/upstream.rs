@@ -16,6 +16,7 @@ use url::Host;
 
 use crate::{
     limits::Limits,
+    neighbours::{Neighbours, neighbours},
     proxy::{Io, Proxy, Refused, Route},
     resolver::{LookupPlace, Resolver},
     rules::{Rules, Verdict},
@@ -33,6 +34,7 @@ pub(crate) struct Upstream {
     resolver: Arc<dyn Resolver>,
     limits: Limits,
     lookups: Arc<Semaphore>,
+    neighbours: fn() -> Arc<Neighbours>,
     pub(crate) trust: Trust,
 }
 
@@ -79,7 +81,7 @@ impl From<Refused> for NoWay {
 
 impl Upstream {
     pub(crate) fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits, trust: Trust) -> Self {
-        Self { rules, resolver, lookups: Arc::new(Semaphore::new(limits.lookups)), limits, trust }
+        Self { rules, resolver, lookups: Arc::new(Semaphore::new(limits.lookups)), limits, neighbours, trust }
     }
 
     /// The addresses of `target` that may be dialled, in the resolver's order; at least one. Asks the resolver once, and
@@ -206,7 +208,7 @@ impl Upstream {
     fn may_dial(&self, host: &str, address: SocketAddr) -> bool {
         match self.rules.check(host, address) {
             Verdict::Allowed => true,
-            Verdict::Public => !is_own_address(address),
+            Verdict::Public => !is_own_address(address) && !(self.neighbours)().have(address.ip()),
             Verdict::Refused => false,
         }
     }
@@ -253,6 +255,43 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::neighbours::tests::{V6, v4};
+
+    fn upstream(rules: Rules, limits: Limits) -> Upstream {
+        Upstream::new(rules, Arc::new(crate::SystemResolver::default()), limits, Trust::default())
+    }
+
+    async fn checked(rules: Rules, address: &str) -> Result<Vec<SocketAddr>, NoWay> {
+        let neighbours = || Arc::new(Neighbours::parse(&v4(), V6));
+        let upstream = Upstream { neighbours, ..upstream(rules, Limits::default()) };
+        upstream.candidates(&Target::parse(address, None).unwrap()).await
+    }
+
+    const NEAR: [&str; 4] = ["51.38.64.254:80", "[2a03:db8::1]:80", "[2a01:db8:0:1::1]:80", "[2a01:db8:0:1::9]:22"];
+
+    #[tokio::test]
+    async fn a_gateway_or_a_neighbour_with_a_public_address_is_refused_as_a_private_one_is() {
+        for address in NEAR {
+            assert_eq!(checked(Rules::default(), address).await, Err(NoWay::Refused), "{address}");
+        }
+        assert_eq!(checked(Rules::default(), "10.0.0.1:80").await, Err(NoWay::Refused));
+    }
+
+    #[tokio::test]
+    async fn neither_a_neighbours_network_of_ipv4_nor_the_internet_is_refused_for_it() {
+        for address in ["51.38.64.1:80", "93.184.215.14:443", "[2606:4700::1]:443"] {
+            assert_eq!(checked(Rules::default(), address).await, Ok(vec![address.parse().unwrap()]));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_neighbour_that_the_operator_allowed_is_reached() {
+        let allowed = ["51.38.64.254", "2a03:db8::1", "2a01:db8:0:1::/64"].map(|allow| Rules::parse(allow).unwrap());
+        for address in NEAR {
+            let found = checked(Rules::new(allowed.to_vec()), address).await;
+            assert_eq!(found, Ok(vec![address.parse().unwrap()]));
+        }
+    }
 
     #[test]
     fn a_machine_knows_its_own_addresses() {
@@ -267,8 +306,7 @@ mod tests {
         let living = listener.local_addr().unwrap();
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let limits = Limits { attempt_timeout: Duration::from_millis(500), ..Limits::default() };
-        let upstream =
-            Upstream::new(Rules::default(), Arc::new(crate::SystemResolver::default()), limits, Trust::default());
+        let upstream = upstream(Rules::default(), limits);
         let (_stream, dialled) = upstream.dial(&[closed, living]).await.unwrap();
         assert_eq!(dialled, living);
     }

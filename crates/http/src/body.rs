@@ -26,10 +26,22 @@ const UNDER_WAY: usize = 4;
 /// # Errors
 /// `payload_too_large`, `unsupported_media_type`, and as [`read`].
 pub(crate) async fn json(request: &HttpRequest, payload: &mut Payload) -> Result<Bytes, ApiError> {
+    json_within(LONGEST, request, payload).await
+}
+
+/// As [`json`], of at most `longest` bytes.
+///
+/// # Errors
+/// As [`json`].
+pub(crate) async fn json_within(
+    longest: usize,
+    request: &HttpRequest,
+    payload: &mut Payload,
+) -> Result<Bytes, ApiError> {
     let headers = request.headers();
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > LONGEST as u64) {
-        return Err(too_large(LONGEST));
+    if announced.is_some_and(|length| length > longest as u64) {
+        return Err(too_large(longest));
     }
     if headers.get_all(header::CONTENT_TYPE).any(|value| !is_json(value)) {
         return Err(ApiError::new(Code::UnsupportedMediaType, "the body must be JSON in UTF-8"));
@@ -37,7 +49,7 @@ pub(crate) async fn json(request: &HttpRequest, payload: &mut Payload) -> Result
     if headers.contains_key(header::CONTENT_ENCODING) {
         return Err(ApiError::new(Code::UnsupportedMediaType, "the body must not be encoded"));
     }
-    read(payload, LONGEST).await
+    read(payload, longest).await
 }
 
 /// The whole body.

@@ -88,7 +88,6 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
     if ui::is_ui(request) {
         let caller = ui::authenticate(api, request).await?;
         Identity::key(request, caller.key, caller.project);
-        api.rate.admit(caller.key)?;
         return Ok(caller);
     }
     let text = bearer(request.headers())?;
@@ -98,7 +97,6 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
             if caller.deployed {
                 Identity::deployed(request);
             }
-            api.rate.admit(caller.key)?;
             Ok(caller)
         }
         Err(error) => {
@@ -111,18 +109,29 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
     }
 }
 
+/// Counts the call of a key. What the key does not reach is told before that it calls too often, and counts as well.
+fn counted<T>(api: &Api, caller: &Caller, reached: Result<T, ApiError>) -> Result<T, ApiError> {
+    let admitted = api.rate.admit(caller.key);
+    let reached = reached?;
+    admitted.map(|()| reached)
+}
+
 async fn scope(api: &Api, request: &HttpRequest) -> Result<(Scope, UserId), ApiError> {
     let caller = authenticate(api, request).await?;
-    let headers = request.headers();
-    let mut named = headers.get_all(PROJECT);
+    let scope = counted(api, &caller, project_of(api, request, &caller).await)?;
+    Ok((scope, caller.user))
+}
+
+async fn project_of(api: &Api, request: &HttpRequest, caller: &Caller) -> Result<Scope, ApiError> {
+    let mut named = request.headers().get_all(PROJECT);
     let project = match (named.next().map(|value| value.to_str()), named.next()) {
         (None, _) => None,
         (Some(Ok(text)), None) => Some(text),
         _ => return Err(casement_domain::access::AccessError::BadProject.into()),
     };
-    let scope = api.services.access.resolve(&caller, project).await?;
+    let scope = api.services.access.resolve(caller, project).await?;
     Identity::key(request, caller.key, Some(scope.project_id()));
-    Ok((scope, caller.user))
+    Ok(scope)
 }
 
 impl FromRequest for Authorized {
@@ -144,8 +153,12 @@ impl FromRequest for OrganizationWide {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
-        let member = Member::from_request(request, payload);
-        Box::pin(async move { member.await?.try_into() })
+        let call = Call::take(request, payload);
+        Box::pin(async move {
+            let Member { call, caller } = Member::known(call?).await?;
+            counted(&call.api, &caller, whole(&caller))?;
+            Ok(Self { call, caller })
+        })
     }
 }
 
@@ -162,14 +175,20 @@ impl FromRequest for Member {
     fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
         let call = Call::take(request, payload);
         Box::pin(async move {
-            let call = call?;
-            let caller = authenticate(&call.api, &call.request).await?;
-            Ok(Self { call, caller })
+            let member = Self::known(call?).await?;
+            counted(&member.call.api, &member.caller, Ok(()))?;
+            Ok(member)
         })
     }
 }
 
 impl Member {
+    /// Whoever has a good key, however often they call.
+    async fn known(call: Call) -> Result<Self, ApiError> {
+        let caller = authenticate(&call.api, &call.request).await?;
+        Ok(Self { call, caller })
+    }
+
     pub(crate) fn services(&self) -> &Services {
         &self.call.api.services
     }
@@ -205,10 +224,16 @@ impl TryFrom<Member> for OrganizationWide {
     type Error = ApiError;
 
     fn try_from(Member { call, caller }: Member) -> Result<Self, ApiError> {
-        match caller.project {
-            Some(_) => Err(ApiError::new(Code::Forbidden, "this needs a key of the whole organization")),
-            None => Ok(Self { call, caller }),
-        }
+        whole(&caller).map(|()| Self { call, caller })
+    }
+}
+
+/// # Errors
+/// `forbidden` for a key of one project.
+fn whole(caller: &Caller) -> Result<(), ApiError> {
+    match caller.project {
+        Some(_) => Err(ApiError::new(Code::Forbidden, "this needs a key of the whole organization")),
+        None => Ok(()),
     }
 }
 

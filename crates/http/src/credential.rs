@@ -94,10 +94,13 @@ impl From<TotpCode> for TotpCodeBody {
 #[schema(as = CreateCredential)]
 pub(crate) struct CredentialInput {
     /// 1 to 255 characters, unique in the project. Required.
+    #[schema(required, nullable = false)]
     name: Option<String>,
     /// A host name. Required.
+    #[schema(required, nullable = false)]
     domain: Option<String>,
     /// At most 50, of at most 8 KiB each; by names of at most 128 characters. Required.
+    #[schema(required, nullable = false)]
     values: Option<BTreeMap<String, String>>,
     /// Whose button is to be pressed first, at a site that has it.
     sso_provider: Option<String>,

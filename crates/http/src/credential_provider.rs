@@ -132,10 +132,13 @@ impl From<ProviderTest> for TestBody {
 #[schema(as = CreateCredentialProvider)]
 pub(crate) struct ProviderInput {
     /// 1 to 255 characters, unique in the organization. Required.
+    #[schema(required, nullable = false)]
     name: Option<String>,
     /// `passwordmanager` (or `onepassword`): a 1Password Connect server; `keepass`: a KeePass database. Required.
+    #[schema(required, nullable = false)]
     provider_type: Option<String>,
     /// The Connect server's access token, or the database's password; 1 to 8,192 characters. Sealed, and never shown again. Required.
+    #[schema(required, nullable = false)]
     token: Option<String>,
     /// `passwordmanager`: the Connect server's base address. Default: the one that this server is configured with.
     server_url: Option<String>,

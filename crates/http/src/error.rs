@@ -76,7 +76,7 @@ codes! {
     UnsupportedMediaType => "unsupported_media_type", 415, "The body is not JSON.";
     LimitExceeded => "limit_exceeded", 429, "A limit of the session, the project or the organization is reached.";
     RateLimited => "rate_limited", 429, "The key calls too often; only where the operator has set a rate.";
-    Internal => "internal", 500, "Our fault; also a browser lost in the middle of an operation.";
+    Internal => "internal", 500, "Our fault; also a browser or the database lost in the middle of an operation, which may have been done.";
     UpstreamError => "upstream_error", 502, "What was asked answered nonsense.";
     BrowserUnavailable => "browser_unavailable", 503, "The session's browser cannot be reached; nothing was handed to it.";
     Unavailable => "unavailable", 503, "Starting, stopping, the database is away, or there is no room for a browser.";
@@ -96,7 +96,7 @@ pub(crate) struct Detail {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct InnerError {
     /// What failed: `browser_crashed`, `browser_hung`, `agent_error`, `display_error`, `proxy_error`, `dns_error`,
-    /// `connect_error`, `tls_error` or `http_status`.
+    /// `connect_error`, `tls_error`, `http_status` or `provider_error`.
     code: &'static str,
     /// For people.
     message: String,
@@ -255,6 +255,17 @@ impl ApiError {
         }
     }
 
+    /// With its refused fields in this order, by what their paths begin with; all others come last.
+    #[must_use]
+    pub(crate) fn in_order_of(mut self, fields: &[&str]) -> Self {
+        let place = |detail: &Detail| {
+            let first = detail.message.split(['.', '[', ':']).next();
+            fields.iter().position(|field| Some(*field) == first).unwrap_or(fields.len())
+        };
+        self.0.details.sort_by_key(place);
+        self
+    }
+
     /// What the caller can tell apart.
     #[must_use]
     pub fn code(&self) -> Code {
@@ -363,6 +374,30 @@ impl From<InvalidInput> for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_description_names_what_can_have_failed_below() {
+        let description = crate::openapi();
+        let InnerCode(provider) = InnerCode::from(&ProviderFault::Refused);
+        let engine = [
+            EngineFault::BrowserCrashed,
+            EngineFault::BrowserHung,
+            EngineFault::AgentError,
+            EngineFault::DisplayError,
+            EngineFault::ProxyError,
+        ];
+        let upstream = [
+            UpstreamFault::Dns,
+            UpstreamFault::Connect,
+            UpstreamFault::Tls,
+            UpstreamFault::Proxy,
+            UpstreamFault::HttpStatus,
+        ];
+        let codes = engine.map(InnerCode::from).into_iter().chain(upstream.map(InnerCode::from)).map(|code| code.0);
+        for code in codes.chain([provider]) {
+            assert!(description.contains(&format!("`{code}`")), "{code}");
+        }
+    }
 
     #[test]
     fn a_message_has_at_most_1000_characters() {

@@ -2,10 +2,7 @@
 
 use actix_web::HttpResponse;
 use actix_web::body::MessageBody as _;
-use casement_domain::{
-    SessionId,
-    session::{EndSessionError, Session, SessionEvent, Sessions},
-};
+use casement_domain::{pool::Leases, session::Session};
 use tokio::runtime::Handle;
 use tracing::Instrument as _;
 
@@ -14,12 +11,12 @@ use crate::{relay::Delivered, state::Services};
 /// A session on its way to its caller: dropped on the way, it is given back.
 pub(crate) struct Fresh {
     session: Session,
-    give_back: Option<(Sessions, Handle)>,
+    give_back: Option<(Leases, Handle)>,
 }
 
 impl Fresh {
     pub(crate) fn new(session: Session, services: &Services) -> Self {
-        Self { session, give_back: Some((services.sessions.clone(), services.runtime.clone())) }
+        Self { session, give_back: Some((services.leases.clone(), services.runtime.clone())) }
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -37,16 +34,14 @@ impl Fresh {
         response: HttpResponse,
         then: impl FnOnce() + Unpin + 'static,
     ) -> HttpResponse {
-        let id = self.session.id;
-        let Some((sessions, runtime)) = self.give_back.take() else { return response };
+        let session = self.session.clone();
+        let Some((leases, runtime)) = self.give_back.take() else { return response };
         response
             .map_body(|_, body| {
                 let bytes = body.try_into_bytes().unwrap_or_default();
                 Delivered::new(
                     bytes,
-                    move |delivered| {
-                        if delivered { then() } else { give_back(id, sessions, &runtime) }
-                    },
+                    move |delivered| if delivered { then() } else { give_back(session, leases, &runtime) },
                 )
             })
             .map_into_boxed_body()
@@ -55,19 +50,19 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        if let Some((sessions, runtime)) = self.give_back.take() {
-            give_back(self.session.id, sessions, &runtime);
+        if let Some((leases, runtime)) = self.give_back.take() {
+            give_back(self.session.clone(), leases, &runtime);
         }
     }
 }
 
-fn give_back(session: SessionId, sessions: Sessions, runtime: &Handle) {
+fn give_back(session: Session, leases: Leases, runtime: &Handle) {
     let ending = async move {
-        match sessions.end(session, SessionEvent::Undelivered).await {
-            Ok(_) => tracing::info!(%session, "given back: its caller was gone"),
-            Err(EndSessionError::Store(error)) => tracing::warn!(%session, %error, "could not be given back"),
-            // It ended by itself meanwhile.
-            Err(_) => {}
+        let undelivered = leases.undelivered(&session).await;
+        let session = session.id;
+        match undelivered {
+            Ok(()) => tracing::info!(%session, "given back: its caller was gone"),
+            Err(error) => tracing::warn!(%session, %error, "cannot be given back now; trying again"),
         }
     };
     runtime.spawn(ending.in_current_span());

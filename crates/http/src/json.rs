@@ -1,6 +1,6 @@
-//! JSON as it is taken from callers: no key twice, no bottomless nesting, and no type that is nearly right.
+//! JSON as it is taken from callers: no key twice, no bottomless nesting, not more than is sensible, and no type that is nearly right.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, cell::Cell, fmt};
 
 use casement_domain::field::FieldCode;
 use serde::{
@@ -18,6 +18,8 @@ use crate::error::{ApiError, Code};
 
 /// Nesting of arrays and objects in a body.
 const DEEPEST: usize = 64;
+/// The most values of a body, counting each list and object: each takes many times the memory of its text.
+const MOST_VALUES: usize = 50_000;
 
 /// The type `T` that the body holds.
 ///
@@ -47,7 +49,7 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
 /// `invalid_input`: `invalid_format` for what is no JSON, or has a key twice.
 pub(crate) fn text<T: DeserializeOwned>(field: &str, text: &str) -> Result<T, ApiError> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let parsed = Unique { depth: 0 }.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    let parsed = Unique::root(&Cell::new(0)).deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
     // What is wrong is not repeated: a secret may stand there.
     let refused = |_| ApiError::field(field, FieldCode::InvalidFormat, "must be JSON text without a key twice");
     serde_path_to_error::deserialize(Strict(parsed.map_err(refused)?)).map_err(|error| {
@@ -62,6 +64,14 @@ pub(crate) fn text<T: DeserializeOwned>(field: &str, text: &str) -> Result<T, Ap
     })
 }
 
+/// The refusals of a `T` in the order of its fields.
+pub(crate) fn in_order<T: DeserializeOwned>(error: ApiError) -> ApiError {
+    let mut fields: &[&str] = &[];
+    // Nothing is read, so that is refused.
+    let _ = T::deserialize(Names(&mut fields));
+    error.in_order_of(fields)
+}
+
 /// Tells null from absent.
 pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
@@ -72,34 +82,49 @@ pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 fn parse(body: &[u8]) -> Result<Value, ApiError> {
     let refused = |error: serde_json::Error| ApiError::new(Code::BadRequest, format!("the body is not JSON: {error}"));
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let value = Unique { depth: 0 }.deserialize(&mut reader).map_err(refused)?;
+    let value = Unique::root(&Cell::new(0)).deserialize(&mut reader).map_err(refused)?;
     reader.end().map_err(refused)?;
     Ok(value)
 }
 
-/// Reads any value, as long as no object has a key twice.
-struct Unique {
+/// Reads any value, as long as no object has a key twice and there are not too many in all.
+struct Unique<'a> {
     depth: usize,
+    /// How many were read.
+    values: &'a Cell<usize>,
 }
 
-impl Unique {
+impl<'a> Unique<'a> {
+    fn root(values: &'a Cell<usize>) -> Self {
+        Self { depth: 0, values }
+    }
+
     fn below<E: serde::de::Error>(&self) -> Result<Self, E> {
         if self.depth == DEEPEST {
             return Err(E::custom(format_args!("nested deeper than {DEEPEST}")));
         }
-        Ok(Self { depth: self.depth + 1 })
+        Ok(Self { depth: self.depth + 1, values: self.values })
+    }
+
+    fn count<E: serde::de::Error>(&self) -> Result<(), E> {
+        if self.values.get() == MOST_VALUES {
+            return Err(E::custom(format_args!("holds more than {MOST_VALUES} values")));
+        }
+        self.values.set(self.values.get() + 1);
+        Ok(())
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Unique {
+impl<'de> DeserializeSeed<'de> for Unique<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.count()?;
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Unique {
+impl<'de> Visitor<'de> for Unique<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -205,6 +230,32 @@ impl serde::de::Error for Wrong {
 
     fn missing_field(field: &'static str) -> Self {
         Self { field: Some(field), ..Self::new(FieldCode::Required, "is required") }
+    }
+}
+
+/// Learns the names of a structure's fields, in their order, and holds no value.
+struct Names<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Names<'_> {
+    type Error = Wrong;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Wrong> {
+        Err(Wrong::custom("there is no value"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Wrong> {
+        *self.0 = fields;
+        self.deserialize_any(visitor)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map identifier ignored_any option newtype_struct enum
     }
 }
 

@@ -1,11 +1,12 @@
 //! The description of the API, generated from the handlers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use utoipa::{
     Modify, OpenApi,
     openapi::{
-        self, RefOr,
+        self, AllOfBuilder, ObjectBuilder, RefOr, Required, Schema,
+        request_body::RequestBody,
         security::{Http, HttpAuthScheme, SecurityScheme},
     },
 };
@@ -154,7 +155,7 @@ use crate::{
         operational::description,
     ),
     security(("api_key" = [])),
-    modifiers(&ApiKey, &OptionalBodies),
+    modifiers(&ApiKey, &RequiredBodies),
 )]
 struct Document;
 
@@ -169,24 +170,51 @@ impl Modify for ApiKey {
     }
 }
 
-/// No body means the same as `{}`, so only those with a field that must be given are required.
-struct OptionalBodies;
+/// What an operation needs of a body that another one takes without it.
+const ALSO_NEEDED: [(&str, &str); 2] = [("create_pool", "size"), ("update_profile", "name")];
+/// These need one or another of their fields, which their schemas do not say.
+const NEED_ANY: [&str; 2] = ["create_deployment", "submit_auth_connection"];
 
-impl Modify for OptionalBodies {
+/// No body means the same as `{}`, so only those with a field that must be given are required.
+struct RequiredBodies;
+
+impl Modify for RequiredBodies {
     fn modify(&self, document: &mut openapi::OpenApi) {
+        let schemas = &document.components.get_or_insert_default().schemas;
         for item in document.paths.paths.values_mut() {
-            let operations = [&mut item.post, &mut item.patch, &mut item.delete];
+            let operations = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete];
             for operation in operations.into_iter().flatten() {
-                let required = matches!(
-                    operation.operation_id.as_deref(),
-                    Some("create_pool" | "release_browser" | "create_project" | "create_api_key" | "update_api_key")
-                );
-                if let (false, Some(RefOr::T(body))) = (required, &mut operation.request_body) {
-                    body.required = None;
+                let name = operation.operation_id.as_deref().unwrap_or_default();
+                let Some(RefOr::T(body)) = &mut operation.request_body else { continue };
+                for (_, field) in ALSO_NEEDED.iter().filter(|(of, _)| *of == name) {
+                    also_needs(body, field);
                 }
+                let required = NEED_ANY.contains(&name) || schemas_of(body).any(|schema| is_needed(schema, schemas));
+                body.required = required.then_some(Required::True);
             }
         }
     }
+}
+
+fn schemas_of(body: &mut RequestBody) -> impl Iterator<Item = &mut RefOr<Schema>> {
+    body.content.values_mut().filter_map(|content| match content {
+        RefOr::T(content) => content.schema.as_mut(),
+        RefOr::Ref(_) => None,
+    })
+}
+
+fn also_needs(body: &mut RequestBody, field: &str) {
+    for schema in schemas_of(body) {
+        let also = ObjectBuilder::new().required(field).build();
+        *schema = RefOr::T(Schema::AllOf(AllOfBuilder::new().item(schema.clone()).item(also).build()));
+    }
+}
+
+/// Whether a body of this schema must be sent: one that is no object of the schemas, or has a field that must be given.
+fn is_needed(schema: &RefOr<Schema>, schemas: &BTreeMap<String, RefOr<Schema>>) -> bool {
+    let RefOr::Ref(reference) = schema else { return true };
+    let name = reference.ref_location.rsplit('/').next().unwrap_or_default();
+    matches!(schemas.get(name), Some(RefOr::T(Schema::Object(object))) if !object.required.is_empty())
 }
 
 /// The name of each operation, by its method and path.

@@ -2,12 +2,14 @@
 //!
 //! A caller that reads slowly, or not at all, keeps its answer where it is. Such answers get one of a few places, which is taken
 //! before the answer is made; both are given back when it was read, when its reader has gone, or when its time is over, however
-//! slowly it is being read then.
+//! slowly it is being read then. A session whose answers are slow to come, since its page hangs, has few of the places: the others
+//! are for the rest.
 
 use std::{
+    collections::BTreeMap,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,8 +19,9 @@ use actix_web::{
     body::{BodySize, MessageBody},
 };
 use bytes::Bytes;
+use casement_domain::SessionId;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
     task::AbortHandle,
     time::{sleep, timeout},
 };
@@ -28,35 +31,92 @@ use crate::error::{ApiError, Code};
 /// What is copied out of a held answer at once. Nothing of the answer itself leaves here, or it would live as long as the part.
 const SLICE: usize = 32 * 1024;
 
-static PLACES: Places =
-    Places { free: Semaphore::const_new(8), wait: Duration::from_secs(30), keep: Duration::from_secs(60) };
+static PLACES: Places = Places {
+    free: Semaphore::const_new(8),
+    each: 2,
+    shares: Mutex::new(BTreeMap::new()),
+    wait: Duration::from_secs(30),
+    keep: Duration::from_secs(60),
+};
 
 /// How many answers may be held, how long a caller waits for its place, and how long an answer is kept.
 struct Places {
     free: Semaphore,
+    /// How many of them one session may have.
+    each: usize,
+    shares: Mutex<BTreeMap<SessionId, Share>>,
     wait: Duration,
     keep: Duration,
 }
 
+/// A session's share of the places, which is known for as long as somebody uses it.
+struct Share {
+    turns: Arc<Semaphore>,
+    users: usize,
+}
+
+/// A call that has a place of its session, or waits for one.
+struct User {
+    places: &'static Places,
+    session: SessionId,
+}
+
 /// The right to hold one answer.
 pub(crate) struct Place {
-    permit: SemaphorePermit<'static>,
+    held: Permits,
     keep: Duration,
 }
 
-/// A place for one answer, which is best taken before the answer is made.
+/// What is given back with a place.
+struct Permits {
+    _place: SemaphorePermit<'static>,
+    _turn: OwnedSemaphorePermit,
+    _user: User,
+}
+
+/// A place for one answer that a session is asked for now, and may be slow to give, or has given: one session has few at a time.
 ///
 /// # Errors
-/// `unavailable`, when none has become free for half a minute.
-pub(crate) async fn place() -> Result<Place, ApiError> {
-    PLACES.take().await
+/// `unavailable`, when none of its own has become free for half a minute, or none at all.
+pub(crate) async fn place_of(session: SessionId) -> Result<Place, ApiError> {
+    PLACES.take(session).await
 }
 
 impl Places {
-    async fn take(&'static self) -> Result<Place, ApiError> {
-        match timeout(self.wait, self.free.acquire()).await {
-            Ok(Ok(permit)) => Ok(Place { permit, keep: self.keep }),
-            _ => Err(ApiError::new(Code::Unavailable, "too many large answers are being read right now")),
+    async fn take(&'static self, session: SessionId) -> Result<Place, ApiError> {
+        timeout(self.wait, self.permits(session)).await.ok().flatten().map_or_else(
+            || Err(ApiError::new(Code::Unavailable, "too many large answers are being read right now")),
+            |held| Ok(Place { held, keep: self.keep }),
+        )
+    }
+
+    async fn permits(&'static self, session: SessionId) -> Option<Permits> {
+        // The session's turn first: who waits for it must not keep a place from others.
+        let (user, turns) = self.user(session);
+        let turn = turns.acquire_owned().await.ok()?;
+        Some(Permits { _place: self.free.acquire().await.ok()?, _turn: turn, _user: user })
+    }
+
+    fn user(&'static self, session: SessionId) -> (User, Arc<Semaphore>) {
+        let mut shares = self.shares();
+        let new = || Share { turns: Arc::new(Semaphore::new(self.each)), users: 0 };
+        let share = shares.entry(session).or_insert_with(new);
+        share.users += 1;
+        (User { places: self, session }, Arc::clone(&share.turns))
+    }
+
+    fn shares(&self) -> MutexGuard<'_, BTreeMap<SessionId, Share>> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let mut shares = self.places.shares();
+        let Some(share) = shares.get_mut(&self.session) else { return };
+        share.users -= 1;
+        if share.users == 0 {
+            shares.remove(&self.session);
         }
     }
 }
@@ -69,7 +129,7 @@ impl Place {
 
     fn hold(self, content: Vec<u8>) -> Held {
         let length = content.len();
-        let content = Arc::new(Mutex::new(Some((content, self.permit))));
+        let content = Arc::new(Mutex::new(Some((content, self.held))));
         let (kept, keep) = (Arc::clone(&content), self.keep);
         let limit = tokio::spawn(async move {
             sleep(keep).await;
@@ -80,7 +140,7 @@ impl Place {
 }
 
 /// What is held, with its place; nothing once its time is over.
-type Content = Arc<Mutex<Option<(Vec<u8>, SemaphorePermit<'static>)>>>;
+type Content = Arc<Mutex<Option<(Vec<u8>, Permits)>>>;
 
 /// A body out of a held answer.
 struct Held {
@@ -142,7 +202,12 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     fn places(most: usize, wait: Duration, keep: Duration) -> &'static Places {
-        Box::leak(Box::new(Places { free: Semaphore::new(most), wait, keep }))
+        let (free, shares) = (Semaphore::new(most), Mutex::default());
+        Box::leak(Box::new(Places { free, each: 2, shares, wait, keep }))
+    }
+
+    fn session(number: u128) -> SessionId {
+        SessionId::from_ulid(number.into())
     }
 
     async fn next(body: &mut Held) -> Option<io::Result<Bytes>> {
@@ -161,7 +226,7 @@ mod tests {
     async fn an_answer_is_read_whole_in_slices_and_its_place_is_free_with_the_last_of_them() {
         let places = places(1, LONG, LONG);
         let content: Vec<u8> = (0..100_000_u32).map(|at| at.to_le_bytes()[0]).collect();
-        let mut body = places.take().await.unwrap().hold(content.clone());
+        let mut body = places.take(session(1)).await.unwrap().hold(content.clone());
         assert_eq!(body.size(), BodySize::Sized(100_000));
         let mut got = Vec::new();
         while let Some(slice) = next(&mut body).await {
@@ -176,7 +241,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_goes_gives_the_place_back() {
         let places = places(1, LONG, LONG);
-        let mut body = places.take().await.unwrap().hold(vec![7; 100_000]);
+        let mut body = places.take(session(1)).await.unwrap().hold(vec![7; 100_000]);
         next(&mut body).await.unwrap().unwrap();
         assert_eq!(places.free.available_permits(), 0);
         drop(body);
@@ -186,7 +251,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_nobody_reads_is_dropped_after_its_time_and_ends_with_an_error() {
         let places = places(1, LONG, Duration::from_millis(50));
-        let mut body = places.take().await.unwrap().hold(vec![7; 100_000]);
+        let mut body = places.take(session(1)).await.unwrap().hold(vec![7; 100_000]);
         next(&mut body).await.unwrap().unwrap();
         // Nothing asks for more of it meanwhile.
         free(places, 1).await;
@@ -197,21 +262,67 @@ mod tests {
     #[tokio::test]
     async fn whoever_waits_too_long_for_a_place_may_come_again() {
         let places = places(1, Duration::from_millis(50), LONG);
-        let held = places.take().await.unwrap();
-        let refusal = places.take().await.err().unwrap();
+        let held = places.take(session(1)).await.unwrap();
+        let refusal = places.take(session(1)).await.err().unwrap();
         assert_eq!(refusal.code(), Code::Unavailable);
         assert!(refusal.error_response().headers().contains_key("retry-after"));
         drop(held);
-        assert!(places.take().await.is_ok());
+        assert!(places.take(session(1)).await.is_ok());
     }
 
     #[tokio::test]
     async fn whoever_waits_gets_the_place_that_becomes_free() {
         let places = places(1, LONG, LONG);
-        let held = places.take().await.unwrap();
-        let mut waiting = pin!(places.take());
+        let held = places.take(session(1)).await.unwrap();
+        let mut waiting = pin!(places.take(session(1)));
         assert!(futures_util::poll!(waiting.as_mut()).is_pending());
         drop(held);
         assert!(waiting.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_session_has_two_places_at_a_time_and_the_others_are_for_the_rest() {
+        let places = places(8, LONG, LONG);
+        let (first, _second) = (places.take(session(1)).await.unwrap(), places.take(session(1)).await.unwrap());
+        let mut third = pin!(places.take(session(1)));
+        assert!(futures_util::poll!(third.as_mut()).is_pending());
+        assert_eq!(places.free.available_permits(), 6, "who waits for its own session takes nothing from others");
+        assert!(places.take(session(2)).await.is_ok());
+        drop(first);
+        assert!(third.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_session_whose_places_stay_taken_is_answered_as_a_full_server_does() {
+        let places = places(8, Duration::from_millis(50), LONG);
+        let _held = (places.take(session(1)).await.unwrap(), places.take(session(1)).await.unwrap());
+        assert_eq!(places.take(session(1)).await.err().unwrap().code(), Code::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn a_place_of_a_session_is_free_when_its_answer_was_read_or_its_reader_goes() {
+        let places = places(8, LONG, LONG);
+        let (first, second) = (places.take(session(1)).await.unwrap(), places.take(session(1)).await.unwrap());
+        let (mut read, left) = (first.hold(vec![7; 10]), second.hold(vec![7; 100_000]));
+        next(&mut read).await.unwrap().unwrap();
+        drop(left);
+        assert_eq!(places.free.available_permits(), 8);
+        assert!(places.shares().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_session_is_forgotten_when_the_last_of_its_callers_goes_also_one_that_still_waits() {
+        let places = places(1, LONG, LONG);
+        let held = places.take(session(1)).await.unwrap();
+        let mut for_a_place = Box::pin(places.take(session(1)));
+        assert!(futures_util::poll!(for_a_place.as_mut()).is_pending());
+        let mut for_its_turn = Box::pin(places.take(session(1)));
+        assert!(futures_util::poll!(for_its_turn.as_mut()).is_pending());
+        drop(held);
+        drop(for_a_place);
+        assert_eq!(places.shares().values().map(|share| share.users).collect::<Vec<_>>(), [1]);
+        drop(for_its_turn);
+        assert!(places.shares().is_empty());
+        assert_eq!(places.free.available_permits(), 1);
     }
 }

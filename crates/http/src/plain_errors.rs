@@ -156,9 +156,12 @@ fn answer(code: Code, message: &str, ids: &dyn IdSource) -> Vec<u8> {
     let body = format!(r#"{{"code":"{}","message":"{message}"}}"#, code.as_str());
     let status = actix_web::http::StatusCode::from_u16(code.status());
     let reason = status.ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
+    // Which request a 500 answers is not known: it may be one that would be done twice.
+    let is_final = matches!(code, Code::RequestTimeout | Code::Internal);
+    let retry = if is_final { "x-should-retry: false\r\n" } else { "" };
     format!(
         "HTTP/1.1 {} {reason}\r\ncontent-length: {}\r\ncontent-type: application/json\r\ncache-control: no-store\r\n\
-         connection: close\r\nx-request-id: {}\r\n\r\n{body}",
+         connection: close\r\n{retry}x-request-id: {}\r\n\r\n{body}",
         code.status(),
         body.len(),
         ids.next().to_string().to_ascii_lowercase()
@@ -237,7 +240,17 @@ impl AsyncRead for Connection {
 
 #[cfg(test)]
 mod tests {
+    use casement_domain::testing::CountingIds;
+
     use super::*;
+
+    #[test]
+    fn a_head_that_came_too_slowly_is_not_sent_again_by_itself() {
+        for (code, is_final) in [(Code::RequestTimeout, true), (Code::Internal, true), (Code::BadRequest, false)] {
+            let answer = String::from_utf8(answer(code, "no", &CountingIds::default())).expect("UTF-8");
+            assert_eq!(answer.contains("\r\nx-should-retry: false\r\n"), is_final, "{answer}");
+        }
+    }
 
     #[test]
     fn the_parsers_answer_behind_ours_is_left_out() {

@@ -112,6 +112,7 @@ impl From<Proxy> for ProxyBody {
 pub(crate) struct ProxyInput {
     /// `custom` for one of your own; `datacenter`, `isp`, `residential` and `mobile` where this installation rents such. Required.
     #[serde(rename = "type")]
+    #[schema(required, nullable = false)]
     kind: Option<String>,
     /// 1 to 255 characters; several proxies may bear the same.
     name: Option<String>,
@@ -171,6 +172,7 @@ impl From<ProxyInput> for CreateProxy {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ProxyChanges {
     /// 1 to 255 characters. Required.
+    #[schema(required, nullable = false)]
     name: Option<String>,
 }
 

@@ -9,7 +9,7 @@ use casement_domain::{
     field::{Bad, FieldCode, InvalidInput},
     inside::{InsideError, UpstreamFault},
     organization::LimitExceeded,
-    pool::{AcquireError, CreatePoolError, DeletePoolError, ReleaseError, UpdatePoolError},
+    pool::{AcquireError, CreatePoolError, DeletePoolError, FlushPoolError, ReleaseError, UpdatePoolError},
     project::{CreateProjectError, DeleteProjectError, ProjectNotFound, ProjectRefused, UpdateProjectError},
     replay::ReplayError,
     session::{CreateSessionError, EndSessionError, NotSupported, UpdateSessionError, UseSessionError},
@@ -26,6 +26,10 @@ use crate::{
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
+            StoreError::Unavailable { maybe_done: true, .. } => {
+                Self::new(Code::Internal, "the database was lost in the middle of it; it may have been done")
+                    .caused_by(error)
+            }
             StoreError::Unavailable { .. } => {
                 Self::new(Code::Unavailable, "the database is not available; nothing was done").caused_by(error)
             }
@@ -298,10 +302,20 @@ impl From<DeletePoolError> for ApiError {
     }
 }
 
+impl From<FlushPoolError> for ApiError {
+    fn from(error: FlushPoolError) -> Self {
+        match error {
+            FlushPoolError::Archived(archived) => archived.into(),
+            FlushPoolError::Store(store) => store.into(),
+        }
+    }
+}
+
 impl From<AcquireError> for ApiError {
     fn from(error: AcquireError) -> Self {
         match error {
             AcquireError::Invalid(invalid) => invalid.into(),
+            AcquireError::Archived(archived) => archived.into(),
             AcquireError::PoolNotFound(_) => Self::new(Code::NotFound, error.to_string()),
             AcquireError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
             AcquireError::Store(store) => store.into(),

@@ -100,7 +100,7 @@ impl Path {
         self
     }
 
-    /// A GET without HEAD: of a WebSocket, or where the protocol has none.
+    /// A GET without HEAD: of a stream or a WebSocket, or where the protocol has none.
     fn only_get<F, Args>(mut self, handler: F) -> Self
     where
         F: actix_web::Handler<Args>,
@@ -316,7 +316,7 @@ fn apps(routes: &mut Routes) {
         .on(Method::GET, deployment::get_deployment)
         .on(Method::DELETE, deployment::stop_deployment)
         .done(routes);
-    path("/deployments/{id}/events").on(Method::GET, deployment::follow_deployment).done(routes);
+    path("/deployments/{id}/events").only_get(deployment::follow_deployment).done(routes);
     path("/invocations")
         .on(Method::GET, invocation::list_invocations)
         .on(Method::POST, invocation::create_invocation)
@@ -325,7 +325,7 @@ fn apps(routes: &mut Routes) {
         .on(Method::GET, invocation::get_invocation)
         .on(Method::PATCH, invocation::update_invocation)
         .done(routes);
-    path("/invocations/{id}/events").on(Method::GET, invocation::follow_invocation).done(routes);
+    path("/invocations/{id}/events").only_get(invocation::follow_invocation).done(routes);
     path("/invocations/{id}/browsers")
         .on(Method::GET, invocation::list_invocation_browsers)
         .on(Method::DELETE, invocation::delete_invocation_browsers)
@@ -409,13 +409,13 @@ fn web_interface(routes: &mut Routes) {
         .on(Method::GET, deployment::get_deployment)
         .on(Method::DELETE, deployment::stop_deployment)
         .done(routes);
-    path("/ui/api/deployments/{id}/events").on(Method::GET, deployment::follow_deployment).done(routes);
+    path("/ui/api/deployments/{id}/events").only_get(deployment::follow_deployment).done(routes);
     path("/ui/api/invocations").on(Method::GET, invocation::list_invocations).done(routes);
     path("/ui/api/invocations/{id}")
         .on(Method::GET, invocation::get_invocation)
         .on(Method::PATCH, invocation::update_invocation)
         .done(routes);
-    path("/ui/api/invocations/{id}/events").on(Method::GET, invocation::follow_invocation).done(routes);
+    path("/ui/api/invocations/{id}/events").only_get(invocation::follow_invocation).done(routes);
     routes.whole("/ui/api/{tail:.*}", unknown);
     path("/ui/{tail:.*}").on(Method::GET, ui::page).done(routes);
 }

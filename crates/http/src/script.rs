@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct Execute {
     /// TypeScript or JavaScript, 1 byte to 1 MiB: the body of an asynchronous function with `page`, `context` and `browser`. May `await`
     /// and `return`.
-    #[schema(required)]
+    #[schema(required, nullable = false)]
     code: Option<String>,
     /// How long it may run, 1 to 600 seconds. Default: 60.
     timeout_sec: Option<i64>,

@@ -6,7 +6,7 @@ use actix_web::{
     HttpRequest, HttpResponse,
     web::{self, Payload},
 };
-use casement_domain::session::ActivityGuard;
+use casement_domain::session::{ActivityGuard, UseSessionError};
 use url::Url;
 
 use crate::{
@@ -50,7 +50,8 @@ impl Way {
             holder.session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
         let activity = holder.services().sessions.activity();
         let view = matches!(kind, Some(Kind::LiveView { .. }));
-        let activity = if view { activity.begin_view(holder.session.id) } else { activity.begin(holder.session.id) };
+        let begun = if view { activity.begin_view(holder.session.id) } else { activity.begin(holder.session.id) };
+        let activity = begun.ok_or_else(|| UseSessionError::NotFound(holder.session.id.to_string()))?;
         let urls = Urls::new(&holder.api().public_url, &holder.services().tokens, &holder.session);
         let connection = kind.map(|kind| Connection::new(holder.services(), holder.session.id, kind));
         let witness = connection.map(|connection| Box::new(connection) as Box<dyn Witness>);

@@ -159,7 +159,7 @@ impl ApiKeyRepository for PgApiKeys {
             let keys = rows.into_iter().map(ApiKey::try_from).collect::<Result<Vec<_>, _>>()?;
             Ok(page.cut(keys))
         };
-        self.database.call("api_key.list", work).await
+        self.database.fetch("api_key.list", work).await
     }
 
     async fn delete(&self, organization: OrganizationId, id: ApiKeyId, at: OffsetDateTime) -> Result<bool, StoreError> {
@@ -203,7 +203,7 @@ impl ApiKeyDirectory for PgApiKeys {
             let row: Option<EntryRow> = row.get_result(connection).await.optional()?;
             Ok(row.map(entry).transpose()?)
         };
-        self.database.call("api_key.entry", work).await
+        self.database.fetch("api_key.entry", work).await
     }
 
     async fn list(
@@ -245,7 +245,7 @@ impl ApiKeyDirectory for PgApiKeys {
             let rows: Vec<EntryRow> = rows.limit(limit).offset(offset).load(connection).await?;
             Ok(page.cut(rows.into_iter().map(entry).collect::<Result<_, _>>()?))
         };
-        self.database.call("api_key.entries", work).await
+        self.database.fetch("api_key.entries", work).await
     }
 
     async fn rename(&self, organization: OrganizationId, id: ApiKeyId, name: &LabelName) -> Result<bool, StoreError> {

@@ -101,7 +101,7 @@ impl PgAudit {
             let lines: Vec<Plan> = query.load(connection).await?;
             Ok(lines.into_iter().map(|line| line.line + "\n").collect())
         };
-        self.database.call("audit.plan", work).await
+        self.database.fetch("audit.plan", work).await
     }
 
     /// Whose an entry is; nobody's if it names neither a key nor a project that there is.
@@ -375,7 +375,7 @@ impl AuditRepository for PgAudit {
             let rows: Vec<Row> = query.load(connection).await?;
             Ok(rows.into_iter().map(|row| row.record(organization)).collect::<Result<_, _>>()?)
         };
-        self.database.call("audit.page", work).await
+        self.database.fetch("audit.page", work).await
     }
 
     async fn measure(
@@ -394,7 +394,7 @@ impl AuditRepository for PgAudit {
             let total = u32::try_from(row.count).unwrap_or(u32::MAX);
             Ok(Measured { count: total.min(limit), ends: Some((first, last)), more: total > limit })
         };
-        self.database.call("audit.measure", work).await
+        self.database.fetch("audit.measure", work).await
     }
 
     async fn far_behind(
@@ -415,7 +415,7 @@ impl AuditRepository for PgAudit {
             let found: Option<Place> = query.get_result(connection).await.optional()?;
             Ok(found.map(Place::position))
         };
-        self.database.call("audit.far_behind", work).await
+        self.database.fetch("audit.far_behind", work).await
     }
 
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError> {

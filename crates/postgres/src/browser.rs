@@ -80,7 +80,7 @@ impl BrowserRepository for PgBrowsers {
             let row = row.get_result(connection).await.optional()?;
             Ok(row.map(Browser::try_from).transpose()?)
         };
-        self.database.call("browser.find", work).await
+        self.database.fetch("browser.find", work).await
     }
 
     async fn of_node(&self, node: NodeId) -> Result<Vec<Browser>, StoreError> {
@@ -89,7 +89,7 @@ impl BrowserRepository for PgBrowsers {
             let rows = rows.select(BrowserRow::as_select()).load(connection).await?;
             Ok(rows.into_iter().map(Browser::try_from).collect::<Result<Vec<_>, _>>()?)
         };
-        self.database.call("browser.of_node", work).await
+        self.database.fetch("browser.of_node", work).await
     }
 
     async fn discard(&self, id: BrowserId) -> Result<bool, StoreError> {

@@ -231,7 +231,7 @@ impl CredentialRepository for PgCredentials {
             };
             Ok(complete(connection, rows).await?.pop())
         };
-        self.database.call("credential.find", work).await
+        self.database.fetch("credential.find", work).await
     }
 
     async fn secrets(&self, id: CredentialId) -> Result<Option<SealedSecrets>, StoreError> {
@@ -271,7 +271,7 @@ impl CredentialRepository for PgCredentials {
             let rows = rows.select(CredentialRow::as_select()).load(connection).await?;
             Ok(page.cut(complete(connection, rows).await?))
         };
-        self.database.call("credential.list", work).await
+        self.database.fetch("credential.list", work).await
     }
 
     async fn update(
@@ -308,7 +308,7 @@ impl CredentialRepository for PgCredentials {
             let rows: Vec<SealedRow> = statement.bind::<sql_types::BigInt, _>(i64::from(most)).load(connection).await?;
             Ok(rows.into_iter().map(Into::into).collect())
         };
-        self.database.call("credential.sealed_otherwise", work).await
+        self.database.fetch("credential.sealed_otherwise", work).await
     }
 
     async fn reseal(&self, current: &SealedSecret, next: &[u8]) -> Result<(), StoreError> {
@@ -340,7 +340,7 @@ impl CredentialRepository for PgCredentials {
             let found: Vec<Head> = statement.load(connection).await?;
             Ok(found.iter().filter_map(|row| KeyId::of(&row.head)).collect())
         };
-        self.database.call("credential.keys", work).await
+        self.database.fetch("credential.keys", work).await
     }
 }
 

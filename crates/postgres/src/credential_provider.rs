@@ -190,7 +190,7 @@ impl CredentialProviderRepository for PgCredentialProviders {
             let row = row.filter(credential_providers::organization_id.eq(uuid(organization.ulid())));
             read(row.select(ProviderRow::as_select()).get_result(connection).await.optional()?)
         };
-        self.database.call("credential_provider.find", work).await
+        self.database.fetch("credential_provider.find", work).await
     }
 
     async fn named(&self, organization: OrganizationId, name: &str) -> Result<Option<CredentialProvider>, StoreError> {
@@ -199,7 +199,7 @@ impl CredentialProviderRepository for PgCredentialProviders {
             let row = row.filter(credential_providers::organization_id.eq(uuid(organization.ulid())));
             read(row.select(ProviderRow::as_select()).get_result(connection).await.optional()?)
         };
-        self.database.call("credential_provider.named", work).await
+        self.database.fetch("credential_provider.named", work).await
     }
 
     async fn list<'a>(
@@ -228,7 +228,7 @@ impl CredentialProviderRepository for PgCredentialProviders {
             let rows = rows.limit(limit).offset(offset).select(ProviderRow::as_select());
             Ok(page.cut(all(rows.load(connection).await?)?))
         };
-        self.database.call("credential_provider.list", work).await
+        self.database.fetch("credential_provider.list", work).await
     }
 
     async fn enabled(&self, organization: OrganizationId) -> Result<Vec<CredentialProvider>, StoreError> {
@@ -242,7 +242,7 @@ impl CredentialProviderRepository for PgCredentialProviders {
             ));
             all(rows.select(ProviderRow::as_select()).load(connection).await?)
         };
-        self.database.call("credential_provider.enabled", work).await
+        self.database.fetch("credential_provider.enabled", work).await
     }
 
     async fn update(
@@ -311,7 +311,7 @@ impl CredentialProviderRepository for PgCredentialProviders {
             let rows: Vec<Sealed> = statement.bind::<sql_types::BigInt, _>(i64::from(most)).load(connection).await?;
             Ok(rows.into_iter().map(|row| (CredentialProviderId::from_ulid(ulid(row.id)), row.sealed)).collect())
         };
-        self.database.call("credential_provider.sealed_otherwise", work).await
+        self.database.fetch("credential_provider.sealed_otherwise", work).await
     }
 
     async fn reseal(&self, id: CredentialProviderId, current: &[u8], next: &[u8]) -> Result<(), StoreError> {
@@ -330,7 +330,7 @@ impl CredentialProviderRepository for PgCredentialProviders {
             let found: Vec<Vec<u8>> = credential_providers::table.select(heads).distinct().load(connection).await?;
             Ok(found.iter().filter_map(|head| KeyId::of(head)).collect())
         };
-        self.database.call("credential_provider.keys", work).await
+        self.database.fetch("credential_provider.keys", work).await
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::pin;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use deadpool::managed::{Manager, Metrics, Object, Pool, QueueMode, RecycleError, RecycleResult};
@@ -167,13 +167,27 @@ impl Database {
         Self { pool, reads, leases, shared, answered: Arc::default() }
     }
 
-    /// Does one named piece of work on a connection: measured under its name, ended after its time limit.
+    /// Changes something in one statement on a connection: measured under its name, ended after its time limit.
     pub(crate) async fn call<T>(
         &self,
         operation: &'static str,
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
-        measured(operation, self.attempt(work)).await
+        let sent = AtomicBool::new(false);
+        let noted = async |connection: &mut AsyncPgConnection| {
+            sent.store(true, Ordering::Relaxed);
+            work(connection).await
+        };
+        measured(operation, &sent, self.attempt(noted)).await
+    }
+
+    /// Reads, elsewhere as [`call`](Self::call).
+    pub(crate) async fn fetch<T>(
+        &self,
+        operation: &'static str,
+        work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
+    ) -> Result<T, StoreError> {
+        measured(operation, &AtomicBool::new(false), self.attempt(work)).await
     }
 
     /// Does a reading that is short whatever is asked: others of the same web worker may wait behind it. Elsewhere it is as
@@ -183,7 +197,13 @@ impl Database {
         operation: &'static str,
         work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
-        self.shared(self.reads, operation, work).await
+        match self.reads.here() {
+            Some(slot) => {
+                let reading = self.attempt_shared(self.reads, &slot, work);
+                measured(operation, &AtomicBool::new(false), reading).await
+            }
+            None => self.fetch(operation, async |connection| work(connection).await).await,
+        }
     }
 
     /// Does what makes a lease, in one short statement: others of the same web worker may wait behind it. Elsewhere it is as
@@ -193,17 +213,15 @@ impl Database {
         operation: &'static str,
         work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
-        self.shared(self.leases, operation, work).await
-    }
-
-    async fn shared<T>(
-        &self,
-        connections: SharedConnections,
-        operation: &'static str,
-        work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
-    ) -> Result<T, StoreError> {
-        match connections.here() {
-            Some(slot) => measured(operation, self.attempt_shared(connections, &slot, work)).await,
+        match self.leases.here() {
+            Some(slot) => {
+                let sent = AtomicBool::new(false);
+                let noted = async |connection: &AsyncPgConnection| {
+                    sent.store(true, Ordering::Relaxed);
+                    work(connection).await
+                };
+                measured(operation, &sent, self.attempt_shared(self.leases, &slot, noted)).await
+            }
             None => self.call(operation, async |connection| work(connection).await).await,
         }
     }
@@ -284,7 +302,7 @@ impl Database {
         operation: &'static str,
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
-        self.call(operation, async |connection| in_transaction(connection, work).await).await
+        self.transaction_or(operation, work, Err).await
     }
 
     /// As [`call`](Self::call), with all that is read as it was at one moment.
@@ -298,7 +316,7 @@ impl Database {
             diesel_async::RunQueryDsl::execute(level, connection).await?;
             work(connection).await
         };
-        self.transaction(operation, work).await
+        self.transaction(operation, work).await.map_err(StoreError::undone)
     }
 
     /// As [`transaction`](Self::transaction); a failure that has a meaning (a name that is taken) becomes a value, after
@@ -309,7 +327,10 @@ impl Database {
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
         meaning: impl FnOnce(CallError) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
-        self.call(operation, async |connection| in_transaction(connection, work).await.or_else(meaning)).await
+        let committing = AtomicBool::new(false);
+        let attempt =
+            self.attempt(async |connection| in_transaction(connection, &committing, work).await.or_else(meaning));
+        measured(operation, &committing, attempt).await
     }
 
     /// Whether the database answers.
@@ -317,7 +338,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::Unavailable`] if it does not, within five seconds.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        self.call("database.ping", async |connection| {
+        self.fetch("database.ping", async |connection| {
             diesel_async::RunQueryDsl::execute(diesel::sql_query("SELECT 1"), connection).await?;
             Ok(())
         })
@@ -330,9 +351,11 @@ impl Database {
     }
 }
 
-/// Measures a call under its name, and says what went wrong in the domain's words.
+/// Measures a call under its name, and says what went wrong in the domain's words. `sent`: whether the statement that changes
+/// something, or the last of a transaction, has been on its way.
 async fn measured<T>(
     operation: &'static str,
+    sent: &AtomicBool,
     attempt: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, StoreError> {
     let started = Instant::now();
@@ -341,7 +364,7 @@ async fn measured<T>(
     metrics::histogram!("casement_database_call_seconds", "operation" => operation, "outcome" => outcome)
         .record(started.elapsed().as_secs_f64());
     answer.map_err(|error| {
-        let error = error.into_store_error(operation);
+        let error = error.into_store_error(operation, sent.load(Ordering::Relaxed));
         tracing::debug!(operation, outcome, error = &error as &dyn std::error::Error, "a database call failed");
         error
     })
@@ -349,11 +372,13 @@ async fn measured<T>(
 
 async fn in_transaction<T>(
     connection: &mut AsyncPgConnection,
+    committing: &AtomicBool,
     work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
 ) -> Result<T, CallError> {
     AnsiTransactionManager::begin_transaction(connection).await?;
     match work(connection).await {
         Ok(value) => {
+            committing.store(true, Ordering::Relaxed);
             AnsiTransactionManager::commit_transaction(connection).await?;
             Ok(value)
         }

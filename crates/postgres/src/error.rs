@@ -77,13 +77,32 @@ impl CallError {
         }
     }
 
-    pub(crate) fn into_store_error(self, operation: &'static str) -> StoreError {
-        let unavailable = self.is_unavailable();
+    /// For the domain. `on_its_way`: what would change something was sent.
+    pub(crate) fn into_store_error(self, operation: &'static str, on_its_way: bool) -> StoreError {
+        let (unavailable, maybe_done) = (self.is_unavailable(), on_its_way && self.is_answer_lost());
         let source = Box::new(self);
         if unavailable {
-            StoreError::Unavailable { operation, source }
+            StoreError::Unavailable { operation, maybe_done, source }
         } else {
             StoreError::Broken { operation, source }
+        }
+    }
+
+    /// Whether there was no answer, not even a refusal.
+    fn is_answer_lost(&self) -> bool {
+        use DatabaseErrorKind::{ClosedConnection, UnableToSendCommand};
+        match self {
+            Self::Unreachable(Unreachable::TooSlow(_) | Unreachable::Lost(_)) => true,
+            Self::Database(DieselError::DatabaseError(kind, info)) => match kind {
+                ClosedConnection | UnableToSendCommand => true,
+                DatabaseErrorKind::Unknown => LOST.iter().any(|sign| info.message().contains(sign)),
+                _ => false,
+            },
+            Self::Database(DieselError::BrokenTransactionManager | DieselError::RollbackErrorOnCommit { .. }) => true,
+            Self::Unreachable(Unreachable::NoConnection(_) | Unreachable::NoneFree(_))
+            | Self::Database(_)
+            | Self::Row(_)
+            | Self::Undone { .. } => false,
         }
     }
 
@@ -107,15 +126,16 @@ impl CallError {
     }
 }
 
+/// The driver's messages of connections that were cut.
+const LOST: [&str; 4] =
+    ["connection closed", "error communicating with the server", "server closed the connection", "Broken pipe"];
+
 /// Messages of conditions that pass by themselves: shutdown, start-up, cut connections, cancelled or deadlocked
 /// statements, a full disk or connection table.
 fn is_passing(message: &str) -> bool {
-    const SIGNS: [&str; 14] = [
+    const SIGNS: [&str; 10] = [
         "terminating connection",
         "the database system is",
-        "connection closed",
-        "error communicating with the server",
-        "server closed the connection",
         "canceling statement",
         "deadlock detected",
         "too many clients",
@@ -124,7 +144,6 @@ fn is_passing(message: &str) -> bool {
         "No space left on device",
         "out of memory",
         "is not currently accepting connections",
-        "Broken pipe",
     ];
-    SIGNS.iter().any(|sign| message.contains(sign))
+    SIGNS.iter().chain(&LOST).any(|sign| message.contains(sign))
 }

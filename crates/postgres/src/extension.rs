@@ -124,7 +124,7 @@ impl ExtensionRepository for PgExtensions {
             };
             Ok(row.optional()?.map(Extension::try_from).transpose()?)
         };
-        self.database.call("extension.find", work).await
+        self.database.fetch("extension.find", work).await
     }
 
     async fn list(
@@ -146,7 +146,7 @@ impl ExtensionRepository for PgExtensions {
             let rows = rows.limit(limit).offset(offset).select(ExtensionRow::as_select()).load(connection).await?;
             Ok(page.cut(rows.into_iter().map(Extension::try_from).collect::<Result<Vec<_>, BadRow>>()?))
         };
-        self.database.call("extension.list", work).await
+        self.database.fetch("extension.list", work).await
     }
 
     async fn delete(&self, id: ExtensionId) -> Result<ExtensionDeleted, StoreError> {
@@ -186,6 +186,6 @@ impl ExtensionRepository for PgExtensions {
             let found: Vec<Uuid> = rows.load(connection).await?;
             Ok(found.into_iter().map(|id| ExtensionId::from_ulid(ulid(id))).collect())
         };
-        self.database.call("extension.known", work).await
+        self.database.fetch("extension.known", work).await
     }
 }

@@ -193,7 +193,7 @@ impl InvocationRepository for PgInvocations {
             let row = row.get_result(connection).await.optional()?;
             Ok(row.map(Invocation::try_from).transpose()?)
         };
-        self.database.call("invocation.get", work).await
+        self.database.fetch("invocation.get", work).await
     }
 
     async fn status(&self, id: InvocationId) -> Result<Option<InvocationStatus>, StoreError> {
@@ -203,7 +203,7 @@ impl InvocationRepository for PgInvocations {
             let known = |text| by_text("invocations.status", &InvocationStatus::ALL, InvocationStatus::as_str, text);
             Ok(status.map(known).transpose()?)
         };
-        self.database.call("invocation.status", work).await
+        self.database.fetch("invocation.status", work).await
     }
 
     async fn list(
@@ -277,7 +277,7 @@ impl InvocationRepository for PgInvocations {
             let rows = rows.order((invocations::started_at, invocations::id)).limit(most.into());
             all(rows.select(InvocationRow::as_select()).load(connection).await?)
         };
-        self.database.call("invocation.queued", work).await
+        self.database.fetch("invocation.queued", work).await
     }
 
     async fn running_on(&self, node: NodeId) -> Result<Vec<Invocation>, StoreError> {
@@ -286,7 +286,7 @@ impl InvocationRepository for PgInvocations {
             let rows = rows.filter(invocations::node_id.eq(uuid(node.ulid())));
             all(rows.select(InvocationRow::as_select()).load(connection).await?)
         };
-        self.database.call("invocation.running_on", work).await
+        self.database.fetch("invocation.running_on", work).await
     }
 
     async fn overdue(&self, now: OffsetDateTime, most: u32) -> Result<Vec<Invocation>, StoreError> {
@@ -295,7 +295,7 @@ impl InvocationRepository for PgInvocations {
             let rows = rows.filter(invocations::deadline.le(now)).order(invocations::deadline).limit(most.into());
             all(rows.select(InvocationRow::as_select()).load(connection).await?)
         };
-        self.database.call("invocation.overdue", work).await
+        self.database.fetch("invocation.overdue", work).await
     }
 
     async fn unfinished_of(&self, deployment: DeploymentId) -> Result<Vec<Invocation>, StoreError> {
@@ -304,7 +304,7 @@ impl InvocationRepository for PgInvocations {
             let rows = rows.filter(invocations::deployment_id.eq(uuid(deployment.ulid())));
             all(rows.select(InvocationRow::as_select()).load(connection).await?)
         };
-        self.database.call("invocation.unfinished_of", work).await
+        self.database.fetch("invocation.unfinished_of", work).await
     }
 
     async fn stranded(&self, most: u32) -> Result<Vec<Invocation>, StoreError> {
@@ -313,7 +313,7 @@ impl InvocationRepository for PgInvocations {
             let rows = rows.filter(invocations::status.eq_any(UNFINISHED)).filter(deployments::status.eq_any(ENDED));
             all(rows.select(InvocationRow::as_select()).limit(most.into()).load(connection).await?)
         };
-        self.database.call("invocation.stranded", work).await
+        self.database.fetch("invocation.stranded", work).await
     }
 
     async fn canceled_with_sessions(&self, most: u32) -> Result<Vec<InvocationId>, StoreError> {

@@ -223,9 +223,9 @@ async fn outcome_of(
     })
 }
 
-/// Ends a granted session whose caller is gone, so that its browser goes to the next.
+/// Ends a granted session whose caller is gone, with its browser: nobody knows whether it was found and used.
 async fn take_back(connection: &mut AsyncPgConnection, granted: Session, at: OffsetDateTime) -> Result<(), CallError> {
-    if let Ok(next) = granted.on(SessionEvent::Undelivered, at) {
+    if let Ok(next) = granted.on(SessionEvent::StartFailed, at) {
         let _moved_on = session::store_end(connection, granted.state, &next).await?;
     }
     Ok(())
@@ -368,6 +368,6 @@ impl WaitingLine for PgWaitingLine {
             let line = |(pool, number, since)| (PoolId::from_ulid(ulid(pool)), count(number), since);
             Ok(lengths.into_iter().map(line).collect())
         };
-        self.database.call("line.lengths", work).await
+        self.database.fetch("line.lengths", work).await
     }
 }

@@ -75,6 +75,6 @@ impl NodeRepository for PgNodes {
             let ids: Vec<Uuid> = silent.select(nodes::id).load(connection).await?;
             Ok(ids.into_iter().map(|id| NodeId::from_ulid(ulid(id))).collect())
         };
-        self.database.call("node.silent_since", work).await
+        self.database.fetch("node.silent_since", work).await
     }
 }

@@ -117,7 +117,7 @@ impl OrganizationRepository for PgOrganizations {
             let row = row.get_result(connection).await.optional()?;
             Ok(row.map(Organization::try_from).transpose()?)
         };
-        self.database.call("organization.find", work).await
+        self.database.fetch("organization.find", work).await
     }
 
     async fn first(&self) -> Result<Option<Organization>, StoreError> {
@@ -126,7 +126,7 @@ impl OrganizationRepository for PgOrganizations {
             let row = row.select(OrganizationRow::as_select()).first(connection).await.optional()?;
             Ok(row.map(Organization::try_from).transpose()?)
         };
-        self.database.call("organization.first", work).await
+        self.database.fetch("organization.first", work).await
     }
 
     async fn owner(&self, id: OrganizationId) -> Result<Option<UserId>, StoreError> {
@@ -135,7 +135,7 @@ impl OrganizationRepository for PgOrganizations {
             let first: Option<Uuid> = first.select(users::id).first(connection).await.optional()?;
             Ok(first.map(|id| UserId::from_ulid(ulid(id))))
         };
-        self.database.call("organization.owner", work).await
+        self.database.fetch("organization.owner", work).await
     }
 
     async fn set_caps(&self, id: OrganizationId, caps: Caps) -> Result<(), StoreError> {

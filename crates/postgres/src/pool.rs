@@ -317,7 +317,7 @@ impl PoolRepository for PgPools {
             };
             Ok(page.cut(rows.into_iter().map(with_counts).collect::<Result<Vec<_>, BadRow>>()?))
         };
-        self.database.call("pool.list", work).await
+        self.database.fetch("pool.list", work).await
     }
 
     async fn counts(&self, id: PoolId) -> Result<PoolCounts, StoreError> {
@@ -325,7 +325,7 @@ impl PoolRepository for PgPools {
             let id = uuid(id.ulid());
             Ok(counts_of(connection, &[id]).await?.get(&id).copied().unwrap_or_default())
         };
-        self.database.call("pool.counts", work).await
+        self.database.fetch("pool.counts", work).await
     }
 
     async fn all(&self) -> Result<Vec<PoolId>, StoreError> {
@@ -334,7 +334,7 @@ impl PoolRepository for PgPools {
             let ids: Vec<Uuid> = rows.select(browser_pools::id).load(connection).await?;
             Ok(ids.into_iter().map(|id| PoolId::from_ulid(ulid(id))).collect())
         };
-        self.database.call("pool.all", work).await
+        self.database.fetch("pool.all", work).await
     }
 
     async fn delete(&self, id: PoolId, force: bool) -> Result<PoolDeleted, StoreError> {
@@ -425,7 +425,7 @@ impl PoolRepository for PgPools {
             }
             Ok(observed)
         };
-        self.database.call("pool.observe", work).await
+        self.database.fetch("pool.observe", work).await
     }
 
     async fn grow(&self, pool: &Pool, fence: Fence, growth: Growth) -> Result<Replaced, StoreError> {

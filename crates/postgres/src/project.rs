@@ -174,7 +174,7 @@ impl ProjectRepository for PgProjects {
             let rows = rows.select(ProjectRow::as_select()).load(connection).await?;
             Ok(page.cut(rows.into_iter().map(Project::try_from).collect::<Result<_, _>>()?))
         };
-        self.database.call("project.list", work).await
+        self.database.fetch("project.list", work).await
     }
 
     async fn replace(&self, current: &Project, next: &Project) -> Result<ProjectReplaced, StoreError> {
@@ -237,7 +237,7 @@ impl ProjectRepository for PgProjects {
     }
 
     async fn organization(&self, id: OrganizationId) -> Result<Organization, StoreError> {
-        self.database.call("project.organization", async |connection| read(connection, id).await).await
+        self.database.fetch("project.organization", async |connection| read(connection, id).await).await
     }
 
     async fn set_default_sessions(&self, id: OrganizationId, value: Option<u32>) -> Result<Organization, StoreError> {

@@ -178,7 +178,7 @@ impl ProxyRepository for PgProxies {
             let row = row.filter(proxies::deleted_at.is_null()).select(ProxyRow::as_select());
             read(row.get_result(connection).await.optional()?)
         };
-        self.database.call("proxy.find", work).await
+        self.database.fetch("proxy.find", work).await
     }
 
     async fn named(&self, project: ProjectId, name: &str) -> Result<Vec<Proxy>, StoreError> {
@@ -187,7 +187,7 @@ impl ProxyRepository for PgProxies {
             let rows = rows.filter(proxies::deleted_at.is_null()).filter(proxies::name.eq(name)).limit(2);
             all(rows.select(ProxyRow::as_select()).load(connection).await?)
         };
-        self.database.call("proxy.named", work).await
+        self.database.fetch("proxy.named", work).await
     }
 
     async fn find_any(&self, id: ProxyId) -> Result<Option<Proxy>, StoreError> {
@@ -195,7 +195,7 @@ impl ProxyRepository for PgProxies {
             let row = proxies::table.find(uuid(id.ulid())).select(ProxyRow::as_select());
             read(row.get_result(connection).await.optional()?)
         };
-        self.database.call("proxy.find_any", work).await
+        self.database.fetch("proxy.find_any", work).await
     }
 
     async fn list(&self, project: ProjectId, filter: &ProxyFilter, page: Page) -> Result<Listed<Proxy>, StoreError> {
@@ -213,7 +213,7 @@ impl ProxyRepository for PgProxies {
             let rows = rows.order((proxies::created_at.desc(), proxies::id.desc())).limit(limit).offset(offset);
             Ok(page.cut(all(rows.select(ProxyRow::as_select()).load(connection).await?)?))
         };
-        self.database.call("proxy.list", work).await
+        self.database.fetch("proxy.list", work).await
     }
 
     async fn rename(&self, project: ProjectId, id: ProxyId, name: &LabelName) -> Result<Option<Proxy>, StoreError> {
@@ -289,7 +289,7 @@ impl ProxyRepository for PgProxies {
             let rows: Vec<Sealed> = statement.bind::<sql_types::BigInt, _>(i64::from(most)).load(connection).await?;
             Ok(rows.into_iter().map(|row| (ProxyId::from_ulid(ulid(row.id)), row.sealed)).collect())
         };
-        self.database.call("proxy.sealed_otherwise", work).await
+        self.database.fetch("proxy.sealed_otherwise", work).await
     }
 
     async fn reseal(&self, id: ProxyId, current: &[u8], next: &[u8]) -> Result<(), StoreError> {
@@ -309,7 +309,7 @@ impl ProxyRepository for PgProxies {
             let found: Vec<Vec<u8>> = statement.distinct().load(connection).await?;
             Ok(found.iter().filter_map(|head| KeyId::of(head)).collect())
         };
-        self.database.call("proxy.keys", work).await
+        self.database.fetch("proxy.keys", work).await
     }
 }
 

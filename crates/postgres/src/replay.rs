@@ -118,7 +118,7 @@ impl ReplayRepository for PgReplays {
             let rows = rows.load(connection).await?.into_iter().map(Replay::try_from);
             Ok(rows.collect::<Result<_, BadRow>>()?)
         };
-        self.database.call("replay.of_session", work).await
+        self.database.fetch("replay.of_session", work).await
     }
 
     async fn unsettled(&self, session: SessionId) -> Result<Vec<ReplayId>, StoreError> {
@@ -127,7 +127,7 @@ impl ReplayRepository for PgReplays {
             let rows = rows.filter(replays::state.eq(RUNNING)).select(replays::id);
             Ok(rows.load(connection).await?.into_iter().map(replay_id).collect())
         };
-        self.database.call("replay.unsettled", work).await
+        self.database.fetch("replay.unsettled", work).await
     }
 
     async fn settle(&self, replay: &Replay) -> Result<(), StoreError> {
@@ -166,7 +166,7 @@ impl ReplayRepository for PgReplays {
             let total: i64 = replays::table.select(total).get_result(connection).await?;
             Ok(u64::try_from(total).unwrap_or(0))
         };
-        self.database.call("replay.kept_bytes", work).await
+        self.database.fetch("replay.kept_bytes", work).await
     }
 
     async fn outdated(&self, before: OffsetDateTime) -> Result<Vec<(SessionId, ReplayId)>, StoreError> {
@@ -177,7 +177,7 @@ impl ReplayRepository for PgReplays {
             let rows: Vec<(Uuid, Uuid)> = rows.select((replays::session_id, replays::id)).load(connection).await?;
             Ok(rows.into_iter().map(|(session, id)| (SessionId::from_ulid(ulid(session)), replay_id(id))).collect())
         };
-        self.database.call("replay.outdated", work).await
+        self.database.fetch("replay.outdated", work).await
     }
 
     async fn kept(&self, ids: &[ReplayId]) -> Result<Vec<ReplayId>, StoreError> {
@@ -187,6 +187,6 @@ impl ReplayRepository for PgReplays {
             let rows = rows.filter(replays::size_bytes.gt(0)).select(replays::id);
             Ok(rows.load(connection).await?.into_iter().map(replay_id).collect())
         };
-        self.database.call("replay.kept", work).await
+        self.database.fetch("replay.kept", work).await
     }
 }

@@ -11,7 +11,8 @@ use casement_domain::session::{
 };
 use casement_domain::telemetry::Capture;
 use casement_domain::{
-    BrowserId, InvocationId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, Replaced, SessionId, StoreError,
+    BrowserId, InvocationId, NodeId, OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, Replaced, SessionId,
+    StoreError,
 };
 use diesel::dsl::not;
 use diesel::prelude::*;
@@ -27,7 +28,7 @@ use crate::convert::{
 };
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
-use crate::schema::{browsers, sessions};
+use crate::schema::{browser_pools, browsers, sessions};
 use crate::{invocation, line, organization, project, usage};
 
 shape_columns!(SessionShape, sessions);
@@ -280,7 +281,7 @@ impl SessionRepository for PgSessions {
             let row = row.get_result(connection).await.optional()?;
             Ok(row.map(Session::try_from).transpose()?)
         };
-        self.database.call("session.of_browser", work).await
+        self.database.fetch("session.of_browser", work).await
     }
 
     async fn of_node(&self, node: NodeId) -> Result<Vec<Session>, StoreError> {
@@ -289,7 +290,7 @@ impl SessionRepository for PgSessions {
             let rows = rows.filter(not(sessions::state.eq("ended"))).order(sessions::id);
             all(rows.select(SessionRow::as_select()).load(connection).await?)
         };
-        self.database.call("session.of_node", work).await
+        self.database.fetch("session.of_node", work).await
     }
 
     async fn of_pool(&self, pool: PoolId) -> Result<Vec<Session>, StoreError> {
@@ -298,7 +299,18 @@ impl SessionRepository for PgSessions {
             let rows = rows.filter(sessions::state.eq("active")).order(sessions::id);
             all(rows.select(SessionRow::as_select()).load(connection).await?)
         };
-        self.database.call("session.of_pool", work).await
+        self.database.fetch("session.of_pool", work).await
+    }
+
+    async fn of_deleted_pools(&self, node: NodeId) -> Result<Vec<Session>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let deleted = browser_pools::table.filter(browser_pools::deleted_at.is_not_null());
+            let rows = sessions::table.filter(sessions::node_id.eq(uuid(node.ulid())));
+            let rows = rows.filter(sessions::state.eq("active")).order(sessions::id);
+            let rows = rows.filter(sessions::pool_id.eq_any(deleted.select(browser_pools::id.nullable())));
+            all(rows.select(SessionRow::as_select()).load(connection).await?)
+        };
+        self.database.fetch("session.of_deleted_pools", work).await
     }
 
     async fn of_invocation(&self, invocation: InvocationId) -> Result<Vec<Session>, StoreError> {
@@ -307,7 +319,7 @@ impl SessionRepository for PgSessions {
             let rows = rows.filter(not(sessions::state.eq("ended"))).order((sessions::created_at, sessions::id));
             all(rows.select(SessionRow::as_select()).load(connection).await?)
         };
-        self.database.call("session.of_invocation", work).await
+        self.database.fetch("session.of_invocation", work).await
     }
 
     async fn list(
@@ -328,7 +340,9 @@ impl SessionRepository for PgSessions {
                 let by_id = query.parse::<SessionId>().ok().map(|id| uuid(id.ulid()));
                 let matches = contains("sessions.name", query).or(contains("sessions.pool_name", query));
                 let by_proxy = query.parse::<ProxyId>().ok().map(|id| uuid(id.ulid()));
+                let by_profile = query.parse::<ProfileId>().ok().map(|id| uuid(id.ulid()));
                 let by_id = sessions::id.nullable().eq(by_id).or(sessions::proxy_id.eq(by_proxy));
+                let by_id = by_id.or(sessions::profile_id.eq(by_profile));
                 rows = rows.filter(matches.nullable().or(by_id).assume_not_null());
             }
             if !filter.tags.is_empty() {
@@ -341,7 +355,7 @@ impl SessionRepository for PgSessions {
             let rows = rows.order((sessions::created_at.desc(), sessions::id.desc())).limit(limit).offset(offset);
             Ok(page.cut(all(rows.select(SessionRow::as_select()).load(connection).await?)?))
         };
-        self.database.call("session.list", work).await
+        self.database.fetch("session.list", work).await
     }
 
     async fn change(&self, id: SessionId, changes: &SessionChanges) -> Result<Option<Created>, StoreError> {

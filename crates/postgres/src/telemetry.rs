@@ -114,7 +114,7 @@ impl TelemetryStore for PgTelemetry {
             let more = found > events.len();
             Ok((events, more))
         };
-        self.database.call("telemetry.page", work).await
+        self.database.fetch("telemetry.page", work).await
     }
 
     async fn counted(&self, session: SessionId) -> Result<Counted, StoreError> {
@@ -123,7 +123,7 @@ impl TelemetryStore for PgTelemetry {
             let row: Option<CountRow> = row.get_result(connection).await.optional()?;
             Ok(row.map(counted).transpose()?.unwrap_or(Counted::NOTHING))
         };
-        self.database.call("telemetry.counted", work).await
+        self.database.fetch("telemetry.counted", work).await
     }
 
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError> {

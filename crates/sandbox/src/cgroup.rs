@@ -1,4 +1,4 @@
-//! Control groups: the memory and the number of processes of one sandbox, where the host lets us limit them.
+//! Control groups: the memory, the number of processes and the share of the processors of one sandbox, where the host lets us limit them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::inotify;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Step, StepError};
+use crate::process::Identity;
 use crate::record::MemoryLimit;
 
 /// The directory that holds the groups of all sandboxes.
@@ -22,6 +24,12 @@ const OURS: &str = "casement";
 const ASIDE: &str = "server";
 /// Below a sandbox's group of version 2: where its processes are.
 const INSIDE: &str = "inside";
+/// What the name of a trial's group begins with; the number of its process follows.
+const TRIAL: &str = "trial-";
+/// What all sandboxes together weigh where they and others want the same processors, among each other they weigh the same. This is what
+/// a program has that is nice by 5: a third of what another one gets. In the units of the two versions, whose defaults are 1024 and 100.
+const SHARES_V1: &str = "335";
+const WEIGHT_V2: &str = "33";
 /// How long the group of a trial may take to go, and how often processes that fork are gathered.
 const PATIENCE: Duration = Duration::from_secs(1);
 const GATHERINGS: usize = 16;
@@ -32,6 +40,7 @@ pub(crate) struct Controllers {
     v2: Option<PathBuf>,
     v1_memory: Option<PathBuf>,
     v1_pids: Option<PathBuf>,
+    v1_cpu: Option<PathBuf>,
 }
 
 /// The groups of one sandbox. They may not have been made yet, or be gone.
@@ -43,6 +52,8 @@ pub(crate) struct Cgroups {
     /// it mounts; where server and sandbox share a user it could then lift a limit that stood there. Those above it cannot be seen.
     #[serde(default)]
     inside: Option<PathBuf>,
+    #[serde(default)]
+    cpu: Option<PathBuf>,
 }
 
 impl Controllers {
@@ -60,20 +71,33 @@ impl Controllers {
         };
         match v2 {
             Some(v2) => Self { v2: Some(v2), ..Self::default() },
-            None => Self { v2: None, v1_memory: v1("memory"), v1_pids: v1("pids") }.tried().unwrap_or_default(),
+            None => {
+                let v1_cpu = v1("cpu").filter(|ours| fs::write(ours.join("cpu.shares"), SHARES_V1).is_ok());
+                let limits = Self { v1_memory: v1("memory"), v1_pids: v1("pids"), ..Self::default() };
+                let all = Self { v1_cpu, ..limits.clone() };
+                all.tried().or_else(|| limits.tried()).unwrap_or_default()
+            }
         }
     }
 
     /// These, if a process can be put in a group that is made here. Whether a directory may be written does not tell: to move a
     /// process takes rights over the group above its old and its new one, too, and both must be in our namespace.
     fn tried(self) -> Option<Self> {
+        self.tidy();
         let mut process = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().ok()?;
         let pid = process.id();
-        let groups = self.plan(&format!("trial-{pid}"));
+        let groups = self.plan(&format!("{TRIAL}{pid}"));
         let tried = groups.make(self.memory(), 64 << 20, 16).and_then(|()| groups.join(pid as i32));
         process.kill().and_then(|()| process.wait()).ok();
         let removed = groups.remove_until(Instant::now() + PATIENCE);
         (tried.is_ok() && matches!(removed, Ok(true))).then_some(self)
+    }
+
+    /// Removes the groups of trials whose process is no more: whoever tried was killed before he had done so.
+    fn tidy(&self) {
+        let pids = self.left_over(TRIAL).into_iter().filter_map(|pid| pid.parse::<i32>().ok());
+        let over = pids.filter(|pid| matches!(Identity::of(*pid), Ok(None)));
+        over.for_each(|pid| drop(self.plan(&format!("{TRIAL}{pid}")).remove()));
     }
 
     pub(crate) fn memory(&self) -> MemoryLimit {
@@ -84,21 +108,32 @@ impl Controllers {
         }
     }
 
+    /// Whether no sandbox can take more of the processors than another one that wants them.
+    pub(crate) fn share_processors(&self) -> bool {
+        let weighs = |base: &PathBuf| base.join("cpu.weight").exists();
+        self.v1_cpu.is_some() || self.v2.as_ref().is_some_and(weighs)
+    }
+
     /// The groups that the sandbox of this name shall have.
     pub(crate) fn plan(&self, name: &str) -> Cgroups {
         let below = |base: &Option<PathBuf>| base.as_ref().map(|base| base.join(name));
         match &self.v2 {
             Some(base) => {
                 let group = base.join(name);
-                Cgroups { inside: Some(group.join(INSIDE)), memory: Some(group), pids: None }
+                Cgroups { inside: Some(group.join(INSIDE)), memory: Some(group), ..Cgroups::default() }
             }
-            None => Cgroups { memory: below(&self.v1_memory), pids: below(&self.v1_pids), inside: None },
+            None => Cgroups {
+                memory: below(&self.v1_memory),
+                pids: below(&self.v1_pids),
+                cpu: below(&self.v1_cpu),
+                inside: None,
+            },
         }
     }
 
     /// The groups that are there and whose name begins with `prefix`, by the rest of their name.
     pub(crate) fn left_over(&self, prefix: &str) -> HashSet<String> {
-        let bases = [&self.v2, &self.v1_memory, &self.v1_pids].into_iter().flatten();
+        let bases = [&self.v2, &self.v1_memory, &self.v1_pids, &self.v1_cpu].into_iter().flatten();
         let entries = bases.filter_map(|base| fs::read_dir(base).ok()).flatten().flatten();
         entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_prefix(prefix)?.to_owned())).collect()
     }
@@ -127,20 +162,27 @@ impl Cgroups {
             make(group)?;
             write(&group.join("pids.max"), &max_processes.to_string())?;
         }
-        self.inside.as_deref().map_or(Ok(()), make)
+        [&self.inside, &self.cpu].into_iter().flatten().try_for_each(|group| make(group))
     }
 
     /// Puts a process in. Its later children are born in.
     pub(crate) fn join(&self, pid: i32) -> Result<(), StepError> {
         let limits = self.memory.iter().filter(|_| self.inside.is_none());
-        let mut groups = self.inside.iter().chain(limits).chain(&self.pids);
+        let mut groups = self.inside.iter().chain(limits).chain(&self.pids).chain(&self.cpu);
         groups.try_for_each(|group| write(&group.join("cgroup.procs"), &pid.to_string()))
     }
 
     /// The processes in the groups now.
-    pub(crate) fn pids(&self) -> HashSet<i32> {
-        let texts = self.each().filter_map(|group| fs::read_to_string(group.join("cgroup.procs")).ok());
-        texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>()).collect()
+    pub(crate) fn pids(&self) -> io::Result<HashSet<i32>> {
+        let mut pids = HashSet::new();
+        for group in self.each() {
+            match fs::read_to_string(group.join("cgroup.procs")) {
+                Ok(text) => pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok())),
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(pids)
     }
 
     /// Whether the kernel has killed a process of the group because its memory was full.
@@ -199,7 +241,7 @@ impl Cgroups {
 
     /// Those below before those above.
     fn each(&self) -> impl Iterator<Item = &PathBuf> {
-        self.inside.iter().chain(&self.memory).chain(&self.pids)
+        self.inside.iter().chain(&self.memory).chain(&self.pids).chain(&self.cpu)
     }
 }
 
@@ -234,6 +276,7 @@ fn usable_v2(group: &Path) -> Option<PathBuf> {
     hands_down(group)?;
     let ours = group.join(OURS);
     make(&ours).ok()?;
+    write_if_there(&ours.join("cpu.weight"), WEIGHT_V2).ok()?;
     hands_down(&ours)?;
     let found = Controllers { v2: Some(ours), ..Controllers::default() };
     found.tried()?.v2
@@ -264,20 +307,27 @@ fn is_delegated(group: &Path) -> bool {
     rustix::fs::getxattr(group, "user.delegate", &mut value).is_ok_and(|length| value[..length] == *b"1")
 }
 
+/// Whether it says that a group is not there, or was removed while its file was open.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NODEV))
+}
+
 fn processes(group: &Path) -> Vec<u32> {
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Sees to it that the groups below have a memory controller.
+/// Sees to it that the groups below have a memory controller, and a weight for the processors if that can be had.
 fn hands_down(group: &Path) -> Option<()> {
     let control = group.join("cgroup.subtree_control");
     let has_memory = || fs::read_to_string(&control).is_ok_and(|text| text.split_whitespace().any(|c| c == "memory"));
     if !has_memory() {
         fs::write(&control, "+memory").ok()?;
     }
-    // Processes are limited inside too, so that a host without this controller will do.
-    fs::write(&control, "+pids").ok();
+    // Processes are limited inside too, and sandboxes are nice, so that a host without these controllers will do.
+    for controller in ["+pids", "+cpu"] {
+        fs::write(&control, controller).ok();
+    }
     has_memory().then_some(())
 }
 
@@ -321,7 +371,7 @@ mod tests {
         let limits = ["memory.max", "memory.swap.max", "pids.max", "cgroup.max.descendants"].map(read);
         assert_eq!(limits.map(Option::unwrap_or_default), ["4096", "0", "7", "1"]);
         assert_eq!((read("inside/cgroup.procs").as_deref(), read("cgroup.procs")), (Some("42"), None));
-        assert_eq!(groups.pids(), [42].into());
+        assert_eq!(groups.pids()?, [42].into());
         Ok(())
     }
 
@@ -329,6 +379,54 @@ mod tests {
     fn the_groups_of_an_older_record_are_understood() -> anyhow::Result<()> {
         let groups: Cgroups = serde_json::from_str(r#"{"memory": "/m", "pids": null}"#)?;
         assert_eq!(groups.each().collect::<Vec<_>>(), [Path::new("/m")]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_sandbox_has_a_group_for_each_controller_of_version_1_and_is_put_in_all_of_them() -> anyhow::Result<()> {
+        let base = tempfile::tempdir()?;
+        let at = |controller: &str| Some(base.path().join(controller));
+        let host = Controllers { v2: None, v1_memory: at("memory"), v1_pids: at("pids"), v1_cpu: at("cpu") };
+        for controller in ["memory", "pids", "cpu"] {
+            fs::create_dir(base.path().join(controller))?;
+        }
+        let groups = host.plan("a");
+        groups.make(MemoryLimit::CgroupV1, 4096, 7)?;
+        groups.join(42)?;
+        let read = |file: &str| fs::read_to_string(base.path().join(file)).unwrap_or_default();
+        let joined = ["memory", "pids", "cpu"].map(|controller| read(&format!("{controller}/a/cgroup.procs")));
+        assert_eq!(
+            (joined, read("memory/a/memory.limit_in_bytes").as_str()),
+            (["42", "42", "42"].map(Into::into), "4096")
+        );
+        assert_eq!(host.left_over(""), ["a".to_owned()].into());
+        Ok(())
+    }
+
+    #[test]
+    fn members_that_cannot_be_listed_are_not_none() -> anyhow::Result<()> {
+        let base = tempfile::tempdir()?;
+        let host = Controllers { v1_memory: Some(base.path().to_owned()), ..Controllers::default() };
+        let groups = host.plan("a");
+        assert_eq!(groups.pids()?, [].into(), "a group that is gone has none");
+        fs::create_dir_all(base.path().join("a/cgroup.procs"))?;
+        assert!(groups.pids().is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn the_group_of_a_trial_that_was_cut_short_goes_before_the_next() -> anyhow::Result<()> {
+        let base = tempfile::tempdir()?;
+        let host = Controllers { v2: Some(base.path().to_owned()), ..Controllers::default() };
+        let mut over = Command::new("true").spawn()?;
+        over.wait()?;
+        let [over, goes_on] = [over.id(), std::process::id()].map(|pid| format!("trial-{pid}"));
+        for name in [over.as_str(), &goes_on, "trial-and-error", "0123456789abcdef-a"] {
+            fs::create_dir_all(base.path().join(name).join(INSIDE))?;
+        }
+        host.tidy();
+        assert!(!base.path().join(&over).exists());
+        assert_eq!(host.left_over(""), [goes_on, "trial-and-error".to_owned(), "0123456789abcdef-a".to_owned()].into());
         Ok(())
     }
 

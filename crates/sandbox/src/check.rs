@@ -58,6 +58,7 @@ impl Host {
         let network = self.inside(&network::namespaces(), &["/usr/bin/true"]).await;
         checks.push(Check::new("networks that are prepared", network, NAMESPACES));
         checks.push(self.memory());
+        checks.push(self.processors());
         checks
     }
 
@@ -84,6 +85,17 @@ impl Host {
             None => Ok(format!("{} can be reached", root.display())),
         };
         Check::new("parents of the sandboxes' directory", found, &remedy)
+    }
+
+    fn processors(&self) -> Check {
+        let (detail, remedy) = match self.controllers().share_processors() {
+            true => ("a share for each session, by control groups", None),
+            false => (
+                "no control group can be made for them: a session that starts many programs takes what others want",
+                Some("let Casement make control groups of the controller cpu, see docs/configuration.md"),
+            ),
+        };
+        Check { name: "processors", ok: true, detail: detail.to_owned(), remedy: remedy.map(str::to_owned) }
     }
 
     fn memory(&self) -> Check {

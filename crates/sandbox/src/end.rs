@@ -1,7 +1,8 @@
 //! Ending: whatever is left of a sandbox, whole or half started, is found and removed.
 
+use std::collections::HashSet;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,17 +21,20 @@ use crate::uid;
 /// How long killed processes may take to go. The kernel takes back a browser's memory in well under a second.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How many processes are dealt with at one time: each takes a descriptor.
+const AT_ONCE: usize = 64;
+
 impl Host {
     /// Ends the sandbox of this id. Blocks.
     pub(crate) fn end_now(&self, id: &str) -> Result<(), EndError> {
         let dir = self.dir(id);
-        let record = Record::read(&dir);
+        let record = Record::read(&dir)?;
         let planned = self.controllers().plan(&format!("{}{id}", self.group_prefix()));
         let mut groups = vec![planned];
         // A host whose control groups have changed since: both places.
         groups.extend(record.iter().map(|record| record.cgroups.clone()));
         groups.dedup();
-        let uids = if self.as_root() { uid::claimed_for(&dir) } else { Vec::new() };
+        let uids = if self.as_root() { uid::claimed_for(&dir)? } else { Vec::new() };
         let deadline = Instant::now() + PATIENCE;
         let kill = || self.kill_all(id, &dir, record.as_ref(), &groups, &uids, deadline);
         kill()?;
@@ -61,11 +65,7 @@ impl Host {
         deadline: Instant,
     ) -> Result<(), EndError> {
         loop {
-            let mut left = handles(known(record).chain(groups.iter().flat_map(Cgroups::pids).filter_map(Identity::of)));
-            if left.is_empty() {
-                // Those that have not become a part of it yet, and the proof that there are none.
-                left = handles(self.strays(dir, uids));
-            }
+            let left = self.left(dir, record, groups, uids).step("look for processes of", dir)?;
             if left.is_empty() {
                 return Ok(());
             }
@@ -81,33 +81,152 @@ impl Host {
         }
     }
 
+    /// Handles on some of the processes that are left, on none only if there are none.
+    fn left(&self, dir: &Path, record: Option<&Record>, groups: &[Cgroups], uids: &[u32]) -> io::Result<Vec<OwnedFd>> {
+        // With the first of them the kernel ends all others inside at once, so that few are left to be looked for.
+        let known = handles(known(record)?)?;
+        if !known.is_empty() {
+            return Ok(known);
+        }
+        let members = members(|| groups.iter().map(Cgroups::pids).try_fold(HashSet::new(), union))?;
+        // Those that have not become a part of it yet, and the proof that there are none.
+        if members.is_empty() { handles(self.strays(dir, uids)?) } else { Ok(members) }
+    }
+
     /// Every living process of the machine that belongs to the sandbox, by its user or by how it was started.
-    fn strays(&self, dir: &Path, uids: &[u32]) -> Vec<Identity> {
+    fn strays(&self, dir: &Path, uids: &[u32]) -> io::Result<Vec<Identity>> {
         let (config, program) = (self.config(), dir.join("program"));
         let starters = [Path::new(SETSID), &config.setpriv, Path::new(UNSHARE), &program, &config.bwrap];
         let (starters, marker) = (starters.map(layout::bytes), layout::bytes(&program));
         let ours = geteuid().as_raw();
-        process::living(|pid| match process::user(pid) {
-            Some(user) if uids.contains(&user) => true,
-            Some(user) => user == ours && process::has_marker(pid, &starters, marker),
-            None => false,
+        process::living(|pid| match process::user(pid)? {
+            Some(user) if uids.contains(&user) => Ok(true),
+            Some(user) => Ok(user == ours && process::has_marker(pid, &starters, marker)?),
+            None => Ok(false),
         })
     }
 }
 
 /// The processes that were written down, the first one inside first: with it the kernel ends all others at once.
-fn known(record: Option<&Record>) -> impl Iterator<Item = Identity> {
-    record.and_then(Record::live_processes).into_iter().flat_map(|both| [both.init, both.monitor])
+fn known(record: Option<&Record>) -> io::Result<Vec<Identity>> {
+    let live = record.map(Record::live_processes).transpose()?.flatten();
+    Ok(live.into_iter().flat_map(|both| [both.init, both.monitor]).collect())
 }
 
-/// Handles on those that live.
-fn handles(processes: impl IntoIterator<Item = Identity>) -> Vec<OwnedFd> {
-    processes.into_iter().filter_map(|one| one.open()).filter(|handle| !process::ended(handle)).collect()
+/// Handles on those that live, or on some of them if they are many.
+fn handles(processes: Vec<Identity>) -> io::Result<Vec<OwnedFd>> {
+    processes.into_iter().filter_map(|one| living(one).transpose()).take(AT_ONCE).collect()
+}
+
+fn living(process: Identity) -> io::Result<Option<OwnedFd>> {
+    Ok(process.open()?.filter(|handle| !process::ended(handle)))
+}
+
+/// Handles on the living processes that `list` lists, or on some of them if they are many. Each is listed as a number only: it may be given
+/// out again before it is opened.
+fn members(list: impl Fn() -> io::Result<HashSet<i32>>) -> io::Result<Vec<OwnedFd>> {
+    let mut pids: Vec<i32> = list()?.into_iter().collect();
+    // Mostly the oldest come first so, and with them whoever takes others along.
+    pids.sort_unstable();
+    let open = |pid| Ok(Identity::of(pid)?.map(living).transpose()?.flatten().map(|handle| (pid, handle)));
+    let opened = pids.into_iter().filter_map(|pid| open(pid).transpose()).take(AT_ONCE);
+    let opened = opened.collect::<io::Result<Vec<_>>>()?;
+    // What a handle names keeps its number while it lives: if the number is still listed, that is who is listed.
+    let still = list()?;
+    let listed = opened.into_iter().filter(|(pid, _)| still.contains(pid)).map(|(_, handle)| handle);
+    Ok(listed.filter(|handle| !process::ended(handle)).collect())
+}
+
+fn union(all: HashSet<i32>, more: io::Result<HashSet<i32>>) -> io::Result<HashSet<i32>> {
+    Ok(&all | &more?)
 }
 
 fn remove(dir: &Path) -> Result<(), StepError> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error).step("remove", dir),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn start() -> Self {
+            Self(Command::new("sleep").arg("600").spawn().expect("a child"))
+        }
+
+        fn pid(&self) -> i32 {
+            self.0.id() as i32
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            self.0.kill().and_then(|()| self.0.wait()).ok();
+        }
+    }
+
+    #[test]
+    fn a_process_that_has_the_number_of_one_that_left_the_group_is_not_killed() {
+        let (mut member, mut stranger) = (Sleeper::start(), Sleeper::start());
+        let (pid, reused) = (member.pid(), stranger.pid());
+        let looks = Cell::new(0);
+        let handles = members(|| {
+            looks.set(looks.get() + 1);
+            Ok(if looks.get() == 1 { HashSet::from([pid, reused]) } else { HashSet::from([pid]) })
+        });
+        let handles = handles.expect("a look");
+        assert_eq!(handles.len(), 1);
+        process::kill(&handles[0]).expect("it is killed");
+        member.0.wait().expect("it has ended");
+        assert!(stranger.0.try_wait().expect("a status").is_none(), "the stranger lives");
+    }
+
+    #[test]
+    fn a_process_that_came_into_the_group_since_is_left_to_the_next_look() {
+        let (member, late) = (Sleeper::start(), Sleeper::start());
+        let looks = Cell::new(0);
+        let handles = members(|| {
+            looks.set(looks.get() + 1);
+            let all = [member.pid(), late.pid()];
+            Ok(if looks.get() == 1 { HashSet::from([member.pid()]) } else { HashSet::from(all) })
+        });
+        let handles = handles.expect("a look");
+        assert_eq!(handles.len(), 1);
+    }
+
+    #[test]
+    fn processes_that_cannot_be_listed_are_not_taken_for_gone() {
+        let looks = Cell::new(0);
+        let member = Sleeper::start();
+        for fails_at in [1, 2] {
+            looks.set(0);
+            let listed = members(|| {
+                looks.set(looks.get() + 1);
+                let failed = || io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
+                (looks.get() != fails_at).then(|| HashSet::from([member.pid()])).ok_or_else(failed)
+            });
+            assert!(listed.is_err(), "look {fails_at}");
+        }
+    }
+
+    #[test]
+    fn of_many_processes_some_are_dealt_with_at_a_time() {
+        let many: Vec<_> = (0..AT_ONCE + 3).map(|_| Sleeper::start()).collect();
+        let pids: HashSet<i32> = many.iter().map(Sleeper::pid).collect();
+        let some = members(|| Ok(pids.clone())).expect("a look");
+        assert_eq!(some.len(), AT_ONCE);
+        for handle in &some {
+            process::kill(handle).expect("it is killed");
+            assert!(process::wait_end(handle, PATIENCE));
+        }
+        assert_eq!(members(|| Ok(pids.clone())).expect("a look").len(), 3, "the ended are in nobody's way");
     }
 }

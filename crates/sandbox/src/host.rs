@@ -110,7 +110,7 @@ impl Host {
     /// Every sandbox below the root whose start was completed, alive or not, in no order.
     ///
     /// # Errors
-    /// If the root directory cannot be read.
+    /// If the root directory or a sandbox cannot be looked at, as when there are no descriptors left.
     pub async fn list(&self) -> Result<Vec<Sandbox>, ListError> {
         let host = self.clone();
         blocking(move || host.list_now()).await
@@ -120,7 +120,7 @@ impl Host {
     /// group or directory. A sandbox that is not there is no error.
     ///
     /// # Errors
-    /// If something of it remains. Call it again.
+    /// If something of it remains, or it cannot be looked whether something does. Call it again.
     pub async fn end(&self, id: &str) -> Result<(), EndError> {
         if !valid_id(id) {
             return Err(EndError::InvalidId(id.to_owned()));
@@ -140,22 +140,31 @@ impl Host {
     }
 
     fn list_now(&self) -> Result<Vec<Sandbox>, ListError> {
-        let find = |id: String| Sandbox::of(Record::read(&self.dir(&id))?, self.dir(&id), None);
-        Ok(self.ids()?.into_iter().filter_map(find).collect())
+        let find = |id: String| {
+            let dir = self.dir(&id);
+            let Some(record) = Record::read(&dir)? else { return Ok(None) };
+            Sandbox::of(record, dir.clone(), None).step("look at the processes of", dir)
+        };
+        Ok(self.ids()?.into_iter().filter_map(|id| find(id).transpose()).collect::<Result<_, StepError>>()?)
     }
 
     fn sweep_now(&self, keep: &HashSet<String>) -> Result<Vec<String>, ListError> {
         let mut ids: HashSet<String> = self.ids()?.into_iter().collect();
         ids.extend(self.controllers().left_over(&self.group_prefix()).into_iter().filter(|id| valid_id(id)));
-        let is_whole = |id: &String| Record::read(&self.dir(id)).is_some_and(|record| record.processes.is_some());
-        ids.retain(|id| !(keep.contains(id) && is_whole(id)));
+        let is_whole = |id: &String| Ok(Record::read(&self.dir(id))?.is_some_and(|record| record.processes.is_some()));
         let (mut ended, mut failed) = (Vec::new(), None);
         for id in ids {
             // Asked for each anew: a start that began since the directory was read has announced itself first.
             if self.starting().contains(&id) {
                 continue;
             }
-            match self.end_now(&id) {
+            let swept = match keep.contains(&id).then(|| is_whole(&id)).transpose() {
+                Ok(Some(true)) => continue,
+                Ok(_) => self.end_now(&id),
+                // One that is to be kept, for all that is known.
+                Err(error) => Err(error),
+            };
+            match swept {
                 Ok(()) => ended.push(id),
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -166,12 +175,9 @@ impl Host {
 
     fn ids(&self) -> Result<Vec<String>, StepError> {
         let root = &self.config().root;
-        let entries = fs::read_dir(root).step("read", root)?;
-        Ok(entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|id| valid_id(id))
-            .collect())
+        let name = |entry: fs::DirEntry| entry.file_name().into_string().ok().filter(|id| valid_id(id));
+        let names = fs::read_dir(root).and_then(|entries| entries.filter_map(|e| e.map(name).transpose()).collect());
+        names.step("read", root)
     }
 
     pub(crate) fn config(&self) -> &HostConfig {

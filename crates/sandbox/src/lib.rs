@@ -14,6 +14,7 @@ mod cgroup;
 mod check;
 mod end;
 mod error;
+mod filter;
 mod host;
 mod kernel_log;
 mod keyring;

@@ -21,7 +21,7 @@ const TMPFS: u64 = 0x0102_1994;
 /// through every mapping, is asked for only when the cheap one is over the limit.
 #[must_use]
 pub fn over_limit(limit: u64) -> bool {
-    let (processes, files) = (all_pids(), IN_MEMORY.map(files_of).into_iter().sum::<u64>());
+    let (processes, files) = (all_pids().unwrap_or_default(), IN_MEMORY.map(files_of).into_iter().sum::<u64>());
     let resident: u64 = processes.iter().map(|pid| resident_bytes(*pid)).sum();
     resident + files > limit && files + processes.iter().map(|pid| pss_bytes(*pid)).sum::<u64>() > limit
 }

@@ -1,15 +1,16 @@
-//! Processes of the host, named so that a pid that was given out anew is never taken for the old one.
+//! Processes of the host, named so that a pid that was given out anew is never taken for the old one. Who cannot be looked at, as when there
+//! are no descriptors left, is an error: only who is known to be gone is gone.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use serde::{Deserialize, Serialize};
 
 /// Longer than most files of `/proc/PID`, and the longest that is read: the system takes no longer command lines unless it is told to.
@@ -25,16 +26,22 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The identity of the process that has this pid now.
-    pub(crate) fn of(pid: i32) -> Option<Self> {
-        Stat::read(pid).map(|stat| Self { pid, start_time: stat.start_time })
+    /// The identity of the process that has this pid now; `None` if there is none.
+    pub(crate) fn of(pid: i32) -> io::Result<Option<Self>> {
+        Ok(Stat::read(pid)?.map(|stat| Self { pid, start_time: stat.start_time }))
     }
 
     /// A handle on exactly this process; `None` when it is gone, whoever has its number now.
-    pub(crate) fn open(&self) -> Option<OwnedFd> {
-        let handle = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+    pub(crate) fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
+        let handle = match pidfd_open(pid, PidfdFlags::empty()) {
+            // The number is now that of a thread.
+            Err(Errno::INVAL) => None,
+            opened => there(opened.map_err(io::Error::from))?,
+        };
         // Looked at after the handle was opened: what the handle names is alive, so the number was not given out since.
-        (Self::of(self.pid)? == *self).then_some(handle)
+        let same = Self::of(self.pid)? == Some(*self);
+        Ok(handle.filter(|_| same))
     }
 }
 
@@ -51,10 +58,32 @@ pub(crate) fn wait_end(handle: &OwnedFd, limit: Duration) -> bool {
 }
 
 /// Kills the process behind the handle at once. One that has already gone is no error.
-pub(crate) fn kill(handle: &OwnedFd) -> Result<(), std::io::Error> {
-    match pidfd_send_signal(handle, Signal::KILL) {
-        Ok(()) | Err(Errno::SRCH) => Ok(()),
-        Err(other) => Err(other.into()),
+pub(crate) fn kill(handle: &OwnedFd) -> io::Result<()> {
+    signal(handle, Signal::KILL)
+}
+
+/// Stops a child of ours, and returns when it has stopped or ended.
+pub(crate) fn stop(child: &OwnedFd) -> io::Result<()> {
+    signal(child, Signal::STOP)?;
+    // Only looked at: its end stays to be taken note of.
+    waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+    Ok(())
+}
+
+/// Lets it go on.
+pub(crate) fn go_on(stopped: &OwnedFd) -> io::Result<()> {
+    signal(stopped, Signal::CONT)
+}
+
+fn signal(handle: &OwnedFd, signal: Signal) -> io::Result<()> {
+    there(pidfd_send_signal(handle, signal).map_err(io::Error::from)).map(drop)
+}
+
+/// What was found of a process; `None` if that is gone.
+fn there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::SRCH)) => Ok(None),
+        found => found.map(Some),
     }
 }
 
@@ -66,8 +95,15 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    pub(crate) fn read(pid: i32) -> Option<Self> {
-        Self::parse(&String::from_utf8_lossy(&read(pid, "stat")?))
+    pub(crate) fn read(pid: i32) -> io::Result<Option<Self>> {
+        let line = match read(pid, "stat") {
+            // Where the processes of other users are hidden, this is one: none of ours.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+            line => line?,
+        };
+        let Some(line) = line else { return Ok(None) };
+        let unclear = || io::Error::other(format!("the system tells of process {pid} in other words than it used to"));
+        Self::parse(&String::from_utf8_lossy(&line)).ok_or_else(unclear).map(Some)
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -85,18 +121,18 @@ impl Stat {
 }
 
 /// The pids of every process that this process can see.
-pub(crate) fn all_pids() -> Vec<i32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+pub(crate) fn all_pids() -> io::Result<Vec<i32>> {
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    fs::read_dir("/proc")?.filter_map(|entry| entry.map(pid).transpose()).collect()
 }
 
 /// `root` and all living processes below it. Orphans of a pid namespace go to its first process, so the tree below that
 /// one is always whole.
-pub(crate) fn tree(root: i32) -> Vec<i32> {
+pub(crate) fn tree(root: i32) -> io::Result<Vec<i32>> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     let mut living = HashSet::new();
-    for pid in all_pids() {
-        if let Some(stat) = Stat::read(pid) {
+    for pid in all_pids()? {
+        if let Some(stat) = Stat::read(pid)? {
             children.entry(stat.parent).or_default().push(pid);
             if stat.is_alive() {
                 living.insert(pid);
@@ -112,39 +148,45 @@ pub(crate) fn tree(root: i32) -> Vec<i32> {
         next += 1;
     }
     found.retain(|pid| living.contains(pid));
-    found
+    Ok(found)
 }
 
-/// The effective user of a process. In a sandbox it has no other: nothing there can change its user.
-pub(crate) fn user(pid: i32) -> Option<u32> {
-    Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
+/// The effective user of a process, if there is one. In a sandbox it has no other: nothing there can change its user.
+pub(crate) fn user(pid: i32) -> io::Result<Option<u32>> {
+    Ok(there(fs::metadata(format!("/proc/{pid}")))?.map(|about| about.uid()))
 }
 
 /// Whether the process was started as one of `programs` (argument 0) with `marker` as one of its other arguments.
-pub(crate) fn has_marker(pid: i32, programs: &[&[u8]], marker: &[u8]) -> bool {
-    let line = read(pid, "cmdline").unwrap_or_default();
+pub(crate) fn has_marker(pid: i32, programs: &[&[u8]], marker: &[u8]) -> io::Result<bool> {
+    let line = match read(pid, "cmdline") {
+        // Where the system hides what others do: whom we started may be looked at.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
+        line => line?.unwrap_or_default(),
+    };
     let mut args = line.split(|byte| *byte == 0);
-    args.next().is_some_and(|program| programs.contains(&program)) && args.any(|arg| arg == marker)
+    Ok(args.next().is_some_and(|program| programs.contains(&program)) && args.any(|arg| arg == marker))
 }
 
 /// A file of `/proc/PID`, in as few calls as it takes: whoever looks at all processes reads thousands of them.
-fn read(pid: i32, name: &str) -> Option<Vec<u8>> {
+fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(COMMON);
-    fs::File::open(format!("/proc/{pid}/{name}")).ok()?.take(LARGEST).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    let file = fs::File::open(format!("/proc/{pid}/{name}"));
+    let read = there(file.and_then(|file| file.take(LARGEST).read_to_end(&mut bytes)))?;
+    Ok(read.map(|_| bytes))
 }
 
-/// The living processes that pass `test`; each identity is that of the process that was tested.
-pub(crate) fn living(test: impl Fn(i32) -> bool) -> Vec<Identity> {
+/// The living processes that pass `test`, by their numbers; each identity is that of the process that was tested.
+pub(crate) fn living(test: impl Fn(i32) -> io::Result<bool>) -> io::Result<Vec<Identity>> {
     let same = |pid: i32| {
         // Most processes are strangers, and one look tells. Whoever passes is looked at again between two identities.
-        if !test(pid) {
-            return None;
+        if !test(pid)? {
+            return Ok(None);
         }
-        let before = Identity::of(pid)?;
-        (test(pid) && Stat::read(pid)?.is_alive() && Identity::of(pid)? == before).then_some(before)
+        let Some(before) = Identity::of(pid)? else { return Ok(None) };
+        let is_it = |after: Stat| after.is_alive() && after.start_time == before.start_time;
+        Ok((test(pid)? && Stat::read(pid)?.is_some_and(is_it)).then_some(before))
     };
-    all_pids().into_iter().filter_map(same).collect()
+    all_pids()?.into_iter().filter_map(|pid| same(pid).transpose()).collect()
 }
 
 /// Proportional set size of one process in bytes. Where the kernel does not let us read it (a process that gave up its
@@ -187,20 +229,60 @@ mod tests {
         // It has no command line at first.
         child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("a line");
         let (pid, programs): (_, [&[u8]; 1]) = (child.id() as i32, [b"sh"]);
-        assert_eq!(user(pid), user(std::process::id() as i32));
-        assert!(has_marker(pid, &programs, b"marker"));
-        assert!(!has_marker(pid, &programs, b"other"), "another argument");
-        assert!(!has_marker(pid, &[b"bash"], b"marker"), "another program");
+        let (of_child, ours) = (user(pid).expect("a user"), user(std::process::id() as i32).expect("ours"));
+        assert_eq!(of_child, ours);
+        let has = |programs: &[&[u8]], marker: &[u8]| has_marker(pid, programs, marker).expect("a look");
+        assert!(has(&programs, b"marker"));
+        assert!(!has(&programs, b"other"), "another argument");
+        assert!(!has(&[b"bash"], b"marker"), "another program");
         drop(child.stdin.take());
         child.wait().expect("it ends");
-        assert_eq!(user(pid), None);
+        assert_eq!(user(pid).expect("a look"), None);
     }
 
     #[test]
     fn a_pid_that_was_given_out_anew_is_not_taken_for_the_old_process() {
-        let me = Identity::of(std::process::id() as i32).expect("we are alive");
-        assert!(me.open().is_some());
+        let me = Identity::of(std::process::id() as i32).expect("a look").expect("we are alive");
+        assert!(me.open().expect("a look").is_some());
         let earlier = Identity { start_time: me.start_time - 1, ..me };
-        assert!(earlier.open().is_none());
+        assert!(earlier.open().expect("a look").is_none());
+    }
+
+    #[test]
+    fn a_process_whose_number_a_thread_has_is_gone() {
+        let opened = std::thread::spawn(|| {
+            let me = Identity::of(rustix::thread::gettid().as_raw_nonzero().get()).expect("a look");
+            me.expect("a thread has an identity, too").open()
+        });
+        assert!(opened.join().expect("the thread").expect("a look").is_none());
+    }
+
+    #[test]
+    fn who_is_stopped_takes_no_note_of_an_end_so_that_the_number_is_not_given_out_anew() {
+        let mut parent = std::process::Command::new("sh")
+            .args(["-c", "sleep 600 & echo $!; wait; echo noted; read line"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("a child");
+        let mut said = std::io::BufReader::new(parent.stdout.take().expect("a pipe"));
+        let mut line = || {
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut said, &mut line).expect("a line");
+            line.trim().to_owned()
+        };
+        let pid: i32 = line().parse().expect("a number");
+        let open =
+            |pid| Identity::of(pid).expect("a look").expect("it lives").open().expect("a look").expect("a handle");
+        let (stopped, ends) = (open(parent.id() as i32), open(pid));
+        stop(&stopped).expect("it stops");
+        kill(&ends).expect("it is killed");
+        assert!(wait_end(&ends, Duration::from_secs(10)));
+        assert_eq!(Stat::read(pid).expect("a look").map(|stat| stat.state), Some(b'Z'));
+        go_on(&stopped).expect("it goes on");
+        assert_eq!(line(), "noted");
+        assert!(Identity::of(pid).expect("a look").is_none());
+        drop(parent.stdin.take());
+        parent.wait().expect("it ends");
     }
 }

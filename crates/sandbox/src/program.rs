@@ -3,9 +3,15 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::error::{Step, StepError};
 use crate::record::random_hex;
+
+/// What the names of copies end with that are being made.
+const UNFINISHED: &str = "new";
+/// A copy is made in seconds. What has not been written to for so long is of a server that was killed.
+const LONGEST_COPY: Duration = Duration::from_secs(60 * 60);
 
 /// Where the copies stand, below the host's root.
 pub(crate) fn store(root: &Path) -> PathBuf {
@@ -25,33 +31,112 @@ pub(crate) fn place(root: &Path, program: &Path, target: &Path) -> Result<(), St
     if fs::hard_link(&cached, target).is_ok() {
         return Ok(());
     }
-    let temporary = copy(source, &cached)?;
-    // Linked by its temporary name first: from then on the copy is in use, and tidying leaves it alone.
-    let linked = fs::hard_link(&temporary, target).step("link", target);
-    let kept = fs::rename(&temporary, &cached).step("write", &cached);
-    linked.and(kept)
-}
-
-fn copy(mut source: fs::File, cached: &Path) -> Result<PathBuf, StepError> {
     // A name of its own, then a rename: several starts at once may all be the first.
-    let temporary = cached.with_extension(format!("{}.new", random_hex()?));
-    let mut file =
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(&temporary).step("make", &temporary)?;
-    if rustix::fs::ioctl_ficlone(&file, &source).is_err() {
-        std::io::copy(&mut source, &mut file).step("copy to", &temporary)?;
+    let temporary = cached.with_extension(format!("{}.{UNFINISHED}", random_hex()?));
+    let placed = copy(source, &temporary).and_then(|()| {
+        // Linked by its temporary name first: from then on the copy is in use, and tidying leaves it alone.
+        let linked = fs::hard_link(&temporary, target).step("link", target);
+        let kept = fs::rename(&temporary, &cached).step("write", &cached);
+        linked.and(kept)
+    });
+    if placed.is_err() {
+        // A full disk, say, which is not to be filled further by each start that fails.
+        fs::remove_file(&temporary).ok();
     }
-    file.set_permissions(fs::Permissions::from_mode(0o755)).step("set the mode of", &temporary)?;
-    Ok(temporary)
+    placed
 }
 
-/// Removes copies that no sandbox uses. The next start makes its copy anew.
+fn copy(mut source: fs::File, temporary: &Path) -> Result<(), StepError> {
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(temporary).step("make", temporary)?;
+    if rustix::fs::ioctl_ficlone(&file, &source).is_err() {
+        std::io::copy(&mut source, &mut file).step("copy to", temporary)?;
+    }
+    file.set_permissions(fs::Permissions::from_mode(0o755)).step("set the mode of", temporary)
+}
+
+/// Removes copies that no sandbox uses, and what was never finished. The next start makes its copy anew.
 pub(crate) fn tidy(root: &Path) {
     let Ok(entries) = fs::read_dir(store(root)) else { return };
     for entry in entries.flatten() {
-        // A copy that is being made has another name. One that is linked at this very moment keeps that link.
-        let is_whole = entry.path().extension().is_none();
-        if is_whole && entry.metadata().is_ok_and(|about| about.nlink() == 1) {
+        if entry.metadata().is_ok_and(|about| is_left(&entry.path(), &about)) {
             fs::remove_file(entry.path()).ok();
         }
+    }
+}
+
+fn is_left(path: &Path, about: &fs::Metadata) -> bool {
+    match path.extension() {
+        // One that is linked at this very moment keeps that link.
+        None => about.nlink() == 1,
+        // Another server may be making it. A sandbox that has it already has it by a link of its own.
+        Some(extension) => extension == UNFINISHED && is_old(about),
+    }
+}
+
+fn is_old(about: &fs::Metadata) -> bool {
+    let age = about.modified().ok().and_then(|written| written.elapsed().ok());
+    age.is_some_and(|age| age >= LONGEST_COPY)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    /// A root with a program to place; each test has its own.
+    fn root() -> (tempfile::TempDir, PathBuf) {
+        let root = tempfile::tempdir().expect("a directory");
+        fs::create_dir(store(root.path())).expect("a store");
+        let program = root.path().join("original");
+        fs::write(&program, "#!/bin/sh\n").expect("a program");
+        (root, program)
+    }
+
+    fn unfinished(root: &Path, name: &str, age: Duration) {
+        let path = store(root).join(format!("1-2-3-4-5.{name}.new"));
+        let file = fs::File::create(path).expect("a file");
+        #[expect(clippy::disallowed_methods, reason = "the age of a file is by the system's clock")]
+        let now = SystemTime::now();
+        file.set_modified(now - age).expect("its time is set");
+    }
+
+    fn stored(root: &Path) -> Vec<String> {
+        let entries = fs::read_dir(store(root)).expect("a store").flatten();
+        let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_a_killed_server_was_copying_is_removed_after_an_hour_and_what_is_being_copied_stays() {
+        let (root, _) = root();
+        unfinished(root.path(), "killed", LONGEST_COPY + Duration::from_secs(60));
+        unfinished(root.path(), "working", Duration::from_secs(60));
+        tidy(root.path());
+        assert_eq!(stored(root.path()), ["1-2-3-4-5.working.new"]);
+    }
+
+    #[test]
+    fn a_copy_stays_for_as_long_as_a_sandbox_uses_it() {
+        let (root, program) = root();
+        let target = root.path().join("program");
+        place(root.path(), &program, &target).expect("it is placed");
+        tidy(root.path());
+        assert_eq!(stored(root.path()).len(), 1);
+        fs::remove_file(target).expect("the sandbox ends");
+        tidy(root.path());
+        assert_eq!(stored(root.path()), <[&str; 0]>::default());
+    }
+
+    #[test]
+    fn a_placing_that_fails_leaves_no_copy_that_is_not_finished() {
+        let (root, program) = root();
+        let nowhere = root.path().join("no such directory/program");
+        place(root.path(), &program, &nowhere).expect_err("there is no such directory");
+        assert!(stored(root.path()).iter().all(|name| !name.ends_with(".new")));
+        place(root.path(), root.path(), &root.path().join("program")).expect_err("a directory is no program");
+        assert!(!root.path().join("program").exists());
     }
 }

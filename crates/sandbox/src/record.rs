@@ -1,7 +1,7 @@
 //! What is written about a sandbox, so that a later life of the server finds it.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -56,10 +56,16 @@ fn path(dir: &Path) -> PathBuf {
 
 impl Record {
     /// Reads the record of a sandbox directory; `None` where there is none that can be understood.
-    pub(crate) fn read(dir: &Path) -> Option<Self> {
-        let mut text = String::new();
-        fs::File::open(path(dir)).ok()?.take(LARGEST).read_to_string(&mut text).ok()?;
-        serde_json::from_str(&text).ok()
+    ///
+    /// # Errors
+    /// If it cannot be read now: it may be a good one.
+    pub(crate) fn read(dir: &Path) -> Result<Option<Self>, StepError> {
+        let mut text = Vec::new();
+        let read = fs::File::open(path(dir)).and_then(|file| file.take(LARGEST).read_to_end(&mut text));
+        match read {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            read => read.step("read", path(dir)).map(|_| serde_json::from_slice(&text).ok()),
+        }
     }
 
     /// Writes it whole or not at all.
@@ -79,14 +85,18 @@ impl Record {
     }
 
     /// Its processes, if this is still the boot in which they were made.
-    pub(crate) fn live_processes(&self) -> Option<Processes> {
-        self.processes.filter(|_| self.boot == boot_id())
+    pub(crate) fn live_processes(&self) -> io::Result<Option<Processes>> {
+        let Some(processes) = self.processes else { return Ok(None) };
+        Ok((self.boot == boot_id()?).then_some(processes))
     }
 }
 
-/// The id of this boot of the kernel.
-pub(crate) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+/// The id of this boot of the kernel; empty where the kernel tells none.
+pub(crate) fn boot_id() -> io::Result<String> {
+    match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        id => Ok(id?.trim().to_owned()),
+    }
 }
 
 /// 128 random bits in hexadecimal.

@@ -21,6 +21,8 @@ pub(crate) const LOG_BYTES: u64 = 64 * 1024;
 /// How often, and with what pauses, it is looked whether the kernel killed somebody after it said that memory is full.
 const OOM_LOOKS: u32 = 20;
 const OOM_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
+/// How often it is looked where the kernel cannot be had to tell.
+const OOM_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// One sandbox. Cheap to clone; holding it keeps nothing alive and dropping it ends nothing.
 #[derive(Clone, Debug)]
@@ -50,11 +52,13 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// The sandbox of a complete record; `None` while its start is not complete.
-    pub(crate) fn of(record: Record, dir: PathBuf, log: Option<std::fs::File>) -> Option<Self> {
-        let live = record.live_processes();
-        let handles = live.and_then(|both| Some(Arc::new([both.init.open()?, both.monitor.open()?])));
-        let processes = record.processes?;
-        Some(Self {
+    pub(crate) fn of(record: Record, dir: PathBuf, log: Option<std::fs::File>) -> io::Result<Option<Self>> {
+        let Some(processes) = record.processes else { return Ok(None) };
+        let handles = match record.live_processes()? {
+            Some(both) => both.init.open()?.zip(both.monitor.open()?),
+            None => None,
+        };
+        Ok(Some(Self {
             id: record.id,
             dir,
             nonce: record.nonce,
@@ -65,9 +69,9 @@ impl Sandbox {
             sockets: record.sockets,
             monitor_pid: processes.monitor.pid,
             cgroups: record.cgroups,
-            handles,
+            handles: handles.map(|(init, monitor)| Arc::new([init, monitor])),
             log: log.map(Arc::new),
-        })
+        }))
     }
 
     /// Whether its program lives. When the program ends, everything else in the sandbox is killed.
@@ -87,7 +91,8 @@ impl Sandbox {
         }
     }
 
-    /// The pids of its living processes as the host numbers them, bubblewrap's own included.
+    /// The pids of its living processes as the host numbers them, bubblewrap's own included; without the others where they cannot be
+    /// looked at.
     pub async fn pids(&self) -> Vec<i32> {
         let this = self.clone();
         tokio::task::spawn_blocking(move || this.pids_now()).await.unwrap_or_default()
@@ -103,7 +108,7 @@ impl Sandbox {
 
     fn pids_now(&self) -> Vec<i32> {
         let Some(both) = &self.handles else { return Vec::new() };
-        let mut pids = process::tree(self.init_pid);
+        let mut pids = process::tree(self.init_pid).unwrap_or_default();
         // Ended before or meanwhile: then the number may be that of a stranger, whose processes these are.
         if process::ended(&both[0]) {
             pids.clear();
@@ -120,11 +125,28 @@ impl Sandbox {
         self.cgroups.has_oom_kill()
     }
 
-    /// Returns once the kernel has killed a process of it because its memory was full; never where nothing limits it.
+    /// Returns once the kernel has killed a process of it because its memory was full; never where nothing limits it. Where the kernel
+    /// cannot be had to tell, it is looked every two seconds: a user may have 128 watches on files, unless told otherwise, and each sandbox
+    /// with a control group of version 2 takes one.
     ///
     /// # Errors
-    /// If its memory cannot be watched.
+    /// If the group that limits its memory is gone.
     pub async fn out_of_memory(&self) -> io::Result<()> {
+        loop {
+            let Err(error) = self.told_out_of_memory().await else { return Ok(()) };
+            if self.oom_killed() {
+                return Ok(());
+            }
+            if error.kind() == io::ErrorKind::NotFound {
+                return Err(error);
+            }
+            tracing::trace!(sandbox = self.id, %error, "its memory is looked at from time to time: the kernel does not tell");
+            tokio::time::sleep(OOM_WAIT).await;
+        }
+    }
+
+    /// The same, as far as the kernel tells.
+    async fn told_out_of_memory(&self) -> io::Result<()> {
         let Some(full) = self.cgroups.memory_full()? else { return std::future::pending().await };
         let full = watched(full)?;
         loop {
@@ -220,4 +242,51 @@ pub(crate) fn open_dir(path: &Path) -> io::Result<OwnedFd> {
 /// A name for socket `n` in an open directory that always fits in a socket address.
 pub(crate) fn short_path(dir: &OwnedFd, n: usize) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{n}", dir.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Identity;
+    use crate::record::Processes;
+
+    fn sandbox(memory: &Path) -> anyhow::Result<Sandbox> {
+        let nobody = Identity { pid: i32::MAX, start_time: 0 };
+        let record = Record {
+            id: "a".to_owned(),
+            nonce: String::new(),
+            boot: "another".to_owned(),
+            host_uid: None,
+            started_ms: 0,
+            sockets: 0,
+            memory: MemoryLimit::CgroupV1,
+            cgroups: serde_json::from_value(serde_json::json!({ "memory": memory, "pids": null }))?,
+            processes: Some(Processes { monitor: nobody, init: nobody }),
+        };
+        anyhow::Context::context(Sandbox::of(record, memory.to_owned(), None)?, "a complete record")
+    }
+
+    /// As when all watches that a user may have are taken.
+    #[tokio::test]
+    async fn full_memory_is_noticed_though_the_kernel_cannot_be_had_to_tell() -> anyhow::Result<()> {
+        let group = tempfile::tempdir()?;
+        let control = group.path().join("memory.oom_control");
+        std::fs::write(&control, "oom_kill 0\n")?;
+        std::fs::create_dir(group.path().join("cgroup.event_control"))?;
+        let sandbox = sandbox(group.path())?;
+        assert!(sandbox.cgroups.memory_full().is_err());
+        let mut noticed = std::pin::pin!(sandbox.out_of_memory());
+        assert!(tokio::time::timeout(OOM_PAUSE, &mut noticed).await.is_err(), "nobody was killed yet");
+        std::fs::write(&control, "oom_kill 1\n")?;
+        tokio::time::timeout(5 * OOM_WAIT, noticed).await??;
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn of_a_group_that_is_gone_nothing_is_awaited() -> anyhow::Result<()> {
+        let sandbox = sandbox(Path::new("/no/such/group"))?;
+        let awaited = tokio::time::timeout(5 * OOM_WAIT, sandbox.out_of_memory()).await?;
+        assert_eq!(awaited.map_err(|error| error.kind()), Err(io::ErrorKind::NotFound));
+        Ok(())
+    }
 }

@@ -15,6 +15,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
+use crate::cgroup::Cgroups;
 use crate::error::{StartError, Step, StepError};
 use crate::host::{Host, PRLIMIT, SETSID, blocking, set_mode};
 use crate::layout::{self, PROGRAM};
@@ -22,7 +23,7 @@ use crate::process::{self, Identity};
 use crate::record::{self, Processes, Record};
 use crate::sandbox::{self, Sandbox};
 use crate::spec::Spec;
-use crate::{program, uid};
+use crate::{filter, program, uid};
 
 /// How long bubblewrap may take, on a machine that starts many at once.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -93,7 +94,7 @@ impl Host {
         let record = Record {
             id: spec.id.clone(),
             nonce: record::random_hex()?,
-            boot: record::boot_id(),
+            boot: record::boot_id().step("read the boot for", &dir)?,
             host_uid,
             started_ms: record::now_ms(),
             sockets: spec.sockets,
@@ -115,33 +116,32 @@ impl Host {
 
     async fn launch(&self, spec: Spec, prepared: Prepared) -> Result<Sandbox, StartError> {
         let Prepared { dir, mut record, sockets, log } = prepared;
-        let (info, info_end) =
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe for", &dir)?;
+        let (info, info_end) = info_pipe().step("make a pipe for", &dir)?;
         let gate = gate().step("make the gate of", &dir)?;
         let inside_gate = gate.try_clone().step("make the gate of", &dir)?;
         let mut child = self.spawn(spec, &dir, record.host_uid, sockets, &log, [info_end, inside_gate])?;
         let monitor = child.id().map(|pid| pid as i32);
         let told = tokio::time::timeout(PATIENCE, read_info(info)).await;
         let init = told.map_err(|_| StartError::TimedOut(PATIENCE.as_secs()))?.step("read the pid of", &dir)?;
-        let both = monitor.and_then(Identity::of).zip(init.and_then(Identity::of));
-        let Some((monitor, init)) = both else {
+        let waiting = monitor.zip(init).map(|(monitor, init)| Waiting::of(monitor, init)).transpose();
+        let Some(waiting) = waiting.step("look at the processes of", &dir)?.flatten() else {
             // It has ended, or is about to; what it said is then complete.
             tokio::time::timeout(PATIENCE, child.wait()).await.ok();
             return Err(refused(&log));
         };
-        reap(child);
-        blocking(move || {
-            record.processes = Some(Processes { monitor, init });
+        let started = blocking(move || {
+            record.processes = Some(waiting.processes);
             record.write(&dir)?;
-            let joined = [monitor, init].iter().try_for_each(|process| record.cgroups.join(process.pid));
-            // A process that is no more cannot join; the reason is then what bubblewrap said, not that.
-            let handle = init.open().filter(|handle| !process::ended(handle)).ok_or_else(|| refused(&log))?;
-            joined?;
-            open(&gate, &handle, &log)?;
+            waiting.join(&record.cgroups, &log)?;
+            open(&gate, &waiting.init, &log)?;
             let gone = || StartError::TimedOut(PATIENCE.as_secs());
-            Sandbox::of(record, dir, Some(log)).ok_or_else(gone)
-        })
-        .await
+            let found = Sandbox::of(record, dir.clone(), Some(log)).step("look at the processes of", dir)?;
+            found.ok_or_else(gone)
+        });
+        let started = started.await;
+        // Until then the number of bubblewrap's process was its own, ended or not.
+        reap(child);
+        started
     }
 
     /// Runs bubblewrap. When it returns, this process holds no descriptor of the sandbox but the gate and the log.
@@ -165,6 +165,8 @@ impl Host {
         for (path, content) in files {
             data.push((path, passed.add(memory_file(&content).step("prepare", path)?)));
         }
+        let filter = filter::filter().and_then(memory_file).step("prepare the filter of", dir)?;
+        let filter = passed.add(filter);
         let arguments = layout::arguments(&spec, data.into_iter()).terminated();
         let arguments = passed.add(memory_file(&arguments).step("prepare the arguments of", dir)?);
 
@@ -179,6 +181,7 @@ impl Host {
             command.args(["--ro-bind", SHELL, layout::SUPERVISOR]);
         }
         command.args(layout::SEALED);
+        command.args(["--seccomp", &filter.to_string()]);
         command.args(["--info-fd", &info.to_string(), "--block-fd", &gate.to_string(), "--"]);
         command.args([shell, "-c", SUPERVISOR]);
         command.args(limits(spec.max_processes, spec.max_open_files)).arg(PROGRAM).args(&spec.args);
@@ -201,6 +204,50 @@ impl Host {
         }
         command
     }
+}
+
+/// A sandbox at its gate: its processes, with handles on them.
+struct Waiting {
+    processes: Processes,
+    monitor: OwnedFd,
+    init: OwnedFd,
+}
+
+impl Waiting {
+    /// The sandbox of a child of ours whose end nobody has taken note of, and of the process that it says it has started; `None` if one of
+    /// them is no more. Who is not a child of bubblewrap's has got its number since.
+    fn of(monitor: i32, init: i32) -> std::io::Result<Option<Self>> {
+        let Some((monitor, monitor_handle)) = held(monitor)? else { return Ok(None) };
+        let Some((init, init_handle)) = held(init)? else { return Ok(None) };
+        let is_its_child = process::Stat::read(init.pid)?.is_some_and(|stat| stat.parent == monitor.pid);
+        let found = Self { processes: Processes { monitor, init }, monitor: monitor_handle, init: init_handle };
+        // Looked at last: who lives had its number all the time.
+        Ok((is_its_child && found.lives()).then_some(found))
+    }
+
+    fn lives(&self) -> bool {
+        ![&self.monitor, &self.init].into_iter().any(process::ended)
+    }
+
+    /// Puts both in the groups, which take numbers only: whoever had got one of them since would be in, and be killed with the others.
+    /// We have not taken note of bubblewrap's end, and stopped it cannot do so of the other's, which makes the numbers theirs.
+    fn join(&self, groups: &Cgroups, log: &fs::File) -> Result<(), StartError> {
+        process::stop(&self.monitor).step("stop", "bubblewrap")?;
+        let Processes { monitor, init } = self.processes;
+        let joined = self.lives().then(|| [monitor, init].iter().try_for_each(|process| groups.join(process.pid)));
+        process::go_on(&self.monitor).step("let go on", "bubblewrap")?;
+        // A process that is no more cannot join; the reason is then what bubblewrap said, not that.
+        if !self.lives() {
+            return Err(refused(log));
+        }
+        Ok(joined.unwrap_or(Ok(()))?)
+    }
+}
+
+/// The process that has this number now, with a handle on it.
+fn held(pid: i32) -> std::io::Result<Option<(Identity, OwnedFd)>> {
+    let Some(process) = Identity::of(pid)? else { return Ok(None) };
+    Ok(process.open()?.map(|handle| (process, handle)))
 }
 
 /// What runs the supervisor. Under a name of its own, so that who ends all shells of a session by their name does not end the session;
@@ -286,6 +333,17 @@ fn memory_file(content: &[u8]) -> std::io::Result<OwnedFd> {
 /// ordinary pipe would open the gate at our death.
 fn gate() -> std::io::Result<OwnedFd> {
     let (end, _other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    both_ends(&end)
+}
+
+/// What bubblewrap tells its pid by: our end and its own. Its own is open at both, so that it can tell also when we are gone: an ordinary
+/// pipe would end it there, and what it has started would wait for its next word for ever. It gives up by itself a step later.
+fn info_pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    Ok((ours, both_ends(&end)?))
+}
+
+fn both_ends(end: &OwnedFd) -> std::io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", end.as_raw_fd());
     Ok(rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
@@ -343,4 +401,88 @@ fn reap(mut child: Child) {
             tracing::debug!(%error, "a sandbox could not be waited for");
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+
+    use super::*;
+
+    /// A program that has started another, as bubblewrap does.
+    struct Family(std::process::Child, i32);
+
+    impl Family {
+        fn start() -> Self {
+            let mut command = std::process::Command::new("sh");
+            command.args(["-c", "sleep 600 & echo $!; wait; read line"]);
+            let mut parent = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
+            let mut line = String::new();
+            BufReader::new(parent.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+            Self(parent, line.trim().parse().expect("a number"))
+        }
+
+        fn waiting(&self) -> Option<Waiting> {
+            Waiting::of(self.0.id() as i32, self.1).expect("a look")
+        }
+    }
+
+    impl Drop for Family {
+        fn drop(&mut self) {
+            if let Some((_, handle)) = held(self.1).ok().flatten() {
+                process::kill(&handle).ok();
+            }
+            self.0.kill().and_then(|()| self.0.wait()).ok();
+        }
+    }
+
+    fn groups(at: &Path) -> Cgroups {
+        serde_json::from_value(serde_json::json!({ "memory": at, "pids": null })).expect("groups")
+    }
+
+    #[tokio::test]
+    async fn bubblewrap_can_tell_its_pid_also_when_nobody_listens_any_more() {
+        let (ours, end) = info_pipe().expect("a pipe");
+        rustix::io::write(&end, br#"{"child-pid": 7}"#).expect("it is told");
+        drop(end);
+        assert_eq!(read_info(ours).await.expect("it ends"), Some(7));
+        let (ours, end) = info_pipe().expect("a pipe");
+        drop(ours);
+        rustix::io::write(&end, b"{").expect("it is told");
+    }
+
+    #[test]
+    fn who_is_no_child_of_bubblewrap_is_not_taken_for_the_first_process_inside() {
+        let (family, stranger) = (Family::start(), Family::start());
+        assert!(family.waiting().is_some());
+        assert!(Waiting::of(family.0.id() as i32, stranger.0.id() as i32).expect("a look").is_none());
+        assert!(Waiting::of(family.0.id() as i32, stranger.1).expect("a look").is_none());
+    }
+
+    #[test]
+    fn both_are_put_in_the_groups_and_go_on() {
+        let (family, group) = (Family::start(), tempfile::tempdir().expect("a directory"));
+        let waiting = family.waiting().expect("both live");
+        waiting.join(&groups(group.path()), &log_file().expect("a log")).expect("they are in");
+        let joined = fs::read_to_string(group.path().join("cgroup.procs")).expect("a number");
+        assert_eq!(joined, family.1.to_string());
+        process::kill(&waiting.init).expect("it is killed");
+        assert!(process::wait_end(&waiting.init, PATIENCE));
+        let deadline = Instant::now() + PATIENCE;
+        while Identity::of(family.1).expect("a look").is_some() {
+            assert!(Instant::now() < deadline, "its parent has not taken note of its end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn the_number_of_one_that_has_ended_is_put_in_no_group() {
+        let (family, group) = (Family::start(), tempfile::tempdir().expect("a directory"));
+        let waiting = family.waiting().expect("both live");
+        process::kill(&waiting.init).expect("it is killed");
+        assert!(process::wait_end(&waiting.init, PATIENCE));
+        let joined = waiting.join(&groups(group.path()), &log_file().expect("a log"));
+        assert!(matches!(joined, Err(StartError::Refused { .. })));
+        assert!(!group.path().join("cgroup.procs").exists());
+    }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -20,9 +21,9 @@ const CLAIMS: &str = "/run/casement/uids";
 /// Claims a user of the range for the sandbox of `dir`, which must be there already.
 pub(crate) fn claim(base: u32, count: u32, dir: &Path) -> Result<u32, StartError> {
     let _lock = lock()?;
-    let busy = owners();
+    let busy = owners().step("read", "/proc")?;
     for uid in (base..).take(count as usize) {
-        if busy.contains(&uid) || !is_free(uid) {
+        if busy.contains(&uid) || !is_free(uid).step("look at", path(uid))? {
             continue;
         }
         fs::write(path(uid), dir.as_os_str().as_bytes()).step("write", path(uid))?;
@@ -34,28 +35,41 @@ pub(crate) fn claim(base: u32, count: u32, dir: &Path) -> Result<u32, StartError
 /// Gives the user back, if it is claimed for `dir`.
 pub(crate) fn release(uid: u32, dir: &Path) {
     let Ok(_lock) = lock() else { return };
-    if holder(uid).as_deref() == Some(dir) {
+    if matches!(holder(uid), Ok(Some(holder)) if holder == dir) {
         fs::remove_file(path(uid)).ok();
     }
 }
 
 /// The users that are claimed for the sandbox of `dir`.
-pub(crate) fn claimed_for(dir: &Path) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir(CLAIMS) else { return Vec::new() };
-    let uids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    uids.filter(|uid| holder(*uid).as_deref() == Some(dir)).collect()
-}
-
-fn is_free(uid: u32) -> bool {
-    match holder(uid) {
-        None => true,
-        Some(dir) => !dir.exists() && process::living(|pid| process::user(pid) == Some(uid)).is_empty(),
+pub(crate) fn claimed_for(dir: &Path) -> Result<Vec<u32>, StepError> {
+    let Some(entries) = if_there(fs::read_dir(CLAIMS)).step("read", CLAIMS)? else { return Ok(Vec::new()) };
+    let mut claimed = Vec::new();
+    for entry in entries {
+        let name = entry.step("read", CLAIMS)?.file_name();
+        let Some(uid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        if holder(uid).step("read", path(uid))?.as_deref() == Some(dir) {
+            claimed.push(uid);
+        }
     }
+    Ok(claimed)
 }
 
-fn holder(uid: u32) -> Option<PathBuf> {
-    let bytes = fs::read(path(uid)).ok()?;
-    Some(PathBuf::from(std::ffi::OsStr::from_bytes(&bytes)))
+fn is_free(uid: u32) -> io::Result<bool> {
+    let Some(dir) = holder(uid)? else { return Ok(true) };
+    let is_gone = !dir.try_exists().unwrap_or(true);
+    Ok(is_gone && process::living(|pid| Ok(process::user(pid)? == Some(uid)))?.is_empty())
+}
+
+fn holder(uid: u32) -> io::Result<Option<PathBuf>> {
+    let bytes = if_there(fs::read(path(uid)))?;
+    Ok(bytes.map(|bytes| PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))))
+}
+
+fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 fn path(uid: u32) -> PathBuf {
@@ -71,6 +85,6 @@ fn lock() -> Result<fs::File, StepError> {
 }
 
 /// The users that own a process now, as far as one look at each tells: whoever uses our range without a claim is left alone.
-fn owners() -> HashSet<u32> {
-    process::all_pids().into_iter().filter_map(process::user).collect()
+fn owners() -> io::Result<HashSet<u32>> {
+    process::all_pids()?.into_iter().filter_map(|pid| process::user(pid).transpose()).collect()
 }

@@ -1,6 +1,9 @@
 //! Ending browsers, and letting them be.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::BrowserId;
@@ -12,6 +15,8 @@ use crate::running::{Ending, Place};
 
 /// How many browsers are ended at a time when all of them are.
 const AT_ONCE: usize = 8;
+/// When what could not be ended whole is ended again.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 impl Engine {
     /// Ends everything of a browser. Whoever asks at the same time waits for the same work, which goes on when they leave.
@@ -43,9 +48,28 @@ impl Engine {
             }
             let ended = engine.clear_away(id).await;
             engine.0.places().remove(&id);
+            if ended.is_err() {
+                engine.end_again(id);
+            }
             ended
         });
         async move { task.await.unwrap_or_else(|error| Err(error.to_string())) }.boxed().shared()
+    }
+
+    /// Whoever asked may not ask again: of a start that failed nothing is stored. The rest of a browser is ended until nothing is left.
+    fn end_again(&self, id: BrowserId) {
+        let is_new = self.0.unended.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        if !is_new {
+            return;
+        }
+        let engine = Arc::downgrade(&self.0);
+        tokio::spawn(async move {
+            tokio::time::sleep(AGAIN_AFTER).await;
+            let Some(engine) = engine.upgrade().map(Engine) else { return };
+            engine.0.unended.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            // Where it fails it comes here again.
+            let _ = engine.end_browser(id).await;
+        });
     }
 
     /// Leaves no process, mount, socket or file of a browser.
@@ -107,6 +131,8 @@ impl Engine {
         // What could not be ended, the next life sweeps.
         self.end_each(starting).await.ok();
         let mut places = self.0.places();
+        // Before the first of them goes: whoever is still at work must not take the living for gone.
+        self.0.detached.store(true, Ordering::Relaxed);
         for (id, place) in places.drain() {
             if let Place::Running(running) = place {
                 running.unwatch();

@@ -1,7 +1,8 @@
 //! The engine: its browsers by id, and what can be asked of each beside the port.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use casement_agent::client::{self, ClientError};
@@ -37,6 +38,10 @@ pub(crate) struct Inner {
     /// Held while a sandbox is being made, and alone by a sweep.
     pub(crate) making: RwLock<()>,
     places: Mutex<HashMap<BrowserId, Place>>,
+    /// Browsers that could not be ended whole, and wait to be ended again.
+    pub(crate) unended: Mutex<HashSet<BrowserId>>,
+    /// Whether the browsers were let be, for the server's next life: nothing can be said of them any more.
+    pub(crate) detached: AtomicBool,
 }
 
 impl std::fmt::Debug for Engine {
@@ -66,8 +71,20 @@ impl Engine {
             bwrap: config.bwrap.clone(),
             setpriv: config.setpriv.clone(),
         })?;
-        let (listeners, extensions, profiles, making, places) = Default::default();
-        Ok(Self(Arc::new(Inner { config, host, root, egress, listeners, extensions, profiles, making, places })))
+        let (listeners, extensions, profiles, making, places, unended, detached) = Default::default();
+        Ok(Self(Arc::new(Inner {
+            config,
+            host,
+            root,
+            egress,
+            listeners,
+            extensions,
+            profiles,
+            making,
+            places,
+            unended,
+            detached,
+        })))
     }
 
     /// Gives it the place where browsers that are started with extensions get them.

@@ -1,5 +1,6 @@
 //! The domain's port.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -50,11 +51,22 @@ impl BrowserEngine for Engine {
         self.recording_runs(id).await
     }
 
-    async fn screenshot(&self, id: BrowserId, region: Option<Region>) -> Result<Vec<u8>, EngineError> {
+    async fn screenshot(
+        &self,
+        id: BrowserId,
+        display: Viewport,
+        region: Option<Region>,
+    ) -> Result<Vec<u8>, EngineError> {
         let running = self.running(id)?;
+        let (width, height) = region.map_or((display.width, display.height), |region| (region.width, region.height));
         let region = region.map(|Region { x, y, width, height }| protocol::Region { x, y, width, height });
-        let png = running.agent.screenshot(region).await.map_err(|error| running.failed(&error))?;
+        let png = running.agent.screenshot(region, (width, height)).await.map_err(|error| running.failed(&error))?;
         Ok(png.into())
+    }
+
+    fn is_known(&self, id: BrowserId) -> bool {
+        let places = self.0.places();
+        self.0.detached.load(Ordering::Relaxed) || places.contains_key(&id)
     }
 
     async fn end(&self, id: BrowserId) -> Result<(), EngineError> {

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::headless::refusal;
+use crate::headless::{LARGE, refusal};
 use crate::sandbox::{SILENT, Sandbox, config};
 
 /// A `dial` socket that answers one caller with `byte` and `passed`.
@@ -129,7 +129,7 @@ async fn the_agent_refuses_what_it_cannot_serve() {
     let sandbox = Sandbox::start(&config);
     let client = sandbox.client().await;
     assert_eq!(refusal(client.handout(None, None, None).await), ErrorCode::NotReady);
-    assert_eq!(refusal(client.screenshot(None).await), ErrorCode::NotReady);
+    assert_eq!(refusal(client.screenshot(None, LARGE).await), ErrorCode::NotReady);
     let ask = async |head: &str, body: usize| {
         let mut stream = UnixStream::connect(sandbox.socket("agent")).await.unwrap();
         let head = format!("{head} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {body}\r\n");

@@ -7,13 +7,13 @@ use casement_agent::protocol::{ErrorCode, Event, ExitReason, Region, State, View
 use serde_json::json;
 
 use crate::cdp::Cdp;
-use crate::headless::{decode, refusal};
+use crate::headless::{LARGE, decode, refusal};
 use crate::sandbox::{Sandbox, config, signal};
 
 #[tokio::test]
 async fn a_session_with_a_display_fills_it_and_follows_its_size() {
     let mut sandbox = Sandbox::start(&config(false));
-    let status = tokio::time::timeout(Duration::from_secs(15), sandbox.ready("headful")).await.unwrap();
+    let status = tokio::time::timeout(Duration::from_secs(60), sandbox.ready("headful")).await.unwrap();
     assert_eq!(status.state, State::Ready);
     assert!(!status.user_agent.contains("Headless"));
     the_display_takes_the_memory_of_what_it_shows(&sandbox);
@@ -31,7 +31,7 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let began = Instant::now();
-        let png = client.screenshot(None).await.unwrap();
+        let png = client.screenshot(None, LARGE).await.unwrap();
         let took = began.elapsed();
         let picture = decode(&png);
         assert_eq!(picture.size, (900, 700));
@@ -42,10 +42,11 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
         assert!(Instant::now() < deadline, "the page does not show");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let part = decode(&client.screenshot(Some(Region { x: 880, y: 600, width: 20, height: 100 })).await.unwrap());
+    let part =
+        decode(&client.screenshot(Some(Region { x: 880, y: 600, width: 20, height: 100 }), LARGE).await.unwrap());
     assert_eq!(part.size, (20, 100));
     assert_eq!(
-        refusal(client.screenshot(Some(Region { x: 881, y: 600, width: 20, height: 100 })).await),
+        refusal(client.screenshot(Some(Region { x: 881, y: 600, width: 20, height: 100 }), LARGE).await),
         ErrorCode::OutOfRange
     );
 
@@ -58,13 +59,13 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
         let (width, height) = (viewport.width, viewport.height);
         cdp.until(&page, "[outerWidth, outerHeight, innerWidth].join()", &json!(format!("{width},{height},{width}")))
             .await;
-        assert_eq!(decode(&client.screenshot(None).await.unwrap()).size, (width, height));
+        assert_eq!(decode(&client.screenshot(None, LARGE).await.unwrap()).size, (width, height));
     }
     for (width, height) in [(3841, 480), (640, 2561), (16_000, 16_000)] {
         let too_large = Viewport { width, height, refresh_rate: 60 };
         assert_eq!(refusal(client.viewport(too_large).await), ErrorCode::OutOfRange);
     }
-    assert_eq!(decode(&client.screenshot(None).await.unwrap()).size, (640, 480), "a refusal changes nothing");
+    assert_eq!(decode(&client.screenshot(None, LARGE).await.unwrap()).size, (640, 480), "a refusal changes nothing");
 
     let mut events = client.events().await.unwrap();
     client.shutdown().await.unwrap();
@@ -93,7 +94,7 @@ async fn in_kiosk_mode_the_page_is_all_there_is_and_a_signal_ends_the_session() 
     let mut config = config(false);
     config.kiosk_mode = true;
     let mut sandbox = Sandbox::start(&config);
-    let status = tokio::time::timeout(Duration::from_secs(15), sandbox.ready("kiosk")).await.unwrap();
+    let status = tokio::time::timeout(Duration::from_secs(60), sandbox.ready("kiosk")).await.unwrap();
     assert_eq!(status.state, State::Ready);
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);

@@ -21,7 +21,7 @@ async fn a_headless_session_from_its_start_to_its_crash() {
     let mut sandbox = Sandbox::start(&config);
     let mut events = sandbox.client().await.events().await.unwrap();
     assert_eq!(events.next().await.unwrap(), Some(Event::Hello { version: 1, nonce: NONCE.to_owned() }));
-    let status = tokio::time::timeout(Duration::from_secs(10), sandbox.ready("headless, stealth")).await.unwrap();
+    let status = tokio::time::timeout(Duration::from_secs(60), sandbox.ready("headless, stealth")).await.unwrap();
     assert_eq!((&status.state, status.nonce.as_str()), (&State::Ready, NONCE));
     assert_eq!(events.next().await.unwrap(), Some(Event::Ready));
 
@@ -52,7 +52,7 @@ async fn a_headless_session_from_its_start_to_its_crash() {
 #[tokio::test]
 async fn a_headless_session_that_hides_nothing_has_exact_pages_and_pictures_too() {
     let sandbox = Sandbox::start(&config(true));
-    let status = tokio::time::timeout(Duration::from_secs(10), sandbox.ready("headless")).await.unwrap();
+    let status = tokio::time::timeout(Duration::from_secs(60), sandbox.ready("headless")).await.unwrap();
     assert_eq!(status.state, State::Ready);
     sandbox.memory("chromium");
     let mut cdp = Cdp::dial(&sandbox, &status).await;
@@ -171,18 +171,18 @@ async fn a_hand_out_begins_to_open_an_address(sandbox: &Sandbox, cdp: &mut Cdp, 
 
 async fn pictures_are_exact(sandbox: &Sandbox, cdp: &mut Cdp, page: &str) {
     let client = sandbox.client().await;
-    let whole = decode(&client.screenshot(None).await.unwrap());
+    let whole = decode(&client.screenshot(None, LARGE).await.unwrap());
     assert_eq!(whole.size, (900, 700));
     assert_eq!((whole.at(50, 50), whole.at(50, 150)), ([255, 0, 0], [0, 0, 255]));
     let region = Region { x: 90, y: 95, width: 31, height: 17 };
-    let part = decode(&client.screenshot(Some(region)).await.unwrap());
+    let part = decode(&client.screenshot(Some(region), LARGE).await.unwrap());
     assert_eq!(part.size, (31, 17));
     assert_eq!((part.at(5, 3), part.at(5, 10)), ([255, 0, 0], [0, 0, 255]));
     cdp.evaluate(page, "scrollTo(0, 40)").await;
-    let scrolled = decode(&client.screenshot(Some(region)).await.unwrap());
+    let scrolled = decode(&client.screenshot(Some(region), LARGE).await.unwrap());
     assert_eq!((scrolled.size, scrolled.at(5, 3)), ((31, 17), [0, 0, 255]));
     for outside in [Region { x: 890, ..region }, Region { width: 0, ..region }, Region { y: u32::MAX, ..region }] {
-        assert_eq!(refusal(client.screenshot(Some(outside)).await), ErrorCode::OutOfRange);
+        assert_eq!(refusal(client.screenshot(Some(outside), LARGE).await), ErrorCode::OutOfRange);
     }
 }
 
@@ -211,7 +211,7 @@ async fn every_page_has_the_size_of_the_viewport(sandbox: &Sandbox, cdp: &mut Cd
         let later = cdp.page("about:blank", true).await;
         cdp.until(&later, size, &json!(wanted)).await;
         assert_eq!(client.status().await.unwrap().viewport, viewport);
-        let picture = decode(&client.screenshot(None).await.unwrap());
+        let picture = decode(&client.screenshot(None, LARGE).await.unwrap());
         assert_eq!(picture.size, (viewport.width, viewport.height));
     }
     assert_eq!(refusal(client.viewport(Viewport { width: 0, ..smaller }).await), ErrorCode::OutOfRange);
@@ -231,7 +231,7 @@ async fn a_webdriver_client_can_attach(sandbox: &Sandbox) {
     let driver = sandbox.processes("/usr/bin/chromedriver")[0];
     signal(driver, "KILL");
     // A process that is ending still takes connections for a moment.
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while webdriver(sandbox, "GET", "/status", &json!({})).await.is_none_or(|status| status["value"]["ready"] != true) {
         assert!(Instant::now() < deadline, "chromedriver is not started again");
     }
@@ -293,6 +293,9 @@ impl Picture {
         self.pixels[start..start + 3].try_into().unwrap()
     }
 }
+
+/// What a picture may take at most is no matter of most tests.
+pub(crate) const LARGE: (u32, u32) = (8192, 8192);
 
 pub(crate) fn decode(png: &[u8]) -> Picture {
     let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();

@@ -138,7 +138,7 @@ async fn the_time_limit_ends_the_program_and_all_it_has_started() {
     let began = Instant::now();
     let refused = run(&client, shell(line), 1000).await;
     assert_eq!(refusal(refused.map(drop)), ErrorCode::TimedOut);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     gone(&sandbox, "4321").await;
 }
 
@@ -161,8 +161,8 @@ async fn what_survives_its_parent_holds_nothing_up_and_goes_on() {
     let client = sandbox.client().await;
     let line = "(while :; do echo still here; sleep 0.05; date > /tmp/alive; done) & echo started";
     let began = Instant::now();
-    let ran = run(&client, shell(line), 10_000).await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    let ran = run(&client, shell(line), 60_000).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     assert!(text(&ran.stdout).contains("started\n"));
     // It writes to a pipe whose reader was answered long ago, and lives.
     for _ in 0..3 {

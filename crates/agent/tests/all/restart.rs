@@ -11,7 +11,7 @@ use casement_agent::protocol::{ErrorCode, Event, ExitReason, State, Viewport};
 use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
-use crate::headless::{decode, refusal};
+use crate::headless::{LARGE, decode, refusal};
 use crate::sandbox::{NONCE, Sandbox, config, signal};
 
 /// An extension that shows on every page that it is there, with its service worker's word.
@@ -96,7 +96,7 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
         let mut cdp = Cdp::dial(&sandbox, &third).await;
         shows(&mut cdp, "blue").await;
         shows(&mut cdp, "red").await;
-        assert_eq!(decode(&client.screenshot(None).await.unwrap()).size, (900, 700));
+        assert_eq!(decode(&client.screenshot(None, LARGE).await.unwrap()).size, (900, 700));
         client.handout(None, None, None).await.unwrap();
 
         // Nothing of it looked like an end from outside; that it answers elsewhere is said.
@@ -196,7 +196,7 @@ async fn a_viewport_larger_than_the_display_can_become_restarts_it() {
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let page = restored(&mut cdp, "http://page.test/").await;
     cdp.until(&page, "[outerWidth, outerHeight, screen.width].join()", &json!("4200,2700,4200")).await;
-    assert_eq!(decode(&client.screenshot(None).await.unwrap()).size, (4200, 2700));
+    assert_eq!(decode(&client.screenshot(None, LARGE).await.unwrap()).size, (4200, 2700));
     assert_eq!(sandbox.processes("Xvfb").len(), 1);
     // From now on it has the room.
     let smaller = Viewport { width: 640, height: 480, refresh_rate: 60 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use casement_domain::invocation::Runs;
 use casement_domain::node::{Node, NodeRepository};
-use casement_domain::pool::{Leases, PoolRepository, WaitingLine};
+use casement_domain::pool::{Leases, PoolFiller, PoolRepository, WaitingLine};
 use casement_domain::session::{SessionEvent, Sessions};
 use casement_domain::{BrowserId, Clock, NodeId, PoolId, StoreError, telemetry};
 use casement_postgres::{Heard, Notifications};
@@ -39,6 +39,7 @@ pub(crate) struct Housekeeping {
     pub(crate) sessions: Sessions,
     pub(crate) runs: Runs,
     pub(crate) leases: Leases,
+    pub(crate) filler: PoolFiller,
     pub(crate) room: WaitingRoom,
     pub(crate) figures: PoolFigures,
 }
@@ -108,9 +109,11 @@ impl Housekeeping {
         if net {
             self.mourn().await?;
             self.sessions.check().await?;
+            self.filler.clear_lost().await?;
             self.call_the_decided().await?;
         }
-        self.measure().await
+        self.measure().await?;
+        self.leases.settle().await
     }
 
     async fn mourn(&self) -> Result<(), StoreError> {
@@ -123,6 +126,11 @@ impl Housekeeping {
             }
         }
         Ok(())
+    }
+
+    async fn after_a_silence(&self) -> Result<(), StoreError> {
+        self.call_the_decided().await?;
+        self.leases.settle().await
     }
 
     /// The net under lost notifications. A ticket that nobody here expects is of a caller who is gone.
@@ -227,13 +235,16 @@ pub(crate) async fn hear(mut notifications: Notifications, house: Housekeeping) 
     loop {
         match notifications.next().await {
             Heard::Notification { payload, .. } => match payload.parse() {
+                Ok(ticket) if house.room.call(ticket) => {}
+                // Its caller is gone, and could not say so.
                 Ok(ticket) => {
-                    house.room.call(ticket);
+                    let leases = house.leases.clone();
+                    tokio::spawn(async move { leases.abandon(ticket).await });
                 }
                 Err(_) => warn!("heard something that is no ticket"),
             },
             Heard::Listening => {
-                if let Err(error) = house.call_the_decided().await {
+                if let Err(error) = house.after_a_silence().await {
                     warn!(%error, "cannot look what was decided meanwhile");
                 }
             }

@@ -31,6 +31,8 @@ pub(crate) struct AuthNews {
     followed: Arc<Mutex<HashMap<AuthConnectionId, watch::Sender<u64>>>>,
     /// Rung for whoever takes flows on.
     any: Arc<Notify>,
+    /// Nothing more will be heard.
+    over: CancellationToken,
 }
 
 impl AuthNews {
@@ -55,7 +57,7 @@ impl AuthNews {
         self.followed().entry(id).or_insert_with(|| watch::channel(0).0).subscribe()
     }
 
-    /// Hears what the database tells, until `stop`.
+    /// Hears what the database tells, until `stop`; then whoever follows is at the end.
     pub(crate) async fn hear(self, config: DatabaseConfig, stop: CancellationToken) {
         let mut notifications = Notifications::listen(&config, vec![AUTH_CHANNEL.to_owned()]);
         while let Some(heard) = stop.run_until_cancelled(notifications.next()).await {
@@ -67,17 +69,18 @@ impl AuthNews {
                 },
             }
         }
+        self.over.cancel();
     }
 }
 
 impl FlowNews for AuthNews {
     fn follow(&self, connection: AuthConnectionId) -> BoxStream<'static, ()> {
-        let receiver = self.receiver(connection);
-        let next = async |mut receiver: watch::Receiver<u64>| {
-            receiver.changed().await.ok()?;
-            Some(((), receiver))
+        let from = (self.receiver(connection), self.over.clone());
+        let next = async |(mut receiver, over): (watch::Receiver<u64>, CancellationToken)| {
+            over.run_until_cancelled(receiver.changed()).await?.ok()?;
+            Some(((), (receiver, over)))
         };
-        stream::unfold(receiver, next).boxed()
+        stream::unfold(from, next).boxed()
     }
 }
 
@@ -165,5 +168,23 @@ pub(crate) async fn keep_logins(runner: FlowRunner, stop: CancellationToken) {
         if let Err(error) = done {
             debug!(%error, "cannot look after logins");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_follows_a_login_is_at_the_end_when_the_server_stops() {
+        let (news, stop) = (AuthNews::default(), CancellationToken::new());
+        let mut follow = news.follow(AuthConnectionId::from_ulid(ulid::Ulid::nil()));
+        news.say(None);
+        assert_eq!(follow.next().await, Some(()));
+        let nowhere = DatabaseConfig::parse("postgresql:///nowhere?host=/nowhere").expect("an address");
+        let hearing = tokio::spawn(news.clone().hear(nowhere, stop.clone()));
+        stop.cancel();
+        assert_eq!(follow.next().await, None);
+        hearing.await.expect("it ends");
     }
 }

@@ -50,8 +50,9 @@ impl Work {
         heard: Heard,
         (settings, store, metrics): (&ServeSettings, &Store, PrometheusHandle),
     ) -> Self {
-        let (clearing, beating) = keep_house(ground, core, &cases, store);
-        keep_browsers(ground, core, heard);
+        let filler = PoolFiller::new(core.pool_deps.clone(), ground.rows.browsers.clone(), core.sessions.clone());
+        let (clearing, beating) = keep_house(ground, core, &cases, (store, filler.clone()));
+        keep_browsers(ground, core, heard, filler);
         keep_for_a_time(ground, core, settings);
         let stop = || core.stop.child_token();
         tokio::spawn(extensions::sweep(cases.extensions, stop()));
@@ -67,7 +68,12 @@ impl Work {
 }
 
 /// The node's own life, and what belongs to no session any more.
-fn keep_house(ground: &Ground, core: &Core, cases: &UseCases, store: &Store) -> (JoinHandle<()>, CancellationToken) {
+fn keep_house(
+    ground: &Ground,
+    core: &Core,
+    cases: &UseCases,
+    (store, filler): (&Store, PoolFiller),
+) -> (JoinHandle<()>, CancellationToken) {
     let house = Housekeeping {
         node: ground.node,
         nodes: ground.rows.nodes.clone(),
@@ -76,6 +82,7 @@ fn keep_house(ground: &Ground, core: &Core, cases: &UseCases, store: &Store) -> 
         sessions: core.sessions.clone(),
         runs: cases.apps.runs.clone(),
         leases: core.leases.clone(),
+        filler,
         room: core.room.clone(),
         figures: core.figures.clone(),
     };
@@ -89,14 +96,14 @@ fn keep_house(ground: &Ground, core: &Core, cases: &UseCases, store: &Store) -> 
 }
 
 /// Browsers that end are noticed, and enough are kept ready.
-fn keep_browsers(ground: &Ground, core: &Core, heard: Heard) {
+fn keep_browsers(ground: &Ground, core: &Core, heard: Heard, filler: PoolFiller) {
     let (sessions, spares) = (core.sessions.clone(), core.spares.clone());
     let telling = proxies::tell_failed(heard.failed_proxies, sessions.clone());
     tokio::spawn(core.stop.clone().run_until_cancelled_owned(telling));
     tokio::spawn(follow_browsers(ground.engine.clone(), heard.events, sessions.clone(), spares.clone()));
     let slots = StartSlots::per_core();
     let pool_loop = PoolLoop {
-        filler: PoolFiller::new(core.pool_deps.clone(), ground.rows.browsers.clone(), sessions.clone()),
+        filler,
         pools: ground.rows.pools.clone(),
         sessions,
         bell: core.bell.clone(),

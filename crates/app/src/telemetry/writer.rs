@@ -279,7 +279,7 @@ impl Writer {
         let mut said = false;
         loop {
             match self.store.append(batches, System.now()).await {
-                Err(StoreError::Unavailable { operation, source }) => {
+                Err(StoreError::Unavailable { operation, source, .. }) => {
                     if !said {
                         warn!(operation, error = %source, "telemetry is not stored yet; trying again");
                         said = true;
@@ -320,7 +320,7 @@ mod tests {
     }
 
     fn away() -> StoreError {
-        StoreError::Unavailable { operation: "telemetry.append", source: "away".into() }
+        StoreError::unavailable("telemetry.append", "away")
     }
 
     type Memory = Arc<Mutex<HashMap<SessionId, (Counted, Vec<Numbered>)>>>;

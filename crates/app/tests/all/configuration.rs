@@ -1,6 +1,5 @@
 //! The configuration file, as the built program reads it.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use anyhow::ensure;
@@ -87,15 +86,16 @@ fn the_doctor_looks_at_all_that_is_needed_and_says_the_remedy_of_what_is_missing
 #[test]
 fn the_doctor_finds_a_driver_that_is_too_old_or_of_another_version_than_chromium() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let driver = folder.path().join("chromedriver");
+    let (text, driver) = (folder.path().join("text"), folder.path().join("chromedriver"));
     let before = format!("PATH={}:$PATH", folder.path().display());
     for (version, found) in [
         ("ChromeDriver 148.0.7778.167 (3b2)", "which is older than 156"),
         ("ChromeDriver 999.0.1.2 (3b2)", "it drives Chromium 999, and there is"),
         ("a driver", "does not say its version"),
     ] {
-        std::fs::write(&driver, format!("#!/bin/sh\necho '{version}'\n"))?;
-        std::fs::set_permissions(&driver, std::fs::Permissions::from_mode(0o755))?;
+        std::fs::write(&text, format!("#!/bin/sh\necho '{version}'\n"))?;
+        // A file that this process itself had open for writing may be busy: another test's child may still hold it.
+        ensure!(Command::new("install").args(["-m", "755"]).args([&text, &driver]).status()?.success());
 
         let (well, said) = doctor(&before)?;
 

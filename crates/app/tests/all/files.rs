@@ -663,7 +663,8 @@ fn links_that_are_exchanged_all_the_time_never_lead_out() -> anyhow::Result<()> 
         }
         anyhow::Ok(())
     })?;
-    let swaps = swaps()? - first;
+    // It is cleared for a moment whenever it is written anew.
+    let swaps = (0..10).filter_map(|_| swaps().ok()).max().context("no count")?.saturating_sub(first);
     println!("{inside} inside, {refused} refused, {swaps} swaps");
     assert!(inside > 100 && refused > 100);
     // Both pairs, all the time between a check and what comes of it.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::{Context as _, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::host::{browser_of, chromium, count, sql, uuid};
 use super::support::http::{Answer, Request};
@@ -375,54 +375,100 @@ fn b6_no_field_policy_or_name_reaches_the_browsers_command_line() -> anyhow::Res
     Ok(())
 }
 
-#[test]
-fn what_makes_no_sense_is_refused_by_its_field_and_changes_nothing() -> anyhow::Result<()> {
-    let server = &Shared::get().server;
-    let many = |count: usize| (0..count).map(|n| (n.to_string(), "x".to_owned())).collect::<BTreeMap<_, _>>();
-    let rows = || sql(server, "select (select count(*) from browser_pools), (select count(*) from pool_waiters)");
-    let before = rows()?;
-    for (wish, field, code) in [
+/// What neither a session nor a pool can be asked for, with the field that is named and why.
+fn nonsense_of_both() -> Vec<(Value, &'static str, &'static str)> {
+    vec![
         (json!({ "viewport": { "width": 0, "height": 1 } }), "viewport.width: ", "out_of_range"),
         (json!({ "viewport": { "width": 1, "height": -1 } }), "viewport.height: ", "out_of_range"),
         (json!({ "viewport": { "width": 1_000_000_000, "height": 1 } }), "viewport.width: ", "out_of_range"),
         (json!({ "viewport": { "width": 1.5, "height": 1 } }), "viewport.width: ", "invalid_type"),
         (json!({ "viewport": "big" }), "viewport: ", "invalid_type"),
-        (json!({ "name": "a\u{0}b" }), "name: ", "invalid_format"),
         (json!({ "name": "a\nb" }), "name: ", "invalid_format"),
         (json!({ "name": "a".repeat(10_240) }), "name: ", "too_long"),
         (json!({ "name": "01k9zk0000000000000000000a" }), "name: ", "invalid_format"),
-        (json!({ "tags": many(51) }), "tags: ", "too_many"),
         (json!({ "timeout_seconds": 9 }), "timeout_seconds: ", "out_of_range"),
         (json!({ "timeout_seconds": "60" }), "timeout_seconds: ", "invalid_type"),
         (json!({ "headless": "yes" }), "headless: ", "invalid_type"),
-    ] {
-        let refused = server.post("/browsers", &wish)?.expect(400)?.json()?;
-        let detail = &refused["details"][0];
-        let message = detail["message"].as_str().unwrap_or_default();
-        assert!(message.starts_with(field) && detail["code"] == code, "{code} at {field} expected: {refused}");
-    }
-    let pool = server.post("/browser_pools", &json!({ "size": 0, "name": "../x" }))?.expect(400)?.json()?;
-    assert_eq!(pool["details"].as_array().map(Vec::len), Some(2), "{pool}");
-    let unreadable: [(&str, &[u8], u16); 7] = [
+        (json!({ "headless": "--no-sandbox" }), "headless: ", "invalid_type"),
+        (json!({ "start_url": "--no-sandbox" }), "start_url: ", "invalid_format"),
+        (json!({ "start_url": "--load-extension=/tmp" }), "start_url: ", "invalid_format"),
+        (json!({ "proxy_id": "--proxy-server=evil.test" }), "proxy_id: ", "reference_not_found"),
+        (json!({ "profile": { "name": "--user-data-dir" } }), "profile: ", "reference_not_found"),
+        (json!({ "extensions": [{ "name": "--load-extension" }] }), "extensions[0]: ", "reference_not_found"),
+        (json!({ "browser_policy": { "ProxySettings": {} } }), "browser_policy.ProxySettings: ", "blocked"),
+    ]
+}
+
+/// The same, of a session alone.
+fn nonsense_of_sessions() -> Vec<(Value, &'static str, &'static str)> {
+    let many = |count: usize| (0..count).map(|n| (n.to_string(), "x".to_owned())).collect::<BTreeMap<_, _>>();
+    vec![
+        (json!({ "name": "a\u{0}b" }), "name: ", "invalid_format"),
+        (json!({ "name": "a/b" }), "name: ", "invalid_format"),
+        (json!({ "tags": many(51) }), "tags: ", "too_many"),
+    ]
+}
+
+fn refused_by_field(server: &Server, method: &str, path: &str, wish: &Value, why: (&str, &str)) -> anyhow::Result<()> {
+    let refused = server.send(method, path, Some(wish))?.expect(400)?.json()?;
+    let detail = &refused["details"][0];
+    let message = detail["message"].as_str().unwrap_or_default();
+    let (field, code) = why;
+    ensure!(message.starts_with(field) && detail["code"] == code, "{method} {path} {code} at {field}: {refused}");
+    Ok(())
+}
+
+fn unreadable_is_refused(server: &Server, method: &str, path: &str) -> anyhow::Result<()> {
+    let nested = format!("{{\"tags\": {}", "[".repeat(200_000));
+    let bodies: [(&str, &[u8], u16); 8] = [
         ("application/json", b"{\"headless\": tr", 400),
         ("application/json", b"{\"headless\": true, \"headless\": false}", 400),
         ("application/json", b"[]", 400),
         ("application/json", b"{} {}", 400),
         ("application/json", b"{\"name\": \"\xff\"}", 400),
+        ("application/json", nested.as_bytes(), 400),
         ("text/plain", b"{}", 415),
         ("application/json; charset=utf-16", b"{}", 415),
     ];
-    for (kind, body, status) in unreadable {
-        let mut request = Request::new("POST", "/browsers").bearer(server.key()).header("Content-Type", kind);
+    for (kind, body, status) in bodies {
+        let mut request = Request::new(method, path).bearer(server.key()).header("Content-Type", kind);
         request.body = Some(body.to_vec());
         let answer = request.send(server.address())?;
-        assert_eq!(answer.status, status, "{}: {}", String::from_utf8_lossy(body), answer.text());
-        assert!(answer.json()?["code"].is_string());
+        ensure!(answer.status == status, "{method} {path} {kind} {:?}: {}", body.get(..40), answer.text());
+        ensure!(answer.json()?["code"].is_string(), "{}", answer.text());
     }
-    let deep = "[".repeat(200_000);
-    let mut nested = Request::new("POST", "/browsers").bearer(server.key()).header("Content-Type", "application/json");
-    nested.body = Some(format!("{{\"tags\": {deep}").into_bytes());
-    assert_eq!(nested.send(server.address())?.status, 400);
+    Ok(())
+}
+
+/// On a server of its own, where nobody else makes anything meanwhile.
+#[test]
+fn what_makes_no_sense_is_refused_by_its_field_and_changes_nothing() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    server.post("/browser_pools", &json!({ "size": 1, "name": "kept", "headless": true }))?.expect(201)?;
+    server.until_available("kept", 1)?;
+    let rows = || {
+        let kept = "select id, name, size, updated_at from browser_pools order by id";
+        let counts = ["sessions", "browsers", "pool_waiters"].map(|table| format!("select count(*) from {table}"));
+        let all = counts.iter().map(String::as_str).chain([kept]).map(|statement| sql(&server, statement));
+        all.collect::<anyhow::Result<Vec<_>>>()
+    };
+    let before = rows()?;
+    for (wish, field, code) in nonsense_of_both() {
+        let mut sized = wish.clone();
+        sized["size"] = json!(1);
+        refused_by_field(&server, "POST", "/browsers", &wish, (field, code))?;
+        refused_by_field(&server, "POST", "/browser_pools", &sized, (field, code))?;
+        refused_by_field(&server, "PATCH", "/browser_pools/kept", &wish, (field, code))?;
+    }
+    for (wish, field, code) in nonsense_of_sessions() {
+        refused_by_field(&server, "POST", "/browsers", &wish, (field, code))?;
+        refused_by_field(&server, "PATCH", "/browsers/none", &wish, (field, code))?;
+    }
+    let pool = server.post("/browser_pools", &json!({ "size": 0, "name": "../x" }))?.expect(400)?.json()?;
+    assert_eq!(pool["details"].as_array().map(Vec::len), Some(2), "{pool}");
+    for (method, path) in [("POST", "/browsers"), ("POST", "/browser_pools"), ("PATCH", "/browser_pools/kept")] {
+        unreadable_is_refused(&server, method, path)?;
+    }
     assert_eq!(rows()?, before);
     Ok(())
 }

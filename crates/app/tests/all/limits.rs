@@ -22,7 +22,7 @@ fn rush(server: &Server, callers: usize) -> anyhow::Result<Vec<Answer>> {
     let body = json!({ "headless": true, "timeout_seconds": 600 });
     let create = Request::new("POST", "/browsers").bearer(server.key()).json(&body);
     let answers: Vec<_> = thread::scope(|scope| {
-        let callers: Vec<_> = (0..callers).map(|_| scope.spawn(|| create.send(server.address()))).collect();
+        let callers: Vec<_> = (0..callers).map(|_| scope.spawn(|| decided(&create, server))).collect();
         callers.into_iter().map(|caller| caller.join().unwrap()).collect()
     });
     answers.into_iter().collect()

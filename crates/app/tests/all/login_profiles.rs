@@ -89,11 +89,17 @@ fn saving(server: &Server, profile: &str) -> anyhow::Result<Session> {
     server.create(&json!({ "headless": true, "timeout_seconds": 600, "profile": profile }))
 }
 
-/// How the latest look ended, if one has.
-fn looked(connection: &Connection<'_>) -> Option<String> {
-    let timeline = connection.server.get(&connection.path("/timeline?type=health_check")).ok()?.json().ok()?;
-    let looks = timeline.as_array()?.iter().map(|one| one["status"].as_str().unwrap_or_default());
-    looks.filter(|status| *status != "IN_PROGRESS").map(str::to_owned).next()
+/// How the looks ended that have, the latest first.
+fn looks(connection: &Connection<'_>) -> anyhow::Result<Vec<String>> {
+    let timeline = connection.server.get(&connection.path("/timeline?type=health_check"))?.expect(200)?.json()?;
+    let looks = timeline.as_array().into_iter().flatten().map(|one| one["status"].as_str().unwrap_or_default());
+    Ok(looks.filter(|status| *status != "IN_PROGRESS").map(str::to_owned).collect())
+}
+
+/// Has it looked at now.
+fn due(connection: &Connection<'_>) -> anyhow::Result<()> {
+    let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours'";
+    sql(connection.server, &format!("{due} WHERE id = {}", uuid(&connection.id)?)).map(drop)
 }
 
 #[test]
@@ -121,34 +127,45 @@ fn a_look_waits_for_a_session_that_uses_the_profile_and_saves_nothing_over_one_t
     client.open(&page, &site.url("account"))?;
     client.evaluate(&page, "window.mark = 42; document.cookie = 'first=yes; max-age=9999; path=/'")?;
     for connection in [&used, &unused] {
-        let due = "UPDATE auth_connections SET check_taken_at = now() - interval '2 hours'";
-        sql(server, &format!("{due} WHERE id = {}", uuid(&connection.id)?))?;
+        due(connection)?;
     }
-    until("the look at the other profile", SOON, || looked(&unused))?;
-    assert_eq!(looked(&used), None);
+    until("the look at the other profile", SOON, || (!looks(&unused).ok()?.is_empty()).then_some(()))?;
+    assert_eq!(looks(&used)?, [""; 0]);
     assert_eq!(sessions_of(server, &used.profile)?, 1);
     assert_eq!(client.evaluate(&page, "window.mark")?, 42);
     let home = format!("GET {}", site.path("home"));
     let asked = || pages.asked().iter().filter(|one| **one == home).count();
-    let before = asked();
+    let mut before = asked();
     pages.hold(&site.path("home"));
     drop(client);
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
     // Now it is looked; and somebody comes and goes before that is over.
-    until("the look", SOON, || (asked() > before).then_some(()))?;
-    let session = saving(server, &used.profile)?;
-    let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
-    let page = client.page()?;
-    client.open(&page, &site.url("account"))?;
-    let cookies = client.evaluate(&page, "document.cookie = 'later=yes; max-age=9999; path=/'; document.cookie")?;
-    ensure!(cookies.as_str().is_some_and(|all| all.contains("first=yes") && all.contains("later=yes")), "{cookies}");
-    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
-    let version = version_of(server, &used.profile)?;
-    assert_eq!(looked(&used), None);
+    let comes_and_goes = |before: usize| -> anyhow::Result<String> {
+        until("the look", SOON, || (asked() > before).then_some(()))?;
+        let session = saving(server, &used.profile)?;
+        let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+        let page = client.page()?;
+        client.open(&page, &site.url("account"))?;
+        let cookies = client.evaluate(&page, "document.cookie = 'later=yes; max-age=9999; path=/'; document.cookie")?;
+        let all = cookies.as_str().unwrap_or_default();
+        ensure!(all.contains("first=yes") && all.contains("later=yes"), "{cookies}");
+        server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+        version_of(server, &used.profile)
+    };
+    let mut version = comes_and_goes(before)?;
+    let failed = looks(&used)?.len();
+    if failed > 0 {
+        // On a busy machine that may take longer than a look waits for its page: once more.
+        used.until_closed()?;
+        before = asked();
+        due(&used)?;
+        version = comes_and_goes(before)?;
+        assert_eq!(looks(&used)?.len(), failed);
+    }
     site.put("home", HOME);
-    let found = until("the look's end", SOON, || looked(&used))?;
-    assert_eq!(found, "AUTHENTICATED");
+    let found = until("the look's end", SOON, || looks(&used).ok().filter(|all| all.len() > failed))?;
+    assert_eq!(found[0], "AUTHENTICATED");
     used.until_closed()?;
     assert_eq!(version_of(server, &used.profile)?, version);
     assert_eq!(used.seen(&site)?, "Your orders - Shop");

@@ -1,13 +1,12 @@
 //! What the browser of a login is told: by which proxy it goes, and whether it is recorded.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::login_site::{Connection, PASSWORD, SOON, Site, ann};
-use super::proxies::exit;
+use super::proxies::{exit, nobody_listens};
 use super::support::{Options, Pages, Server, until};
 
 /// The end of the latest login in the timeline.
@@ -27,8 +26,8 @@ fn a_login_goes_through_its_proxy_and_is_recorded_if_its_connection_says_so() ->
     let (exit, asked) = exit(&pages)?;
     let server = Server::start(Options { egress_allow: vec!["127.0.0.0/8".to_owned()], ..Options::default() })?;
     proxy(&server, "exit", &json!({ "host": "127.0.0.1", "port": exit.port() }))?;
-    let closed = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    proxy(&server, "down", &json!({ "host": "127.0.0.1", "port": closed }))?;
+    let closed = nobody_listens()?;
+    proxy(&server, "down", &json!({ "host": "127.0.0.1", "port": closed.local_addr()?.port() }))?;
 
     let site = Site::new(&pages, "shop-exit");
     let url = |page: &str| format!("http://only-there.example{}", site.path(page));

@@ -24,8 +24,8 @@ enum At {
 }
 
 impl At {
-    /// Those first that wait longest for what holds them up.
-    const ALL: [Self; 5] = [Self::Saving, Self::Elsewhere, Self::ByItself, Self::BetweenPages, Self::Looking];
+    /// Those last that may be held up for the shortest time.
+    const ALL: [Self; 5] = [Self::Saving, Self::Elsewhere, Self::ByItself, Self::Looking, Self::BetweenPages];
 
     /// Whether the connection was logged in before.
     fn is_later(self) -> bool {
@@ -97,19 +97,23 @@ impl<'p> Held<'p> {
         sql(server, &format!("{due} WHERE id = {id}")).map(drop)
     }
 
-    /// Brings it to where it is held up.
-    fn go(&mut self, server: &Server, pages: &Pages) -> anyhow::Result<()> {
+    /// Brings it to the last moment at which nothing is held up.
+    fn prepare(&mut self, server: &Server) -> anyhow::Result<()> {
         let connection = self.connection(server);
-        if self.at.is_later() {
-            connection.until_over("SUCCESS")?;
-            connection.until_closed()?;
-            self.version = self.version_now(server)?;
-        } else {
-            connection.until_awaiting()?;
-            connection.submit(&ann(PASSWORD))?;
+        if !self.at.is_later() {
+            return connection.until_awaiting().map(drop);
         }
+        connection.until_over("SUCCESS")?;
+        connection.until_closed()?;
+        self.version = self.version_now(server)?;
+        Ok(())
+    }
+
+    /// Lets it go to where it is held up.
+    fn go(&self, server: &Server, pages: &Pages) -> anyhow::Result<()> {
+        let connection = self.connection(server);
         match self.at {
-            At::Elsewhere | At::BetweenPages => {}
+            At::Elsewhere | At::BetweenPages => connection.submit(&ann(PASSWORD))?,
             At::Looking => {
                 pages.hold(&self.site.path("home"));
                 self.due(server)?;
@@ -126,7 +130,7 @@ impl<'p> Held<'p> {
                 connection.login()?;
             }
         }
-        self.until_there(server, pages)
+        Ok(())
     }
 
     fn until_there(&self, server: &Server, pages: &Pages) -> anyhow::Result<()> {
@@ -226,8 +230,17 @@ fn held_up<'p>(server: &Server, pages: &'p Pages, prefix: &str) -> anyhow::Resul
     let begun = At::ALL.map(|at| Held::begin(server, pages, prefix, at));
     let mut held = begun.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     for one in &mut held {
-        one.go(server, pages).with_context(|| format!("{:?}", one.at))?;
+        one.prepare(server).with_context(|| format!("{:?}", one.at))?;
     }
+    let there = |one: &Held<'_>| one.until_there(server, pages).with_context(|| format!("{:?}", one.at));
+    for one in &held {
+        one.go(server, pages).with_context(|| format!("{:?}", one.at))?;
+        // It is found due together with the look, which is next.
+        if one.at != At::ByItself {
+            there(one)?;
+        }
+    }
+    held.iter().try_for_each(there)?;
     Ok(held)
 }
 

@@ -11,12 +11,15 @@ use anyhow::ensure;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
+use tokio::net::TcpSocket;
 
 use super::host::{dump, server_process};
 use super::internet::{Holder, certificate};
 use super::support::{Cdp, Clients, Options, Pages, Server, Tinyproxy, until};
 
 const PASSWORD: &str = "hunter2-at-the-exit";
+/// The operator's, which stands in a server's environment, where the other must not stand in anyone's.
+const GATEWAY_PASSWORD: &str = "hunter3-at-the-gateway";
 
 /// A server whose browsers may reach loopback, where these tests have their proxies.
 fn server() -> anyhow::Result<Server> {
@@ -76,6 +79,13 @@ pub(super) fn exit(pages: &Pages) -> anyhow::Result<(SocketAddr, Arc<Mutex<Vec<S
     Ok((address, asked))
 }
 
+/// A port of this machine at which nobody listens, and which nobody else gets as long as this lives.
+pub(super) fn nobody_listens() -> anyhow::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind("127.0.0.1:0".parse()?)?;
+    Ok(socket)
+}
+
 fn lead(mut client: TcpStream, to: &str, heads: &Mutex<Vec<String>>) -> std::io::Result<()> {
     let (mut reader, mut head) = (BufReader::new(client.try_clone()?), String::new());
     while !head.ends_with("\r\n\r\n") {
@@ -96,7 +106,7 @@ fn lead(mut client: TcpStream, to: &str, heads: &Mutex<Vec<String>>) -> std::io:
 fn a_session_leaves_through_the_operators_gateway_which_is_told_where_to_come_out() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let (address, asked) = exit(&pages)?;
-    let gateway = format!("http://me[-country-{{country}}][-city-{{city}}]:{PASSWORD}@{address}");
+    let gateway = format!("http://me[-country-{{country}}][-city-{{city}}]:{GATEWAY_PASSWORD}@{address}");
     let variables = vec![("CASEMENT_RESIDENTIAL_UPSTREAM".to_owned(), gateway)];
     let server =
         Server::start(Options { egress_allow: vec!["127.0.0.0/8".to_owned()], variables, ..Options::default() })?;
@@ -121,7 +131,7 @@ fn a_session_leaves_through_the_operators_gateway_which_is_told_where_to_come_ou
     cdp.open(&page, "http://only-there.example/form")?;
     assert_eq!(cdp.evaluate(&page, "document.title")?, "A form");
     let asked = asked.lock().unwrap().join("\n");
-    let told = STANDARD.encode(format!("me-country-fr-city-paris:{PASSWORD}"));
+    let told = STANDARD.encode(format!("me-country-fr-city-paris:{GATEWAY_PASSWORD}"));
     assert!(asked.contains("only-there.example") && asked.contains(&told), "{asked}");
     Ok(())
 }
@@ -254,8 +264,8 @@ fn a_changed_proxy_carries_the_tunnels_made_from_then_on_and_those_that_stand_go
 #[test]
 fn a_proxy_that_is_down_is_told_in_the_telemetry_of_its_session() -> anyhow::Result<()> {
     let server = server()?;
-    let closed = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let config = json!({ "host": "127.0.0.1", "port": closed.port() });
+    let closed = nobody_listens()?;
+    let config = json!({ "host": "127.0.0.1", "port": closed.local_addr()?.port() });
     server.post("/proxies", &json!({ "type": "custom", "name": "down", "config": config }))?.expect(201)?;
     let telemetry = json!({ "browser": { "network": { "enabled": true } } });
     let session = server.create(&json!({ "headless": true, "proxy_id": "down", "telemetry": telemetry }))?;

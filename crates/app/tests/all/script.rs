@@ -17,7 +17,7 @@ fn every_call_of_the_python_client_for_scripts_works() -> anyhow::Result<()> {
         "types": {"x": 2},
         "error": [false, "Error: no\n    at script.ts:2:7", null],
         "syntax": "at script.ts:2:10",
-        "late": [false, "timed out after 3 s", "so far\n"],
+        "late": [false, "timed out after 10 s", "so far\n"],
         "after": 2,
         "bounds": ["BadRequestError", "invalid_input"],
         "empty": ["BadRequestError", "invalid_input"],

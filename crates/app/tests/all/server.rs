@@ -8,6 +8,8 @@ use serde_json::json;
 use super::support::http::Request;
 use super::support::{Cdp, Options, Pages, Server, until};
 
+const SOON: Duration = Duration::from_secs(30);
+
 #[test]
 fn sessions_and_their_addresses_outlive_a_server_that_is_stopped() -> anyhow::Result<()> {
     let pages = Pages::start()?;
@@ -68,13 +70,17 @@ fn a_browser_that_dies_ends_its_session_and_the_pool_gets_another() -> anyhow::R
     server.post("/browser_pools", &json!({ "name": "one", "size": 1, "headless": true }))?.expect(201)?;
     let session = server.acquire("one")?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
-    let browsers: Vec<_> = server.processes().into_iter().filter(|process| process.is_browser()).collect();
-    assert_eq!(browsers.len(), 1, "{browsers:#?}");
+    // What is being started has the command line of its parent for a moment.
+    let browsers = until("one browser", SOON, || {
+        let browsers: Vec<_> = server.processes().into_iter().filter(|process| process.is_browser()).collect();
+        (browsers.len() == 1).then_some(browsers)
+    })?;
 
     server.signal(&browsers[0], Signal::KILL)?;
 
     assert_eq!(client.until_closed()?, Some((4002, "crashed".to_owned())));
-    assert_eq!(server.get(&format!("/browsers/{}", session.id()))?.status, 404);
+    let path = format!("/browsers/{}", session.id());
+    until("its session has ended", SOON, || (server.get(&path).ok()?.status == 404).then_some(()))?;
     server.until_available("one", 1)?;
     let next = server.acquire("one")?;
     assert_ne!(next.id(), session.id());
@@ -90,5 +96,5 @@ fn a_start_page_is_opened_without_the_caller_doing_anything() -> anyhow::Result<
     server.create(&json!({ "headless": true, "start_url": pages.url("/green?from=start_url") }))?;
 
     let asked = || pages.asked().iter().any(|line| line == "GET /green?from=start_url").then_some(());
-    until("the browser asks for its start page", Duration::from_secs(30), asked)
+    until("the browser asks for its start page", SOON, asked)
 }

@@ -33,10 +33,10 @@ try:
     assert replay.finished_at is None and replay.started_at is not None and id in replay.replay_view_url, replay
     saw["second"] = refused(lambda: client.browsers.replays.start(id))
     saw["running"] = refused(lambda: client.browsers.replays.download(replay.replay_id, id=id))
-    time.sleep(3)
+    time.sleep(5)  # the page is still being opened
     saw["viewport"] = refused(lambda: client.browsers.update(id, viewport={"width": 640, "height": 480}))
     client.browsers.update(id, viewport={"width": 640, "height": 480, "force": True})
-    time.sleep(2)
+    time.sleep(4)  # the encoder starts anew
     client.browsers.replays.stop(replay.replay_id, id=id)
     client.browsers.replays.stop(replay.replay_id, id=id)
 

@@ -60,9 +60,18 @@ impl BrowserEngine for Pretended {
         self.needs(id).map(|()| false)
     }
 
-    async fn screenshot(&self, id: BrowserId, _region: Option<Region>) -> Result<Vec<u8>, EngineError> {
+    async fn screenshot(
+        &self,
+        id: BrowserId,
+        _display: Viewport,
+        _region: Option<Region>,
+    ) -> Result<Vec<u8>, EngineError> {
         self.needs(id)?;
         Ok(b"\x89PNG\r\n\x1a\n".to_vec())
+    }
+
+    fn is_known(&self, id: BrowserId) -> bool {
+        self.browsers().contains(&id)
     }
 
     async fn end(&self, id: BrowserId) -> Result<(), EngineError> {

@@ -206,6 +206,13 @@ impl SessionRepository for Memory {
         Ok(self.state().sessions.values().filter(leased).cloned().collect())
     }
 
+    async fn of_deleted_pools(&self, node: NodeId) -> Result<Vec<Session>, StoreError> {
+        let state = self.state();
+        let of_node = state.sessions.values().filter(|row| row.is_active() && row.node == node);
+        let orphans = of_node.filter(|row| row.pool.as_ref().is_some_and(|from| !state.pools.contains_key(&from.id)));
+        Ok(orphans.cloned().collect())
+    }
+
     async fn list(
         &self,
         project: ProjectId,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use time::Duration;
 
 use super::{
-    ApiKeyDirectory, ApiKeys, Caller, CreateKey, CreateKeyError, CreatedKey, KeyEntry, KeyFilter, RevokeKeyError,
+    ApiKey, ApiKeyDirectory, ApiKeys, Caller, CreateKey, CreateKeyError, CreatedKey, KeyEntry, KeyFilter,
+    RevokeKeyError,
 };
 use crate::clock::Clock;
 use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
@@ -105,7 +106,15 @@ impl KeyAdministration {
         };
         let wish = CreateKey { name: wish.name, days_to_expire: wish.days_to_expire, project };
         let made = self.keys.create(caller.organization, caller.user, wish).await?;
-        Ok((self.get(caller.organization, &made.key.id.to_string(), false).await?, made))
+        Ok((self.entry_of(&made.key).await?, made))
+    }
+
+    /// A key that was just stored: a failure to read it is none to store it.
+    async fn entry_of(&self, key: &ApiKey) -> Result<KeyEntry, KeyError> {
+        self.get(key.organization, &key.id.to_string(), false).await.map_err(|error| match error {
+            KeyError::Store(error) => error.half_done().into(),
+            other => other,
+        })
     }
 
     /// The keys of an organization.
@@ -203,6 +212,6 @@ impl KeyAdministration {
         if !self.directory.rotate(old.id, expires_at, &made.key).await? {
             return Err(KeyError::NotFound(which.to_owned()));
         }
-        Ok((self.get(caller.organization, &made.key.id.to_string(), false).await?, made))
+        Ok((self.entry_of(&made.key).await?, made))
     }
 }

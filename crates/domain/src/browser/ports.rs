@@ -120,8 +120,16 @@ pub trait BrowserEngine: Send + Sync {
     /// Whether a recording of the display runs.
     async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError>;
 
-    /// A PNG of the display or a part of it, of exactly its size in pixels.
-    async fn screenshot(&self, id: BrowserId, region: Option<Region>) -> Result<Vec<u8>, EngineError>;
+    /// A PNG of the display, which has that size, or a part of it, of exactly its size in pixels.
+    async fn screenshot(
+        &self,
+        id: BrowserId,
+        display: Viewport,
+        region: Option<Region>,
+    ) -> Result<Vec<u8>, EngineError>;
+
+    /// Whether the browser runs here, or is being started or ended; of an engine that has let go of its browsers, whether it may run.
+    fn is_known(&self, id: BrowserId) -> bool;
 
     /// Ends the browser with everything in its sandbox. Returns once nothing of it is left. Ending one that is not
     /// there is fine.

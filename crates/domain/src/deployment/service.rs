@@ -306,7 +306,7 @@ impl Deployments {
                 Err(DeploymentRefused { .. }) => return Ok(None),
             };
             if self.deps.deployments.replace(&current, &next).await? == Replaced::Yes {
-                self.ended(&next).await?;
+                self.ended(&next).await.map_err(StoreError::half_done)?;
                 return Ok(Some(next));
             }
         }

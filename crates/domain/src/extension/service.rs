@@ -325,7 +325,8 @@ pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
     for (n, one) in asked.iter().enumerate() {
         let which = match (&one.id, &one.name) {
             (Some(id), _) => id.parse().ok().map(IdOrName::Id),
-            (None, Some(name)) => Some(IdOrName::Name(name.clone())),
+            // No extension bears a name that the store cannot hold.
+            (None, Some(name)) => SlugName::parse(name).ok().map(|_| IdOrName::Name(name.clone())),
             (None, None) => None,
         };
         let extension = match which {

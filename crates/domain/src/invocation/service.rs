@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use super::{
     Invocation, InvocationEvent, InvocationFilter, InvocationRefused, InvocationRepository, InvocationStatus,
@@ -61,6 +61,8 @@ pub enum InvocationError {
 
 /// How many cancelled invocations are looked at at once.
 const BATCH: u32 = 100;
+/// When who waits for an invocation looks again after the store did not answer.
+const LOOK_AGAIN: Duration = Duration::seconds(1);
 
 /// What the use cases of invocations stand on.
 #[derive(Clone)]
@@ -147,19 +149,27 @@ impl Invocations {
         }
     }
 
-    /// Waits for the end of an invocation, until `until` at the longest. How it stands then.
-    ///
-    /// # Errors
-    /// The store's failure.
-    pub async fn wait(&self, accepted: Accepted, until: OffsetDateTime) -> Result<Invocation, InvocationError> {
+    /// Waits for the end of an invocation, until `until` at the longest. How it stands then, as far as the store tells: it was
+    /// accepted, so that no failure to look may be told as one of the call.
+    pub async fn wait(&self, accepted: Accepted, until: OffsetDateTime) -> Invocation {
         let Accepted { mut invocation, mut waiting } = accepted;
+        let mut missed = false;
         loop {
-            let woken = waiting.next(Some(until)).await;
-            if let Some(now) = self.deps.invocations.get(invocation.id).await? {
+            let again = self.deps.clock.now() + LOOK_AGAIN;
+            let next = if missed { until.min(again) } else { until };
+            let woken = waiting.next(Some(next)).await;
+            let looked = self.deps.invocations.get(invocation.id).await;
+            missed = looked.is_err();
+            if let Ok(Some(now)) = looked {
                 invocation = now;
             }
-            if invocation.status.is_final() || woken != Woken::News {
-                return Ok(invocation);
+            let is_over = match woken {
+                Woken::News => false,
+                Woken::TimeUp => next == until,
+                Woken::Closed => true,
+            };
+            if invocation.status.is_final() || is_over {
+                return invocation;
             }
         }
     }
@@ -216,7 +226,8 @@ impl Invocations {
             current = self.get(scope, which).await?;
         };
         if !wish.succeeded {
-            self.deps.sessions.end_of_invocation(next.id).await?;
+            // It is stored as cancelled: what fails here, `clear_canceled` does.
+            let _ = self.deps.sessions.end_of_invocation(next.id).await;
         }
         Ok(next)
     }

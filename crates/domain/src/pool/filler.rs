@@ -1,6 +1,6 @@
 //! Keeps pools full: one look at a pool, and what follows from it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use time::{Duration, OffsetDateTime};
@@ -56,21 +56,30 @@ pub struct PoolFiller {
     browsers: Arc<dyn BrowserRepository>,
     sessions: Sessions,
     status: Arc<Mutex<HashMap<PoolId, FillStatus>>>,
+    /// The browsers that this node is to start, or starts.
+    starting: Arc<Mutex<HashSet<BrowserId>>>,
 }
 
 impl PoolFiller {
     /// How long a lead lasts unless it is renewed.
     pub const LEAD: Duration = Duration::seconds(20);
+    /// A browser that was to be stored may be stored this much later still.
+    const LATE: Duration = Duration::minutes(1);
 
     /// The use case on these ports.
     #[must_use]
     pub fn new(deps: PoolDeps, browsers: Arc<dyn BrowserRepository>, sessions: Sessions) -> Self {
-        Self { deps, browsers, sessions, status: Arc::default() }
+        Self { deps, browsers, sessions, status: Arc::default(), starting: Arc::default() }
     }
 
     fn statuses(&self) -> MutexGuard<'_, HashMap<PoolId, FillStatus>> {
         // Entries are replaced as a whole, so a panic elsewhere leaves no half-made one.
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn starting(&self) -> MutexGuard<'_, HashSet<BrowserId>> {
+        // Every change is one call, so a panic elsewhere leaves nothing half-made.
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How it goes with filling the pool.
@@ -135,9 +144,14 @@ impl PoolFiller {
                 session: None,
                 created_at: self.deps.clock.now(),
             };
-            if self.deps.pools.warm(&browser, fence).await? == Replaced::LostRace {
-                break;
+            match self.deps.pools.warm(&browser, fence).await {
+                Ok(Replaced::Yes) => {}
+                Ok(Replaced::LostRace) => break,
+                // Those before are stored, and are to be started all the same.
+                Err(_) if !round.launches.is_empty() => break,
+                Err(error) => return Err(error),
             }
+            self.starting().insert(browser.id);
             round.launches.push(Launch {
                 id: browser.id,
                 shape: browser.shape,
@@ -152,7 +166,14 @@ impl PoolFiller {
     /// # Errors
     /// Why it was not put there; nothing of it is left then.
     pub async fn warm(&self, pool: PoolId, launch: &Launch) -> Result<(), WarmError> {
-        match self.warm_quietly(launch).await {
+        let warmed = self.warm_quietly(launch).await;
+        let done = self.warmed(pool, launch, warmed).await;
+        self.starting().remove(&launch.id);
+        done
+    }
+
+    async fn warmed(&self, pool: PoolId, launch: &Launch, warmed: Result<(), WarmError>) -> Result<(), WarmError> {
+        match warmed {
             Ok(()) => {
                 self.statuses().remove(&pool);
                 Ok(())
@@ -174,6 +195,33 @@ impl PoolFiller {
                 Err(error)
             }
         }
+    }
+
+    /// Takes the places of browsers that nobody starts: they were stored, or could not be given up, while the answers of the store were
+    /// lost.
+    ///
+    /// # Errors
+    /// The store's failure; what is not done is done at the next call.
+    pub async fn clear_lost(&self) -> Result<(), StoreError> {
+        let long_ago = self.deps.clock.now() - Self::LATE;
+        // Before the rows are read: one that is started in between is ready, and not lost.
+        let starting = self.starting().clone();
+        for browser in self.browsers.of_node(self.deps.node).await? {
+            let is_lost = match browser.state {
+                BrowserState::Warming => !starting.contains(&browser.id),
+                // It was given up after it had been stored as ready.
+                BrowserState::Idle => !self.deps.engine.is_known(browser.id),
+                BrowserState::Leased | BrowserState::Ending => false,
+            };
+            if !is_lost || browser.created_at >= long_ago || !self.browsers.discard(browser.id).await? {
+                continue;
+            }
+            self.sessions.bury(browser.id).await;
+            if let Some(pool) = browser.pool {
+                self.deps.wake.wake(pool);
+            }
+        }
+        Ok(())
     }
 
     async fn warm_quietly(&self, launch: &Launch) -> Result<(), WarmError> {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use time::{Duration, OffsetDateTime};
 
+use super::doubt::{self, Doubt, Doubts};
 use super::early::{Proof, Proofs};
-use super::model::LONGEST_WAIT;
 use super::prospect::{Prospect, Prospects};
 use super::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolDeps, TakenNow, Turn, TurnEvent};
-use crate::access::Scope;
+use crate::access::{ProjectArchived, Scope};
 use crate::audit::{EarlyFate, EarlyRecord};
 use crate::browser::{HandOut, StartUrl};
 use crate::field::{Fields, InvalidInput, within};
@@ -35,12 +35,51 @@ pub struct AcquireInput {
     pub patience: Option<Duration>,
 }
 
+impl AcquireInput {
+    /// How long an acquire may wait, in seconds.
+    pub const LONGEST_WAIT_SECONDS: u32 = 3600;
+
+    /// Whether no field breaks a rule.
+    ///
+    /// # Errors
+    /// Every field that does.
+    pub fn check(&self) -> Result<(), InvalidInput> {
+        self.parse().map(drop)
+    }
+
+    fn parse(&self) -> Result<Wish, InvalidInput> {
+        let mut fields = Fields::new();
+        let seconds = fields.take_optional("acquire_timeout_seconds", self.acquire_timeout_seconds, |n| {
+            within(n, 0, Self::LONGEST_WAIT_SECONDS)
+        });
+        let name = fields.take_optional("name", self.name.as_deref(), LabelName::parse_in_path);
+        let start_url = fields.take_optional("start_url", self.start_url.as_deref(), StartUrl::parse);
+        let tags = fields.take_optional("tags", self.tags.clone(), Tags::parse);
+        // What it comes to depends on the pool; whether it contradicts itself does not.
+        fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
+        fields.finish()?;
+        Ok(Wish { seconds, name, start_url, tags: tags.unwrap_or_default() })
+    }
+}
+
+/// What was asked for, checked.
+struct Wish {
+    /// How long to wait, if the caller says so.
+    seconds: Option<u32>,
+    name: Option<LabelName>,
+    start_url: Option<StartUrl>,
+    tags: Tags,
+}
+
 /// Nothing was leased.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
+    /// The project takes nothing new.
+    #[error(transparent)]
+    Archived(#[from] ProjectArchived),
     /// The project has no such pool, or it was deleted during the wait.
     #[error("browser pool {0} not found")]
     PoolNotFound(String),
@@ -95,6 +134,7 @@ pub struct Leases {
     sessions: Sessions,
     proofs: Proofs,
     prospects: Prospects,
+    doubts: Doubts,
 }
 
 /// A ticket outlives its wait by this much, so that the waiter and not the clock takes it out of the line.
@@ -107,7 +147,7 @@ impl Leases {
     /// The use cases on these ports.
     #[must_use]
     pub fn new(deps: PoolDeps, sessions: Sessions) -> Self {
-        Self { deps, sessions, proofs: Proofs::default(), prospects: Prospects::default() }
+        Self { deps, sessions, proofs: Proofs::default(), prospects: Prospects::default(), doubts: Doubts::default() }
     }
 
     async fn pool(&self, scope: &Scope, which: &str) -> Result<Option<Pool>, StoreError> {
@@ -139,6 +179,7 @@ impl Leases {
         input: AcquireInput,
         record: Option<&EarlyRecord>,
     ) -> Result<Acquired, AcquireError> {
+        scope.writable()?;
         let (mut lease, asked) = self.parse(&input)?;
         if let Some(seen) = self.prospects.take(scope.project_id(), which)
             && let Some(session) = self.lease_as_seen(seen, &mut lease, &input, record).await?
@@ -183,7 +224,7 @@ impl Leases {
             until: self.deps.clock.now() + seconds,
         };
         if let Err(error) = self.enter(&mut waiting).await {
-            return Err(self.out_of_line(ticket, error).await);
+            return Err(self.out_of_line(&waiting, error).await);
         }
         Ok(Acquired::Waiting(Box::new(waiting)))
     }
@@ -196,10 +237,11 @@ impl Leases {
         proof: &mut Option<Proof<'_>>,
     ) -> Result<TakenNow, StoreError> {
         let taking = self.deps.line.take_now(&from, lease, self.deps.clock.now());
-        match proof {
+        let taken = match proof {
             Some(proof) => proof.beside(taking).await,
             None => taking.await,
-        }
+        };
+        taken.map_err(|error| self.in_doubt(lease, error))
     }
 
     async fn take_recorded(
@@ -210,7 +252,8 @@ impl Leases {
         record: &EarlyRecord,
     ) -> Result<TakenNow, StoreError> {
         let now = self.deps.clock.now();
-        let taken = self.deps.line.take_recorded(&from, browser, lease, record.entry(), now).await?;
+        let taken = self.deps.line.take_recorded(&from, browser, lease, record.entry(), now).await;
+        let taken = taken.map_err(|error| self.in_doubt(lease, error))?;
         let leased = matches!(taken, TakenNow::Leased(_));
         record.settle(if leased { EarlyFate::Stored } else { EarlyFate::Declined });
         Ok(taken)
@@ -271,17 +314,9 @@ impl Leases {
 
     /// The lease, and how many seconds to wait, if the caller says so.
     fn parse(&self, input: &AcquireInput) -> Result<(LeaseRequest, Option<u32>), AcquireError> {
-        let mut fields = Fields::new();
-        let seconds = fields
-            .take_optional("acquire_timeout_seconds", input.acquire_timeout_seconds, |n| within(n, 0, LONGEST_WAIT));
-        let name = fields.take_optional("name", input.name.as_deref(), LabelName::parse_in_path);
-        let start_url = fields.take_optional("start_url", input.start_url.as_deref(), StartUrl::parse);
-        let tags = fields.take_optional("tags", input.tags.clone(), Tags::parse);
-        // What it comes to depends on the pool; whether it contradicts itself does not.
-        fields.take("telemetry", telemetry::on_change(input.telemetry.as_ref(), None));
-        fields.finish()?;
+        let Wish { seconds, name, start_url, tags } = input.parse()?;
         let session = SessionId::mint(self.deps.ids.as_ref());
-        Ok((LeaseRequest { session, name, start_url, tags: tags.unwrap_or_default(), telemetry: None }, seconds))
+        Ok((LeaseRequest { session, name, start_url, tags, telemetry: None }, seconds))
     }
 
     async fn enter(&self, waiting: &mut Waiting) -> Result<(), AcquireError> {
@@ -303,23 +338,29 @@ impl Leases {
     /// Waits in line to its end: a browser, or the time is up. Never answers [`Acquired::Waiting`].
     ///
     /// # Errors
-    /// See [`AcquireError`]; the caller is out of the line then, unless the store cannot be told so: in that case its
-    /// ticket expires.
+    /// See [`AcquireError`]; the caller is out of the line then, unless the store cannot be told so: in that case
+    /// [`settle`](Self::settle) does it.
     pub async fn wait(&self, waiting: &mut Waiting) -> Result<Acquired, AcquireError> {
         match self.wait_to_the_end(waiting).await {
-            Err(error) => Err(Box::pin(self.out_of_line(waiting.ticket, error)).await),
+            Err(error) => Err(Box::pin(self.out_of_line(waiting, error)).await),
             done => done,
         }
     }
 
-    /// After a failure of the store nobody knows whether the ticket is in line; nobody may get a browser that no caller
-    /// waits for.
-    async fn out_of_line(&self, ticket: TicketId, error: AcquireError) -> AcquireError {
-        if matches!(error, AcquireError::Store(_)) {
-            // What cannot be told now has failed already: the first failure is the one to report.
-            let _ = self.abandon(ticket).await;
-        }
-        error
+    /// After a failure of the store nobody knows whether the ticket is in line, or has a lease already; nobody may get a
+    /// browser that no caller waits for.
+    async fn out_of_line(&self, waiting: &Waiting, error: AcquireError) -> AcquireError {
+        let AcquireError::Store(error) = error else { return error };
+        let error = self.in_doubt(&waiting.lease, error);
+        // What cannot be told now has failed already: the first failure is the one to report.
+        let _ = self.abandon(waiting.ticket).await;
+        error.into()
+    }
+
+    /// What may have been leased is taken back.
+    fn in_doubt(&self, lease: &LeaseRequest, error: StoreError) -> StoreError {
+        self.doubt(Doubt::Lease(lease.session));
+        error.undone()
     }
 
     /// Thousands of these futures stand still at a time, so what comes only at their end lies outside of them.
@@ -357,22 +398,87 @@ impl Leases {
     /// A caller in line is gone: its ticket leaves, and if it was its turn just then, the browser goes to the next.
     ///
     /// # Errors
-    /// The store's failure.
+    /// The store's failure; [`settle`](Self::settle) does it again.
     pub async fn abandon(&self, ticket: TicketId) -> Result<(), StoreError> {
-        match self.deps.line.leave(ticket).await? {
-            Outcome::Granted(session) => self.undelivered(session.id).await,
+        match self.deps.line.leave(ticket).await.inspect_err(|_| self.doubt(Doubt::Ticket(ticket)))? {
+            Outcome::Granted(session) => self.undelivered(&session).await,
             _ => Ok(()),
         }
     }
 
-    /// The answer with this session never reached its caller: nobody touched the browser, so the next may have it.
+    /// The answer with this session never reached its caller: the next may have the browser, unless somebody has found the session
+    /// meanwhile and used it.
     ///
     /// # Errors
-    /// The store's failure.
-    pub async fn undelivered(&self, session: SessionId) -> Result<(), StoreError> {
-        match self.sessions.end(session, SessionEvent::Undelivered).await {
+    /// The store's failure; [`settle`](Self::settle) does it again.
+    pub async fn undelivered(&self, session: &Session) -> Result<(), StoreError> {
+        let untouched = self.sessions.activity().take_back(session);
+        let event = if untouched { SessionEvent::Undelivered } else { SessionEvent::StartFailed };
+        self.is_ended(session.id, event).await.inspect_err(|_| self.doubt(Doubt::Lease(session.id)))?;
+        // Also if somebody else had ended it.
+        self.sessions.activity().forget(session.id);
+        Ok(())
+    }
+
+    /// A caller is gone, and its wait was broken off wherever it stood: it leaves the line, and what it got is cleared away.
+    ///
+    /// # Errors
+    /// The store's failure; [`settle`](Self::settle) does it again.
+    pub async fn break_off(&self, waiting: &Waiting) -> Result<(), StoreError> {
+        self.doubt(Doubt::Lease(waiting.lease.session));
+        self.abandon(waiting.ticket).await
+    }
+
+    /// Ends a session; `false` if there is none.
+    async fn is_ended(&self, session: SessionId, by: SessionEvent) -> Result<bool, StoreError> {
+        match self.sessions.end(session, by).await {
             Err(EndSessionError::Store(error)) => Err(error),
-            _ => Ok(()),
+            Err(EndSessionError::NotFound(_)) => Ok(false),
+            Ok(_) | Err(_) => Ok(true),
+        }
+    }
+
+    fn doubt(&self, what: Doubt) {
+        self.doubts.note(what, self.deps.clock.now());
+    }
+
+    /// Clears away what the store may hold for callers that were told of its failure: their tickets leave, and what they
+    /// were leased ends with its browser, since it could be found and used meanwhile.
+    ///
+    /// # Errors
+    /// The store's failure; what is not done is done at the next call.
+    pub async fn settle(&self) -> Result<(), StoreError> {
+        let mut open = self.doubts.take();
+        let (mut kept, mut done) = (Vec::new(), Ok(()));
+        while let Some((doubt, since)) = open.pop() {
+            match self.settle_one(doubt).await {
+                Ok(found) if found || doubt::is_over(since, self.deps.clock.now()) => {}
+                Ok(_) => kept.push((doubt, since)),
+                // It will refuse for ever.
+                Err(StoreError::Broken { .. }) if doubt::is_over(since, self.deps.clock.now()) => {}
+                Err(error) => {
+                    kept.push((doubt, since));
+                    done = Err(error);
+                    break;
+                }
+            }
+        }
+        kept.append(&mut open);
+        self.doubts.put_back(kept);
+        done
+    }
+
+    /// Whether there was anything.
+    async fn settle_one(&self, doubt: Doubt) -> Result<bool, StoreError> {
+        match doubt {
+            Doubt::Lease(session) => self.is_ended(session, SessionEvent::StartFailed).await,
+            Doubt::Ticket(ticket) => match self.deps.line.leave(ticket).await? {
+                Outcome::Granted(session) => {
+                    self.doubt(Doubt::Lease(session.id));
+                    Ok(true)
+                }
+                outcome => Ok(outcome != Outcome::Gone),
+            },
         }
     }
 
@@ -392,7 +498,7 @@ impl Leases {
         let told = hand_out(&session);
         // Before anything is opened for it: what that does is captured, too.
         if self.sessions.begin_capture(&session).await.is_err() {
-            let _ = self.sessions.end(session.id, SessionEvent::StartFailed).await;
+            self.start_failed(session.id).await;
             return None;
         }
         let answered = match proof.filter(|proof| proof.claim.holds_for(browser, &told, self.deps.clock.now())) {
@@ -402,9 +508,15 @@ impl Leases {
         match answered {
             Ok(()) => Some(session),
             Err(_) => {
-                let _ = self.sessions.end(session.id, SessionEvent::StartFailed).await;
+                self.start_failed(session.id).await;
                 None
             }
+        }
+    }
+
+    async fn start_failed(&self, session: SessionId) {
+        if self.is_ended(session, SessionEvent::StartFailed).await.is_err() {
+            self.doubt(Doubt::Lease(session));
         }
     }
 

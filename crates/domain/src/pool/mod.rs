@@ -1,5 +1,6 @@
 //! The browser pool: a wish for so many warm browsers of one shape, and the line of those who wait for one.
 
+mod doubt;
 mod early;
 mod fair;
 mod filler;
@@ -23,4 +24,4 @@ pub use ports::{
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockPoolRepository, MockTurn, MockTurns, MockWaitingLine};
-pub use service::{CreatePoolError, DeletePoolError, PoolDeps, Pools, UpdatePoolError};
+pub use service::{CreatePoolError, DeletePoolError, FlushPoolError, PoolDeps, Pools, UpdatePoolError};

@@ -2,6 +2,7 @@
 
 use time::OffsetDateTime;
 
+use super::AcquireInput;
 use crate::browser::{Shape, StartUrl};
 use crate::ids::{PoolId, ProjectId};
 use crate::name::SlugName;
@@ -26,14 +27,11 @@ pub struct PoolConfig {
     pub telemetry: Option<Capture>,
 }
 
-/// How long an acquire may wait, in seconds.
-pub(super) const LONGEST_WAIT: u32 = 3600;
-
 impl PoolConfig {
     /// How long a pool needs to fill from empty at its rate, at most an hour: how long an acquire waits unless told.
     #[must_use]
     pub fn time_to_fill_seconds(&self) -> u32 {
-        (100_u32.div_ceil(self.fill_rate_per_minute.max(1)) * 60).min(LONGEST_WAIT)
+        (100_u32.div_ceil(self.fill_rate_per_minute.max(1)) * 60).min(AcquireInput::LONGEST_WAIT_SECONDS)
     }
 }
 

@@ -107,6 +107,17 @@ pub enum DeletePoolError {
     Store(#[from] StoreError),
 }
 
+/// A pool was not flushed.
+#[derive(Debug, thiserror::Error)]
+pub enum FlushPoolError {
+    /// The project takes nothing new.
+    #[error(transparent)]
+    Archived(#[from] ProjectArchived),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 impl From<Refusal> for CreatePoolError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
@@ -274,16 +285,17 @@ impl Pools {
                 other => self.stored(other, &next)?,
             }
             if update.discard_all_idle {
-                self.flush_pool(next.id).await.map_err(CreatePoolError::from)?;
+                self.flush_pool(next.id).await.map_err(|error| CreatePoolError::from(error.half_done()))?;
             }
             self.deps.wake.wake(next.id);
-            let counts = self.deps.pools.counts(next.id).await.map_err(CreatePoolError::from)?;
-            return Ok((next, counts));
+            let counts = self.deps.pools.counts(next.id).await;
+            return Ok((next, counts.map_err(|error| CreatePoolError::from(error.half_done()))?));
         }
     }
 
     /// Deletes a pool. With `force` the sessions leased from it end. Its other browsers are marked as ending, and the
-    /// housekeeping of their nodes buries them ([`Sessions::clear_remains`]).
+    /// housekeeping of their nodes buries them ([`Sessions::clear_remains`]). Once the pool is deleted the call does not
+    /// fail: the housekeeping also ends sessions that could not be ended here ([`Sessions::check`]).
     ///
     /// # Errors
     /// See [`DeletePoolError`].
@@ -294,22 +306,28 @@ impl Pools {
             PoolDeleted::NotFound => return Err(DeletePoolError::NotFound(which.to_owned())),
             PoolDeleted::Yes => {}
         }
-        for session in self.deps.sessions.of_pool(pool.id).await? {
+        // It is deleted: what fails from here on, the housekeeping of the nodes does.
+        let _ = self.end_all(pool.id).await;
+        self.deps.wake.wake(pool.id);
+        Ok(())
+    }
+
+    async fn end_all(&self, pool: PoolId) -> Result<(), StoreError> {
+        for session in self.deps.sessions.of_pool(pool).await? {
             match self.sessions.end(session.id, SessionEvent::Delete).await {
-                Err(EndSessionError::Store(error)) => return Err(error.into()),
+                Err(EndSessionError::Store(error)) => return Err(error),
                 _ => continue,
             }
         }
-        self.sessions.clear_remains().await?;
-        self.deps.wake.wake(pool.id);
-        Ok(())
+        self.sessions.clear_remains().await
     }
 
     /// Ends the idle browsers of a pool; fresh ones come at its fill rate. `false` if there is no such pool.
     ///
     /// # Errors
-    /// The store's failure.
-    pub async fn flush(&self, scope: &Scope, which: &str) -> Result<bool, StoreError> {
+    /// See [`FlushPoolError`].
+    pub async fn flush(&self, scope: &Scope, which: &str) -> Result<bool, FlushPoolError> {
+        scope.writable()?;
         let Some(pool) = self.find(scope, which).await? else { return Ok(false) };
         self.flush_pool(pool.id).await?;
         Ok(true)
@@ -318,7 +336,8 @@ impl Pools {
     async fn flush_pool(&self, pool: PoolId) -> Result<(), StoreError> {
         let discarded = self.deps.pools.flush(pool, self.deps.clock.now()).await?;
         for browser in discarded {
-            self.sessions.bury_own(browser).await?;
+            // It is stored as ending: what fails here, the housekeeping does.
+            let _ = self.sessions.bury_own(browser).await;
         }
         self.deps.wake.wake(pool);
         Ok(())

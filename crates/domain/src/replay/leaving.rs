@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use super::{KeptReplays, Replay, ReplayMachine, ReplayState};
 use crate::blob::BlobError;
@@ -13,6 +13,10 @@ use crate::store_error::StoreError;
 
 /// How often a machine is asked to make a film whole; each time it may take the better part of a minute.
 const STOPS: usize = 8;
+/// How long a machine may take over all its films. It may not be what it was, and would keep its sandbox for ever.
+const PATIENCE: Duration = Duration::hours(1);
+/// Why a film is lost whose bytes could not be stored.
+const UNSTORED: &str = "its film could not be stored";
 
 /// What this stands on.
 #[derive(Clone)]
@@ -33,12 +37,6 @@ pub struct SessionReplays {
 
 /// It could not be kept; the same may work later.
 pub(crate) struct Later;
-
-impl From<StoreError> for Later {
-    fn from(_: StoreError) -> Self {
-        Self
-    }
-}
 
 impl SessionReplays {
     /// On these ports.
@@ -76,7 +74,8 @@ impl SessionReplays {
         let Some(deps) = &self.deps else { return };
         // What fails is told when it is kept.
         let Ok(all) = deps.machine.list(browser).await else { return };
-        for running in all.iter().filter(|one| one.state == ReplayState::Running) {
+        // One runs at a time. Whoever tells of more is not waited for more often.
+        if let Some(running) = all.iter().find(|one| one.state == ReplayState::Running) {
             let _ = deps.machine.stop(browser, running.id).await;
         }
     }
@@ -87,16 +86,22 @@ impl SessionReplays {
     /// [`Later`]: a film, or how it ended, could not be kept for now. The browser must stay until then.
     pub(crate) async fn keep(&self, ended: &Session, browser: BrowserId, films: &[ReplayId]) -> Result<(), Later> {
         let Some(deps) = self.deps.as_ref().filter(|_| !films.is_empty()) else { return Ok(()) };
-        let noted = deps.kept.rows().of_session(ended.id).await?;
+        let began = deps.now();
+        let noted = match deps.kept.rows().of_session(ended.id).await {
+            Ok(noted) => noted,
+            Err(error) => return deps.give_up(ended, &error),
+        };
         let told = deps.machine.list(browser).await;
         for replay in noted.iter().filter(|noted| films.contains(&noted.id)) {
-            let found = match &told {
-                Ok(all) => all.iter().find(|one| one.id == replay.id).cloned(),
-                Err(error) => Some(deps.failed(replay, &format!("the session's machine does not give it: {error}"))),
+            let settled = match deps.told(films, replay, &told) {
+                Ok(_) if deps.now() - began >= PATIENCE => deps.failed(replay, "the session's machine took too long"),
+                Ok(found) => deps.keep(ended, browser, found).await?,
+                Err(failed) => failed,
             };
-            let found = found.unwrap_or_else(|| deps.failed(replay, "it had not begun when its session ended"));
-            let settled = deps.keep(ended, browser, found).await?;
-            deps.kept.rows().settle(&settled).await?;
+            // A note that cannot be settled fails once its browser is gone.
+            if let Err(error) = deps.kept.rows().settle(&settled).await {
+                deps.give_up(ended, &error)?;
+            }
         }
         Ok(())
     }
@@ -113,6 +118,28 @@ impl SessionReplays {
 }
 
 impl ReplayDeps {
+    /// What a machine tells of one of these films, or how that one failed.
+    fn told(
+        &self,
+        films: &[ReplayId],
+        noted: &Replay,
+        told: &Result<Vec<Replay>, InsideError>,
+    ) -> Result<Replay, Replay> {
+        let all = told
+            .as_ref()
+            .map_err(|error| self.failed(noted, &format!("the session's machine does not give it: {error}")))?;
+        let found = all.iter().find(|one| one.id == noted.id);
+        let found = found.ok_or_else(|| self.failed(noted, "it had not begun when its session ended"))?;
+        // One runs at a time, so there is nothing to wait for of others.
+        let mut running = all.iter().filter(|one| one.state == ReplayState::Running && films.contains(&one.id));
+        match running.next() {
+            Some(first) if found.state == ReplayState::Running && first.id != found.id => {
+                Err(self.failed(found, "the session's machine tells of several that run"))
+            }
+            _ => Ok(found.clone()),
+        }
+    }
+
     /// One recording as it stays: whole, or failed.
     async fn keep(&self, ended: &Session, browser: BrowserId, told: Replay) -> Result<Replay, Later> {
         let replay = match self.whole(browser, told.clone()).await {
@@ -123,8 +150,10 @@ impl ReplayDeps {
             let why = replay.detail.clone().unwrap_or_else(|| "nothing was recorded".to_owned());
             return Ok(self.failed(&replay, &why));
         }
-        if let Some(why) = self.kept.refuses(replay.size_bytes).await? {
-            return Ok(self.failed(&replay, &why));
+        match self.kept.refuses(replay.size_bytes).await {
+            Ok(None) => {}
+            Ok(Some(why)) => return Ok(self.failed(&replay, &why)),
+            Err(error) => return self.give_up(ended, &error).map(|()| self.failed(&replay, UNSTORED)),
         }
         let film = match self.machine.read(browser, replay.id, 0, replay.size_bytes).await {
             Ok(film) => film,
@@ -133,8 +162,21 @@ impl ReplayDeps {
         match self.kept.put(ended.id, replay.id, film).await {
             Ok(()) => Ok(replay),
             Err(BlobError::Content(error)) => Ok(self.failed(&replay, &format!("its film could not be read: {error}"))),
-            Err(BlobError::Store(_)) if self.now() - ended.ended_at.unwrap_or(self.now()) < TRIED_FOR => Err(Later),
-            Err(BlobError::Store(_)) => Ok(self.failed(&replay, "its film could not be stored")),
+            Err(BlobError::Store(_)) if self.is_tried(ended) => Err(Later),
+            Err(BlobError::Store(_)) => Ok(self.failed(&replay, UNSTORED)),
+        }
+    }
+
+    /// Whether what the session left is still worth another try.
+    fn is_tried(&self, ended: &Session) -> bool {
+        self.now() - ended.ended_at.unwrap_or(self.now()) < TRIED_FOR
+    }
+
+    /// Whether to go on without the notes. A store that is away comes back; one that refuses may do so for ever.
+    fn give_up(&self, ended: &Session, error: &StoreError) -> Result<(), Later> {
+        match error {
+            StoreError::Broken { .. } if !self.is_tried(ended) => Ok(()),
+            StoreError::Broken { .. } | StoreError::Unavailable { .. } => Err(Later),
         }
     }
 

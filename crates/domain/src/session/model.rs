@@ -137,10 +137,11 @@ impl Session {
     }
 
     /// Whether its pool may give its browser to the next: its answer never reached its caller, and its browser has not
-    /// begun to open anything for it.
+    /// begun to open anything for it, or to tell of what happens in it.
     #[must_use]
     pub fn leaves_its_browser_untouched(&self) -> bool {
-        self.state == SessionState::Ended(EndReason::Undelivered) && self.pool.is_some() && self.start_url.is_none()
+        let undelivered = self.state == SessionState::Ended(EndReason::Undelivered);
+        undelivered && self.pool.is_some() && self.start_url.is_none() && self.telemetry.is_none()
     }
 
     /// Whether what it leaves in its browser is to become a version of its profile. A session that no caller ever had leaves nothing.

@@ -84,6 +84,9 @@ pub trait SessionRepository: Send + Sync {
     /// The active sessions leased from a pool.
     async fn of_pool(&self, pool: PoolId) -> Result<Vec<Session>, StoreError>;
 
+    /// The active sessions of a node that were leased from pools that are deleted.
+    async fn of_deleted_pools(&self, node: NodeId) -> Result<Vec<Session>, StoreError>;
+
     /// The sessions of an invocation that have not ended, starting ones too.
     async fn of_invocation(&self, invocation: InvocationId) -> Result<Vec<Session>, StoreError>;
 

@@ -104,9 +104,7 @@ mod tests {
     #[tokio::test]
     async fn while_the_store_is_away_nothing_is_there() {
         let mut store = MockTelemetryStore::new();
-        store
-            .expect_page()
-            .returning(|_, _| Err(StoreError::Unavailable { operation: "telemetry.page", source: "away".into() }));
+        store.expect_page().returning(|_, _| Err(StoreError::unavailable("telemetry.page", "away")));
         let page = events(store).page(&session(1), EventsQuery::default()).await.expect("a page");
         assert_eq!(page, Listed { items: Vec::new(), next_offset: None });
     }

@@ -67,6 +67,7 @@ async fn a_session_is_started_with_the_extensions_it_names_in_their_order() {
         .withf(|launch| launch.shape.extensions == [id(2), id(1)])
         .returning(|_| Ok(Default::default()));
     world.sessions.expect_activate().returning(|_, _, _| Ok(Replaced::Yes));
+    world.engine.expect_hand_out().returning(|_, _| Ok(()));
     let extensions = vec![by_id(id(2).to_string()), named("red"), by_id(id(2).to_string())];
     let wish = CreateSession { extensions, ..CreateSession::default() };
     let made = world.build().sessions.create(&scope(), wish).await.expect("a session");
@@ -75,14 +76,14 @@ async fn a_session_is_started_with_the_extensions_it_names_in_their_order() {
 
 #[tokio::test]
 async fn extensions_that_the_project_does_not_have_are_each_named_before_anything_is_reserved() {
-    let asked = || vec![named("none"), named("red"), by_id(id(9).to_string()), by_id("red".to_owned())];
+    let asked = || vec![named("none"), named("red"), by_id(id(9).to_string()), by_id("red".to_owned()), named("red\0")];
     let wish = CreateSession { extensions: asked(), ..CreateSession::default() };
     let Err(CreateSessionError::Invalid(invalid)) = world().build().sessions.create(&scope(), wish).await else {
         panic!("they were found");
     };
     let fields: Vec<_> = invalid.fields().iter().map(|field| (field.field.as_str(), field.code)).collect();
     let missing = |field| (field, FieldCode::ReferenceNotFound);
-    assert_eq!(fields, [missing("extensions[0]"), missing("extensions[2]"), missing("extensions[3]")]);
+    assert_eq!(fields, ["extensions[0]", "extensions[2]", "extensions[3]", "extensions[4]"].map(missing));
 
     let input = PoolInput { size: Some(1), extensions: Some(asked()), ..PoolInput::default() };
     let refused = world().build().pools.create(&scope(), input).await;

@@ -1,13 +1,13 @@
 //! Keeping pools full: the lead, the fence, the pauses after failures.
 
-use casement_domain::browser::{BrowserState, EngineError, Launch, Started};
+use casement_domain::browser::{Browser, BrowserState, EngineError, Launch, Started};
 use casement_domain::pool::{Fence, FillStatus, IdleBrowser, Observed, PoolFiller, Round, WarmError};
 use casement_domain::testing::{NOON, browser_id, node_id, pool, pool_id, project_id};
 use casement_domain::{BrowserId, Replaced};
 use pretty_assertions::assert_eq;
 use time::Duration;
 
-use crate::support::{World, hung, nth, other_node, pooled_browser};
+use crate::support::{World, hung, nth, other_node, pooled_browser, store_down};
 
 /// This node leads a pool of that size, which has what was `observed`.
 fn leads(size: u32, observed: Observed) -> World {
@@ -66,6 +66,42 @@ async fn who_lost_the_lead_starts_nothing_more() {
     world.pools.expect_warm().times(2).returning(move |_, _| Ok(answers.pop().expect("asked twice")));
     let round = world.build().filler.look(pool_id(1)).await.expect("looked");
     assert_eq!(round.launches.len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_stored_before_the_store_failed_is_started_all_the_same() {
+    let mut world = leads(3, Observed::default());
+    let mut stored = 0;
+    world.pools.expect_warm().times(2).returning(move |_, _| {
+        stored += 1;
+        if stored == 1 { Ok(Replaced::Yes) } else { Err(store_down()) }
+    });
+    let round = world.build().filler.look(pool_id(1)).await.expect("looked");
+    assert_eq!(round.launches.len(), 1);
+}
+
+#[tokio::test]
+async fn a_place_in_a_pool_that_nobody_fills_any_more_is_freed_after_a_while() {
+    let mut world = leads(2, Observed { warming: 1, ..Observed::default() });
+    world.pools.expect_warm().times(1).returning(|_, _| Ok(Replaced::Yes));
+    let starting = BrowserId::from_ulid(nth(1));
+    world.browsers.expect_of_node().withf(|node| *node == node_id()).returning(move |_| {
+        let [idle, gone] = [7, 9].map(|n| pooled_browser(n, BrowserState::Idle));
+        let lost = pooled_browser(8, BrowserState::Warming);
+        Ok(vec![idle, gone, lost.clone(), Browser { id: starting, ..lost }])
+    });
+    world.engine.expect_is_known().returning(|id| id == browser_id(7));
+    for n in [8, 9] {
+        world.browsers.expect_discard().withf(move |id| *id == browser_id(n)).times(1).returning(|_| Ok(true));
+        world.buries(browser_id(n));
+    }
+    world.wake.expect_wake().withf(|id| *id == pool_id(1)).times(2).return_const(());
+    let casement = world.build();
+    casement.filler.look(pool_id(1)).await.expect("looked");
+
+    casement.filler.clear_lost().await.expect("it may be stored just now");
+    casement.clock.advance(Duration::seconds(61));
+    casement.filler.clear_lost().await.expect("cleared");
 }
 
 #[tokio::test]

@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex};
 
 use casement_domain::browser::{HandOut, StartUrl};
 use casement_domain::pool::{
-    AcquireError, AcquireInput, Acquired, Entered, Growth, MockTurn, Outcome, Place, Pool, ReleaseError, TakenNow,
-    TurnEvent, Waiting,
+    AcquireError, AcquireInput, Acquired, Entered, FlushPoolError, Growth, MockTurn, Outcome, Place, Pool,
+    ReleaseError, TakenNow, TurnEvent, Waiting,
 };
 use casement_domain::session::{EndReason, PoolRef, Session, SessionState};
 use casement_domain::telemetry::{self, Capture, Category, MockRecorder};
 use casement_domain::testing::{NOON, browser_id, leased_session, node_id, pool, pool_id, scope, session, session_id};
-use casement_domain::{SessionId, TicketId};
+use casement_domain::{SessionId, StoreError, TicketId};
 use mockall::Sequence;
 use pretty_assertions::assert_eq;
 use time::{Duration, OffsetDateTime};
 
-use crate::support::{UseCases, World, hung, nth, store_down};
+use crate::support::{UseCases, World, archived, hung, nth, store_down};
 
 fn pool_of_four() -> Pool {
     pool(4).name("warm").build()
@@ -382,6 +382,100 @@ async fn a_place_that_was_perhaps_taken_is_left_again() {
     world.line.expect_leave().times(1).returning(|_| Err(store_down()));
     let error = world.build().leases.acquire(&scope(), "warm", patient()).await.err().expect("the store is down");
     assert!(matches!(error, AcquireError::Store(_)), "{error:?}");
+}
+
+/// The caller was told that nothing was done, and may have asked again. Somebody may have found the session, and used it.
+#[tokio::test]
+async fn a_lease_whose_answer_was_lost_ends_with_its_browser_once_the_store_answers() {
+    let mut world = World::default();
+    world.has_pool(pool_of_four());
+    let rows = world.keep_sessions([]);
+    let kept = rows.clone();
+    world.line.expect_take_now().times(1).returning(move |_, lease, _| {
+        kept.put(Session { id: lease.session, ..leased_session(1) });
+        Err(store_down())
+    });
+    world.connections.expect_close().times(1).return_const(());
+    world.wakes(1);
+    world.buries(browser_id(1));
+    let casement = world.build();
+    let refused = casement.leases.acquire(&scope(), "warm", patient()).await;
+    assert!(matches!(refused, Err(AcquireError::Store(_))));
+    assert_eq!(rows.states(), [SessionState::Active]);
+
+    casement.leases.settle().await.expect("it answers");
+
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
+    casement.leases.settle().await.expect("nothing is left to do");
+}
+
+#[tokio::test]
+async fn a_place_that_could_not_be_left_is_left_when_the_store_answers_again() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([leased_session(1)]);
+    let mut answers = [Err(store_down()), Err(store_down()), Ok(granted(leased_session(1)))].into_iter();
+    world.line.expect_leave().times(3).returning(move |_| answers.next().expect("no more is asked"));
+    world.closes(session_id(1), EndReason::StartFailed);
+    world.wakes(1);
+    world.buries(browser_id(1));
+    let casement = world.build();
+    casement.leases.abandon(TicketId::from_ulid(nth(1))).await.expect_err("it is away");
+    casement.leases.settle().await.expect_err("it still is");
+    casement.leases.settle().await.expect("it answers");
+    casement.leases.settle().await.expect("and the browser that it got ends");
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
+}
+
+#[tokio::test]
+async fn what_may_still_be_carried_out_late_is_looked_for_a_minute_long() {
+    let mut world = World::default();
+    let mut answers = [Err(store_down()), Ok(Outcome::Gone), Ok(Outcome::Gone)].into_iter();
+    world.line.expect_leave().times(3).returning(move |_| answers.next().expect("no more is asked"));
+    let casement = world.build();
+    casement.leases.abandon(TicketId::from_ulid(nth(1))).await.expect_err("it is away");
+    casement.leases.settle().await.expect("it is not there, or not yet");
+    casement.clock.advance(Duration::MINUTE);
+    casement.leases.settle().await.expect("it will not come any more");
+    casement.leases.settle().await.expect("nothing is left to do");
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_for_ever_is_not_asked_for_ever() {
+    let mut world = World::default();
+    let refuses = || StoreError::Broken { operation: "test.store", source: "it cannot be read".into() };
+    world.line.expect_leave().times(3).returning(move |_| Err(refuses()));
+    let casement = world.build();
+    casement.leases.abandon(TicketId::from_ulid(nth(1))).await.expect_err("refused");
+    casement.leases.settle().await.expect_err("refused");
+    casement.clock.advance(Duration::MINUTE);
+    casement.leases.settle().await.expect("given up");
+    casement.leases.settle().await.expect("nothing is left to do");
+}
+
+#[tokio::test]
+async fn a_wait_that_is_broken_off_leaves_neither_a_place_nor_a_lease() {
+    let (mut world, _) = busy([]);
+    let rows = world.keep_sessions([]);
+    world.line.expect_leave().times(1).returning(|_| Ok(Outcome::Gone));
+    world.connections.expect_close().times(1).return_const(());
+    world.wakes(1);
+    world.buries(browser_id(1));
+    let casement = world.build();
+    let waiting = in_line(&casement).await;
+    // Its turn came, and it was being handed over: the ticket is gone with the outcome. The ids are the tests' own, one after the other.
+    rows.put(Session { id: SessionId::from_ulid(nth(1)), ..leased_session(1) });
+    casement.leases.break_off(&waiting).await.expect("left");
+    casement.leases.settle().await.expect("cleared away");
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
+}
+
+#[tokio::test]
+async fn an_archived_project_leases_and_flushes_nothing() {
+    let casement = World::default().build();
+    let refused = casement.leases.acquire(&archived(), "warm", patient()).await;
+    assert!(matches!(refused, Err(AcquireError::Archived(_))));
+    let refused = casement.pools.flush(&archived(), "warm").await;
+    assert!(matches!(refused, Err(FlushPoolError::Archived(_))));
 }
 
 #[tokio::test]

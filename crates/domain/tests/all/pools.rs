@@ -1,6 +1,5 @@
 //! Creating, changing, flushing and deleting pools.
 
-use casement_domain::PoolId;
 use casement_domain::browser::{Browser, BrowserState};
 use casement_domain::field::FieldCode;
 use casement_domain::organization::{Limit, LimitExceeded};
@@ -13,6 +12,7 @@ use casement_domain::session::{EndReason, SessionState};
 use casement_domain::testing::{
     NOON, browser_id, leased_session, organization_id, pool, pool_id, project_id, scope, session_id,
 };
+use casement_domain::{PoolId, StoreError};
 use pretty_assertions::assert_eq;
 use time::Duration;
 
@@ -201,6 +201,31 @@ async fn a_flush_ends_this_nodes_idle_browsers_and_leaves_others_to_their_nodes(
     flushes(&mut world);
     world.wakes(1);
     assert!(world.build().pools.flush(&scope(), "warm").await.expect("flushed"));
+}
+
+/// Its caller would ask again, and the second flush would end the fresh browsers.
+#[tokio::test]
+async fn what_of_a_flush_cannot_be_done_at_once_does_not_fail_it() {
+    let mut world = World::default();
+    world.has_pool(pool(4).build());
+    world.pools.expect_flush().times(1).returning(|_, _| Ok(vec![browser_id(1)]));
+    world.browsers.expect_find().returning(|_| Err(store_down()));
+    world.wakes(1);
+    assert!(world.build().pools.flush(&scope(), "warm").await.expect("flushed"));
+}
+
+#[tokio::test]
+async fn a_failure_after_an_update_was_stored_does_not_say_that_nothing_was_done() {
+    let mut world = World::default();
+    world.has_pool(pool(4).name("warm").build());
+    world.pools.expect_replace().times(1).returning(|_, _, _| Ok(PoolStored::Yes));
+    world.pools.expect_counts().returning(|_| Err(store_down()));
+    world.wakes(1);
+    let error = world.build().pools.update(&scope(), "warm", resized(2)).await.expect_err("the store is away");
+    let UpdatePoolError::Input(CreatePoolError::Store(StoreError::Unavailable { maybe_done, .. })) = error else {
+        panic!("{error:?}");
+    };
+    assert!(maybe_done);
 }
 
 #[tokio::test]

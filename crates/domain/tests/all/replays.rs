@@ -238,13 +238,82 @@ async fn where_films_cannot_be_kept_for_now_the_browser_waits_but_not_for_ever()
 
 #[tokio::test]
 async fn while_the_store_is_away_nothing_is_settled_and_nobody_is_buried() {
-    let away = || StoreError::Unavailable { operation: "replay.settle", source: "away".into() };
+    let away = || StoreError::unavailable("replay.settle", "away");
     let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().keeps();
     ports.rows.expect_settle().returning(move |_| Err(away()));
     ports.clock.advance(Duration::days(1));
     let (world, done) = ports.world(ended());
     world.build().sessions.lay_to_rest(&remains()).await.expect("tried");
     assert_eq!(steps(&done), [format!("kept {}", key(1))]);
+}
+
+#[tokio::test]
+async fn a_recording_that_the_store_refuses_is_tried_for_a_while_and_then_given_up() {
+    let refused = || StoreError::Broken { operation: "replay", source: "it cannot be".into() };
+    let unsettled = || {
+        let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().keeps();
+        ports.rows.expect_settle().returning(move |_| Err(refused()));
+        ports
+    };
+    let unknown_room = || {
+        let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).settles();
+        ports.rows.expect_kept_bytes().returning(move || Err(refused()));
+        ports
+    };
+    let unreadable = || {
+        let mut ports = Ports::default().told([]);
+        ports.rows.expect_unsettled().returning(|_| Ok(vec![id(1)]));
+        ports.rows.expect_of_session().returning(move |_| Err(refused()));
+        ports
+    };
+    for (minutes, wanted) in [(9, &[][..]), (10, &["buried"])] {
+        for ports in [unsettled(), unknown_room(), unreadable()] {
+            ports.clock.advance(Duration::minutes(minutes));
+            let (world, done) = ports.world(ended());
+            world.build().sessions.lay_to_rest(&remains()).await.expect("tried");
+            let buried: Vec<_> = steps(&done).into_iter().filter(|step| step == "buried").collect();
+            assert_eq!(buried, wanted, "after {minutes} minutes");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_tells_of_many_that_run_is_asked_to_end_one_of_those_that_are_noted() {
+    let told = [9, 1, 2].map(|n| replay(n, ReplayState::Running));
+    let mut ports = Ports::left([1, 2]).told(told).reads().keeps().settles();
+    ports
+        .machine
+        .expect_stop()
+        .withf(|_, which| *which == id(9))
+        .times(1)
+        .returning(|_, _| Err(InsideError::Timeout { seconds: 50 }));
+    ports
+        .machine
+        .expect_stop()
+        .withf(|_, which| *which == id(1))
+        .times(1)
+        .returning(|_, _| Ok(replay(1, ReplayState::Finished)));
+    let (world, done) = ports.world(ended());
+    world.build().sessions.lay_to_rest(&remains()).await.expect("laid to rest");
+    let several = "settled 0 bytes: the session's machine tells of several that run";
+    let kept = format!("kept {}", key(1));
+    assert_eq!(steps(&done), [kept.as_str(), "settled 1000 bytes: whole", several, "buried"]);
+}
+
+#[tokio::test]
+async fn a_machine_that_is_slow_with_each_of_its_films_does_not_keep_its_browser() {
+    let told = [1, 2, 3].map(|n| replay(n, ReplayState::Finished));
+    let mut ports = Ports::left([1, 2, 3]).told(told).settles();
+    ports.rows.expect_kept_bytes().returning(|| Ok(0));
+    let clock = ports.clock.clone();
+    ports.machine.expect_read().times(2).returning(move |_, _, _, _| {
+        clock.advance(Duration::minutes(30));
+        Err(InsideError::Timeout { seconds: 600 })
+    });
+    let (world, done) = ports.world(ended());
+    world.build().sessions.lay_to_rest(&remains()).await.expect("laid to rest");
+    let last = ["settled 0 bytes: the session's machine took too long".to_owned(), "buried".to_owned()];
+    assert_eq!(steps(&done)[2..], last);
 }
 
 #[tokio::test]

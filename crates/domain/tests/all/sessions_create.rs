@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use casement_domain::browser::{BrowserState, Shape, Started};
+use casement_domain::browser::{BrowserState, EngineError, Shape, Started};
 use casement_domain::field::FieldCode;
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::session::{CreateSession, CreateSessionError, Created, EndReason, Session, SessionState};
@@ -71,6 +71,7 @@ async fn after_two_spares_that_do_not_answer_a_browser_is_started() {
     let mut spares = [browser_id(3), browser_id(2), browser_id(1)].to_vec();
     world.spares.expect_take().times(2).returning(move |_| spares.pop());
     world.engine.expect_hand_out().times(2).returning(|_, _| Err(hung()));
+    world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
     world.buries(browser_id(1));
     world.buries(browser_id(2));
     world.connections.expect_close().times(2).return_const(());
@@ -150,6 +151,45 @@ async fn without_a_spare_the_place_is_reserved_before_the_browser_starts() {
     let session = world.build().sessions.create(&scope(), wish).await.expect("created");
 
     assert_eq!(rows.get(session.id), Some(session));
+}
+
+/// Whoever minds the browsers knew of no session to end with it.
+#[tokio::test]
+async fn a_browser_that_died_before_its_session_was_active_is_no_ones() {
+    let mut world = World::default();
+    world.spares.expect_take().times(1).return_const(None);
+    let rows = world.keep_new_sessions();
+    world.engine.expect_start().times(1).returning(|_| Ok(Started::default()));
+    let kept = rows.clone();
+    world.sessions.expect_activate().times(1).returning(move |current, next, _| Ok(kept.swap(current, next)));
+    world.engine.expect_hand_out().times(1).returning(|id, _| Err(EngineError::NotRunning(id)));
+    world.engine.expect_end().returning(|_| Ok(()));
+    world.browsers.expect_forget().times(1).returning(|_| Ok(()));
+    world.connections.expect_close().times(1).return_const(());
+
+    let casement = world.build();
+    let error = casement.sessions.create(&scope(), wish()).await.expect_err("it is gone");
+
+    assert!(matches!(error, CreateSessionError::Engine(EngineError::NotRunning(_))), "{error:?}");
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
+}
+
+#[tokio::test]
+async fn a_place_that_was_perhaps_reserved_is_given_up() {
+    let mut world = World::default();
+    world.spares.expect_take().times(1).return_const(None);
+    let rows = world.keep_sessions([]);
+    let kept = rows.clone();
+    world.sessions.expect_create().times(1).returning(move |_, session, _| {
+        kept.put(session.clone());
+        Err(store_down())
+    });
+    world.connections.expect_close().times(1).return_const(());
+
+    let error = world.build().sessions.create(&scope(), wish()).await.expect_err("nobody knows");
+
+    assert!(matches!(error, CreateSessionError::Store(_)), "{error:?}");
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }
 
 #[tokio::test]

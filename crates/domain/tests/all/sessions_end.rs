@@ -2,7 +2,9 @@
 
 use casement_domain::Replaced;
 use casement_domain::browser::BrowserState;
+use casement_domain::inside::enter;
 use casement_domain::session::{Activity, EndReason, EndSessionError, IdOrName, Session, SessionEvent, SessionState};
+use casement_domain::telemetry::{Capture, Category};
 use casement_domain::testing::{FixedClock, NOON, browser_id, leased_session, pool_id, scope, session, session_id};
 use pretty_assertions::assert_eq;
 use std::sync::Arc;
@@ -232,8 +234,51 @@ async fn an_undelivered_lease_leaves_its_browser_to_the_pool() {
     let rows = world.keep_sessions([leased_session(1)]);
     world.closes(session_id(1), EndReason::Undelivered);
     world.wake.expect_wake().withf(|id| *id == pool_id(1)).times(1).return_const(());
-    world.build().leases.undelivered(session_id(1)).await.expect("given back");
+    world.build().leases.undelivered(&leased_session(1)).await.expect("given back");
     assert_eq!(rows.states(), [ended(EndReason::Undelivered)]);
+}
+
+#[tokio::test]
+async fn e1_an_undelivered_lease_that_somebody_found_and_used_ends_with_its_browser() {
+    for is_watched_when_it_is_used in [true, false] {
+        let mut world = World::default();
+        let rows = world.keep_sessions([leased_session(1)]);
+        world.closes(session_id(1), EndReason::StartFailed);
+        world.wake.expect_wake().times(1).return_const(());
+        world.buries(browser_id(1));
+        let casement = world.build();
+        if is_watched_when_it_is_used {
+            casement.activity.watch(&leased_session(1));
+        }
+        drop(casement.activity.begin(session_id(1)).expect("it is active"));
+        casement.leases.undelivered(&leased_session(1)).await.expect("ended");
+        assert_eq!(rows.states(), [ended(EndReason::StartFailed)]);
+    }
+}
+
+#[tokio::test]
+async fn e1_who_comes_while_a_lease_is_given_back_does_not_get_in() {
+    let casement = World::default().build();
+    let session = leased_session(1);
+    assert!(casement.activity.take_back(&session));
+    assert!(casement.activity.begin(session.id).is_none() && casement.activity.begin_view(session.id).is_none());
+    assert!(enter(&session, &casement.activity).is_err());
+    assert!(casement.activity.take_back(&session), "it stays so, should the store fail meanwhile");
+    // A call that found it before, and whose body came slowly.
+    casement.activity.forget(session.id);
+    assert!(casement.activity.begin(session.id).is_none(), "its browser is another's by now");
+}
+
+#[tokio::test]
+async fn a_browser_that_tells_of_an_undelivered_lease_goes_to_nobody_else() {
+    let mut world = World::default();
+    let captured = Session { telemetry: Capture::only([Category::Console]), ..leased_session(1) };
+    world.keep_sessions([captured]);
+    world.closes(session_id(1), EndReason::Undelivered);
+    world.wake.expect_wake().times(1).return_const(());
+    world.buries(browser_id(1));
+    let session = Session { telemetry: Capture::only([Category::Console]), ..leased_session(1) };
+    world.build().leases.undelivered(&session).await.expect("ended");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use casement_domain::browser::BrowserState;
 use casement_domain::session::{EndReason, Session, SessionState};
-use casement_domain::testing::{browser_id, node_id, session, session_id};
+use casement_domain::testing::{browser_id, leased_session, node_id, session, session_id};
 use pretty_assertions::assert_eq;
 use time::Duration;
 
@@ -93,9 +93,40 @@ async fn housekeeping_buries_what_is_marked_as_ending_and_nothing_else() {
 async fn sessions_that_nobody_here_knows_of_end_by_their_idle_clock() {
     let mut world = World::default();
     world.sessions.expect_of_node().returning(|_| Ok(vec![session(1)]));
+    world.sessions.expect_of_deleted_pools().returning(|_| Ok(Vec::new()));
     let casement = world.build();
     casement.sessions.check().await.expect("checked");
     casement.clock.advance(time::Duration::seconds(60));
     casement.sessions.check().await.expect("checked again, which does not wind the clock back");
     assert_eq!(casement.activity.idle(), [session_id(1)]);
+}
+
+#[tokio::test]
+async fn a_session_that_came_to_be_without_its_browser_ends_after_a_while() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([session(1), session(2)]);
+    world.sessions.expect_of_node().returning(|_| Ok(vec![session(1), session(2)]));
+    world.sessions.expect_of_deleted_pools().returning(|_| Ok(Vec::new()));
+    world.engine.expect_is_known().returning(|browser| browser == browser_id(1));
+    world.closes(session_id(2), EndReason::Crashed);
+    world.buries(browser_id(2));
+    let casement = world.build();
+    casement.sessions.check().await.expect("it may be handed over just now");
+    casement.clock.advance(Duration::minutes(6));
+    casement.sessions.check().await.expect("checked");
+    assert_eq!(rows.states(), [SessionState::Active, SessionState::Ended(EndReason::Crashed)]);
+}
+
+#[tokio::test]
+async fn what_a_broken_off_deletion_of_a_pool_left_ends() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([leased_session(1)]);
+    world.sessions.expect_of_node().returning(|_| Ok(Vec::new()));
+    let of = |node: &casement_domain::NodeId| *node == node_id();
+    world.sessions.expect_of_deleted_pools().withf(of).times(1).returning(|_| Ok(vec![leased_session(1)]));
+    world.closes(session_id(1), EndReason::Deleted);
+    world.wakes(1);
+    world.buries(browser_id(1));
+    world.build().sessions.check().await.expect("checked");
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::Deleted)]);
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use casement_domain::ProxyId;
-use casement_domain::browser::{Region, Shape, Viewport};
+use casement_domain::browser::{EngineError, Region, Shape, Viewport};
 use casement_domain::field::{Bad, FieldCode};
 use casement_domain::page::{Listed, Page};
 use casement_domain::proxy::{MockProxyRepository, MockProxyRoutes, Proxy, ProxyRouting, Route};
@@ -11,6 +11,7 @@ use casement_domain::session::{
     Created, EndReason, IdOrName, Session, SessionFilter, SessionState, Tags, UpdateSession, UpdateSessionError,
     UseSessionError, ViewportInput,
 };
+use casement_domain::telemetry::{self, Category, MockRecorder};
 use casement_domain::testing::{PlainSealer, browser_id, own_proxy, project_id, proxy, scope, session, session_id};
 use pretty_assertions::assert_eq;
 use ulid::Ulid;
@@ -24,6 +25,22 @@ fn found() -> World {
         Ok((*which == IdOrName::Id(session_id(1)) || *which == IdOrName::Name("one".into())).then(|| session(1)))
     });
     world
+}
+
+/// The recorder goes on trying: it will be captured.
+#[tokio::test]
+async fn a_change_of_telemetry_that_the_browser_does_not_take_at_once_is_not_said_to_have_had_no_effect() {
+    let mut world = found();
+    world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
+    world.sessions.expect_set_telemetry().times(1).returning(|_, _| Ok(true));
+    let mut recorder = MockRecorder::new();
+    recorder.expect_capture().times(1).returning(|_| Err(hung()));
+    world.recorder = Some(recorder);
+    let wish = telemetry::Wish { enabled: None, browser: Some([(Category::Console, true)].into()) };
+    let update = UpdateSession { telemetry: Some(wish), ..UpdateSession::default() };
+    let error = world.build().sessions.update(&scope(), "one", update).await.expect_err("it hangs");
+    let may_have_effect = matches!(error, UpdateSessionError::Use(UseSessionError::Engine(EngineError::Lost { .. })));
+    assert!(may_have_effect, "{error:?}");
 }
 
 #[tokio::test]
@@ -255,9 +272,13 @@ async fn a_screenshot_counts_as_use_while_it_is_taken() {
     world
         .engine
         .expect_screenshot()
-        .withf(|id, region| *id == browser_id(1) && *region == Some(Region { x: 0, y: 0, width: 10, height: 10 }))
+        .withf(|id, display, region| {
+            *id == browser_id(1)
+                && *display == session(1).shape.viewport
+                && *region == Some(Region { x: 0, y: 0, width: 10, height: 10 })
+        })
         .times(1)
-        .returning(|_, _| Ok(vec![0x89, b'P', b'N', b'G']));
+        .returning(|_, _, _| Ok(vec![0x89, b'P', b'N', b'G']));
     let casement = world.build();
     casement.activity.watch(&session(1));
     casement.clock.advance(time::Duration::seconds(59));

@@ -214,7 +214,7 @@ pub(crate) fn hung() -> EngineError {
 }
 
 pub(crate) fn store_down() -> StoreError {
-    StoreError::Unavailable { operation: "test.store", source: "it was switched off".into() }
+    StoreError::unavailable("test.store", "it was switched off")
 }
 
 /// Another node than the one that everything runs on.

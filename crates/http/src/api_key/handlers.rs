@@ -21,6 +21,7 @@ use crate::{
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CreateApiKey {
     /// What it is for, 1 to 255 characters. Required.
+    #[schema(required, nullable = false)]
     name: Option<String>,
     /// When it expires, 1 to 3650. Default: never.
     days_to_expire: Option<i64>,
@@ -32,6 +33,7 @@ pub(crate) struct CreateApiKey {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct RenameApiKey {
     /// What it is for. Required.
+    #[schema(required, nullable = false)]
     name: Option<String>,
 }
 

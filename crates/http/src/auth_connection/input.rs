@@ -33,8 +33,10 @@ pub(crate) struct ProxyBody {
 #[schema(as = CreateAuthConnection)]
 pub(crate) struct CreateBody {
     /// A host name. Required.
+    #[schema(required, nullable = false)]
     domain: Option<String>,
     /// The profile that is kept logged in; made if there is none of that name. Required.
+    #[schema(required, nullable = false)]
     profile_name: Option<String>,
     /// Host names where a login may go, too; a label may be `*` (any one) or `**` (one or more). At most 50. Default: none.
     allowed_domains: Option<Vec<String>>,

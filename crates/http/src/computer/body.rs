@@ -9,7 +9,9 @@ use utoipa::ToSchema;
 /// A click. `x` and `y` are required, in pixels of the display from its upper left corner.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ClickMouse {
+    #[schema(required, nullable = false)]
     x: Option<i64>,
+    #[schema(required, nullable = false)]
     y: Option<i64>,
     /// `left`, `middle`, `right`, `back` or `forward`. Default: `left`.
     button: Option<String>,
@@ -24,7 +26,9 @@ pub(crate) struct ClickMouse {
 /// A move. `x` and `y` are required.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct MoveMouse {
+    #[schema(required, nullable = false)]
     x: Option<i64>,
+    #[schema(required, nullable = false)]
     y: Option<i64>,
     /// Along a curve as a hand draws it. Default: false.
     smooth: Option<bool>,
@@ -38,6 +42,7 @@ pub(crate) struct MoveMouse {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct DragMouse {
     /// 2 to 1000 points of `x` and `y`. Required.
+    #[schema(required, nullable = false)]
     path: Option<Vec<Vec<i64>>>,
     /// `left`, `middle` or `right`. Default: `left`.
     button: Option<String>,
@@ -58,7 +63,9 @@ pub(crate) struct DragMouse {
 /// A turn of the wheel. `x` and `y` are required.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Scroll {
+    #[schema(required, nullable = false)]
     x: Option<i64>,
+    #[schema(required, nullable = false)]
     y: Option<i64>,
     /// Steps of the wheel to the right, -1000 to 1000. Default: 0.
     delta_x: Option<i64>,
@@ -72,6 +79,7 @@ pub(crate) struct Scroll {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct PressKey {
     /// 1 to 32 X11 key symbols or chords of them: `Return`, `Ctrl+t`. Required.
+    #[schema(required, nullable = false)]
     keys: Option<Vec<String>>,
     /// Milliseconds for which all of them are held together, 0 to 30000; 0: each is tapped. Default: 0.
     duration: Option<i64>,
@@ -83,6 +91,7 @@ pub(crate) struct PressKey {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct TypeText {
     /// At most 64 KiB in UTF-8. A line end is the key Return, a tab the key Tab. Required.
+    #[schema(required, nullable = false)]
     text: Option<String>,
     /// Milliseconds after each key, 0 to 5000. Default: 0.
     delay: Option<i64>,
@@ -92,6 +101,7 @@ pub(crate) struct TypeText {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct SetCursor {
     /// Required.
+    #[schema(required, nullable = false)]
     hidden: Option<bool>,
 }
 
@@ -99,6 +109,7 @@ pub(crate) struct SetCursor {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct Sleep {
     /// 0 to 30000. Required.
+    #[schema(required, nullable = false)]
     duration_ms: Option<i64>,
 }
 
@@ -106,6 +117,7 @@ struct Sleep {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Batch {
     /// 1 to 100. Required.
+    #[schema(required, nullable = false)]
     actions: Option<Vec<BatchAction>>,
 }
 
@@ -113,6 +125,7 @@ pub(crate) struct Batch {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct BatchAction {
     /// `click_mouse`, `move_mouse`, `type_text`, `press_key`, `scroll`, `drag_mouse`, `set_cursor` or `sleep`. Required.
+    #[schema(required, nullable = false)]
     r#type: Option<String>,
     click_mouse: Option<ClickMouse>,
     move_mouse: Option<MoveMouse>,

@@ -14,6 +14,7 @@ use crate::{
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct WriteClipboard {
     /// At most 1 MiB in UTF-8. Required.
+    #[schema(required, nullable = false)]
     text: Option<String>,
 }
 

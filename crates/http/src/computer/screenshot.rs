@@ -16,9 +16,13 @@ pub(crate) struct Screenshot {
 /// A part of the display, in pixels from its upper left corner. All four are required.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct RegionInput {
+    #[schema(required, nullable = false)]
     x: Option<i64>,
+    #[schema(required, nullable = false)]
     y: Option<i64>,
+    #[schema(required, nullable = false)]
     width: Option<i64>,
+    #[schema(required, nullable = false)]
     height: Option<i64>,
 }
 
@@ -44,7 +48,7 @@ pub(crate) async fn capture_screenshot(mut inside: Inside) -> Answer {
     let wanted = inside.json::<Screenshot>().await?;
     let region =
         |display| wanted.region.map(|part| Region::parse(display, part.x, part.y, part.width, part.height)).transpose();
-    let place = picture::place().await?;
+    let place = picture::place_of(inside.session.id).await?;
     let png = inside.services().sessions.screenshot(&inside.session, region).await?;
     Ok(place.answer("image/png", png))
 }

@@ -33,6 +33,7 @@ static COMING: Semaphore = Semaphore::const_new(16);
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CurlBrowser {
     /// `http` or `https`.
+    #[schema(required, nullable = false)]
     url: Option<String>,
     /// `GET`, `HEAD`, `POST`, `PUT`, `PATCH`, `DELETE` or `OPTIONS`. Default: `GET`.
     method: Option<String>,
@@ -103,7 +104,7 @@ pub(crate) async fn curl(mut inside: Inside) -> Answer {
     let answer = serde_json::to_vec(&answer).map_err(ApiError::internal)?;
     Ok(match answer.len() {
         0..=SMALL => HttpResponse::Ok().content_type("application/json").body(answer),
-        _ => picture::place().await?.answer("application/json", answer),
+        _ => picture::place_of(inside.session.id).await?.answer("application/json", answer),
     })
 }
 

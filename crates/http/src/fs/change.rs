@@ -15,8 +15,10 @@ use crate::{
 #[schema(as = SetFilePermissions)]
 pub(crate) struct SetPermissions {
     /// Absolute. Required.
+    #[schema(required, nullable = false)]
     path: Option<String>,
     /// Three or four octal digits: `644`. Required. Without the set-user-ID and the set-group-ID bit.
+    #[schema(required, nullable = false)]
     mode: Option<String>,
     /// A name or a number.
     owner: Option<String>,
@@ -48,6 +50,7 @@ pub(crate) async fn set_file_permissions(mut inside: Inside) -> Answer {
 #[schema(as = CreateDirectory)]
 pub(crate) struct NewDirectory {
     /// Absolute. Required.
+    #[schema(required, nullable = false)]
     path: Option<String>,
     /// Three or four octal digits. Default: `755`.
     mode: Option<String>,
@@ -78,6 +81,7 @@ pub(crate) async fn create_directory(mut inside: Inside) -> Answer {
 #[schema(as = PathOfFile)]
 pub(crate) struct OnePath {
     /// Absolute. Required.
+    #[schema(required, nullable = false)]
     path: Option<String>,
 }
 
@@ -121,8 +125,10 @@ pub(crate) async fn delete_file(mut inside: Inside) -> Answer {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct MovePath {
     /// Absolute. Required.
+    #[schema(required, nullable = false)]
     src_path: Option<String>,
     /// Absolute. Required. Nothing may be there yet.
+    #[schema(required, nullable = false)]
     dest_path: Option<String>,
 }
 

@@ -16,6 +16,7 @@ use crate::{
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct StartFsWatch {
     /// Absolute. Required. A directory.
+    #[schema(required, nullable = false)]
     path: Option<String>,
     /// With the directories below it, also those that are made later. Default: false.
     recursive: Option<bool>,

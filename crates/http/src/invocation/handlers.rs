@@ -26,10 +26,13 @@ use crate::{
 #[derive(Default, Deserialize, ToSchema)]
 pub(crate) struct CreateInvocation {
     /// Required.
+    #[schema(required, nullable = false)]
     app_name: Option<String>,
     /// Required.
+    #[schema(required, nullable = false)]
     action_name: Option<String>,
     /// Required.
+    #[schema(required, nullable = false)]
     version: Option<String>,
     /// JSON text of at most 1 MiB.
     payload: Option<String>,
@@ -44,6 +47,7 @@ pub(crate) struct CreateInvocation {
 #[derive(Default, Deserialize, ToSchema)]
 pub(crate) struct UpdateInvocation {
     /// `succeeded`, or `failed`, which cancels it. Required.
+    #[schema(required, nullable = false)]
     status: Option<String>,
     /// JSON text of at most 1 MiB.
     output: Option<String>,
@@ -89,7 +93,7 @@ pub(crate) async fn create_invocation(mut caller: Authorized) -> Answer {
         return Ok(answer::record(StatusCode::ACCEPTED, &InvokedBody::from(accepted.invocation)));
     }
     // Who hangs up only stops to wait.
-    let now = caller.services().invocations.wait(accepted, until).await?;
+    let now = caller.services().invocations.wait(accepted, until).await;
     let status = if now.status.is_final() { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok(answer::record(status, &InvokedBody::from(now)))
 }

@@ -8,7 +8,7 @@ use casement_domain::{
     audit::EarlyRecord,
     field::Fields,
     pool::{AcquireError, AcquireInput, Acquired, Waiting},
-    session::Session,
+    session::{Refusal, Session},
 };
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -19,13 +19,14 @@ use crate::{
     caller::Authorized,
     error::ApiError,
     fresh::Fresh,
+    json::in_order,
     patience::patience,
-    session::{SessionBody, Telemetry, wish},
+    session::{SessionBody, Telemetry, checked, wish},
     state::Services,
 };
 
-/// How long a caller that hung up at the very moment of its turn is still listened for.
-const LAST_WORD: Duration = Duration::from_secs(15);
+/// How long the turn of a caller that hung up at that very moment may still take: longer than a hand-over does.
+const LAST_WORD: Duration = Duration::from_secs(30);
 
 /// What to acquire; everything holds for this lease only.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -42,6 +43,18 @@ pub(crate) struct AcquireBrowser {
     telemetry: Option<Telemetry>,
 }
 
+impl AcquireBrowser {
+    /// # Errors
+    /// `invalid_input`, with all fields that are refused.
+    fn input(self) -> Result<AcquireInput, ApiError> {
+        let Self { acquire_timeout_seconds, name, start_url, tags, telemetry } = self;
+        let mut fields = Fields::new();
+        let telemetry = wish(telemetry, &mut fields);
+        let input = AcquireInput { acquire_timeout_seconds, name, start_url, tags, telemetry, patience: None };
+        checked(input, fields, |input| input.check().map_err(Refusal::Invalid))
+    }
+}
+
 /// Takes a browser from a pool: a ready one at once, else in order of arrival.
 #[utoipa::path(
     post, path = "/browser_pools/{id_or_name}/acquire", tag = "Browser pools",
@@ -51,18 +64,9 @@ pub(crate) struct AcquireBrowser {
 )]
 pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
     let which = caller.path("id_or_name")?;
-    let body = caller.json::<AcquireBrowser>().await?;
-    let mut fields = Fields::new();
-    let telemetry = wish(body.telemetry, &mut fields);
-    fields.finish()?;
-    let input = AcquireInput {
-        acquire_timeout_seconds: body.acquire_timeout_seconds,
-        name: body.name,
-        start_url: body.start_url,
-        tags: body.tags,
-        telemetry,
-        patience: patience(caller.headers()).and_then(|patience| patience.try_into().ok()),
-    };
+    let asked = caller.json::<AcquireBrowser>().await?.input().map_err(in_order::<AcquireBrowser>)?;
+    let patience = patience(caller.headers()).and_then(|patience| patience.try_into().ok());
+    let input = AcquireInput { patience, ..asked };
     // Dropped with this handler, when the caller hangs up.
     let gone = CancellationToken::new();
     let _hang_up = gone.clone().drop_guard();
@@ -134,11 +138,11 @@ async fn wait(
     }
     // The caller is gone. Its turn may have come just now, and be half taken: what it gets is given back with the
     // answer that nobody takes. Only then is the waiting dropped.
-    Box::pin(services.leases.abandon(ticket)).await?;
+    let left = Box::pin(services.leases.abandon(ticket)).await;
     if let Ok(acquired) = tokio::time::timeout(LAST_WORD, turn).await {
         return acquired;
     }
     // A browser that did not answer at hand-over may have put it back in line.
-    Box::pin(services.leases.abandon(ticket)).await?;
-    Ok(Acquired::TimeUp)
+    Box::pin(services.leases.break_off(&waiting)).await?;
+    Ok(left.map(|()| Acquired::TimeUp)?)
 }

@@ -11,6 +11,7 @@ use crate::{
     answer::{self, Answer},
     caller::Authorized,
     error::{ApiError, Code, ErrorBody},
+    json::in_order,
 };
 
 fn no_pool(which: &str) -> ApiError {
@@ -30,9 +31,9 @@ fn no_pool(which: &str) -> ApiError {
     )
 )]
 pub(crate) async fn create_pool(mut caller: Authorized) -> Answer {
-    let input = caller.json::<PoolInput>().await?.create()?;
-    let made = caller.finish(|services, scope| async move { services.pools.create(&scope, input).await }).await?;
-    let pool = PoolBody::from(made);
+    let input = caller.json::<PoolInput>().await?.create().map_err(in_order::<PoolInput>)?;
+    let made = caller.finish(|services, scope| async move { services.pools.create(&scope, input).await }).await;
+    let pool = PoolBody::from(made.map_err(in_order::<PoolInput>)?);
     Ok(answer::created(&format!("/browser_pools/{}", pool.id), &pool))
 }
 
@@ -94,9 +95,10 @@ pub(crate) async fn get_pool(caller: Authorized) -> Answer {
 )]
 pub(crate) async fn update_pool(mut caller: Authorized) -> Answer {
     let which = caller.path("id_or_name")?;
-    let update = caller.json::<PoolInput>().await?.update()?;
+    let update = caller.json::<PoolInput>().await?.update().map_err(in_order::<PoolInput>)?;
     let changed = caller.finish(|services, scope| async move { services.pools.update(&scope, &which, update).await });
-    Ok(answer::record(StatusCode::OK, &PoolBody::from(changed.await?)))
+    let changed = changed.await.map_err(in_order::<PoolInput>)?;
+    Ok(answer::record(StatusCode::OK, &PoolBody::from(changed)))
 }
 
 /// Deletes a pool.
@@ -124,6 +126,7 @@ pub(crate) async fn delete_pool(mut caller: Authorized) -> Answer {
     params(("id_or_name" = String, Path)),
     responses(
         (status = 204, description = "They have ended"),
+        (status = 403, description = "The project is archived", body = ErrorBody),
         (status = 404, description = "There is no such pool", body = ErrorBody),
         (status = "5XX", description = "The database is away", body = ErrorBody),
     )

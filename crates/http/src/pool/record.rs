@@ -50,13 +50,17 @@ struct Config {
     browser_policy: Option<Map<String, Value>>,
     /// The profile that its browsers are started with.
     #[serde(skip_serializing_if = "Option::is_none")]
-    profile: Option<LoadedProfile>,
+    profile: Option<Resolved>,
     /// Whether idle browsers follow changes of the profile, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     refresh_on_profile_update: Option<bool>,
     /// The proxy that the traffic of its browsers goes through.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_id: Option<String>,
+    /// Extensions in the order they are loaded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    extensions: Vec<Resolved>,
     #[serde(skip_serializing_if = "Option::is_none")]
     start_url: Option<String>,
     /// What is captured of a lease.
@@ -64,11 +68,17 @@ struct Config {
     telemetry: Option<Captured>,
 }
 
-/// A profile, by its id.
+/// What an id or a name meant when the pool was made or changed, by its id.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = BrowserPoolProfile)]
-struct LoadedProfile {
+#[schema(as = BrowserPoolReference)]
+struct Resolved {
     id: String,
+}
+
+impl Resolved {
+    fn to(id: impl ToString) -> Self {
+        Self { id: id.to_string() }
+    }
 }
 
 impl From<(Pool, PoolCounts)> for PoolBody {
@@ -93,9 +103,10 @@ impl From<(Pool, PoolCounts)> for PoolBody {
                 timeout_seconds: config.timeout_seconds,
                 viewport: config.shape.viewport.into(),
                 browser_policy: config.shape.policy.map(|policy| policy.as_map().clone()),
-                profile: config.shape.profile.map(|profile| LoadedProfile { id: profile.id.to_string() }),
+                profile: config.shape.profile.map(|profile| Resolved::to(profile.id)),
                 refresh_on_profile_update: config.shape.profile.map(|_| config.refresh_on_profile_update),
                 proxy_id: config.shape.proxy.map(|id| id.to_string()),
+                extensions: config.shape.extensions.iter().map(Resolved::to).collect(),
                 start_url: config.start_url.map(|url| url.as_str().to_owned()),
                 telemetry: config.telemetry.map(Captured::from),
             },

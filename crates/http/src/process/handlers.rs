@@ -25,6 +25,7 @@ use crate::{
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ExecuteProcess {
     /// With `args` the program; without, a line for `/bin/sh -c`.
+    #[schema(required, nullable = false)]
     command: Option<String>,
     /// At most 1000.
     args: Option<Vec<String>>,
@@ -81,6 +82,7 @@ pub(crate) async fn execute_process(mut inside: Inside) -> Answer {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct SpawnProcess {
     /// With `args` the program; without, a line for `/bin/sh -c`.
+    #[schema(required, nullable = false)]
     command: Option<String>,
     /// At most 1000.
     args: Option<Vec<String>>,
@@ -183,6 +185,7 @@ pub(crate) async fn get_process_status(inside: Inside) -> Answer {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct WriteProcessStdin {
     /// At most 1 MiB, in base64.
+    #[schema(required, nullable = false)]
     data_b64: Option<String>,
 }
 
@@ -217,6 +220,7 @@ pub(crate) async fn write_process_stdin(mut inside: Inside) -> Answer {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct KillProcess {
     /// `TERM`, `KILL`, `INT` or `HUP`.
+    #[schema(required, nullable = false)]
     signal: Option<String>,
 }
 
@@ -224,8 +228,10 @@ pub(crate) struct KillProcess {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ResizeProcess {
     /// 1 to 1000.
+    #[schema(required, nullable = false)]
     cols: Option<i64>,
     /// 1 to 1000.
+    #[schema(required, nullable = false)]
     rows: Option<i64>,
 }
 

@@ -16,6 +16,7 @@ use crate::{
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CreateProject {
     /// 1 to 255 characters without `/`; unique in the organization. Required.
+    #[schema(required, nullable = false)]
     name: Option<String>,
 }
 

@@ -28,16 +28,16 @@ pub struct ClientHandshake {
     backlog: Backlog,
 }
 
-/// The request is no WebSocket handshake.
+/// The request is no WebSocket handshake; it is answered with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadHandshake {
-    /// An ordinary request: this path speaks WebSocket only (426).
+    /// An ordinary request: this path speaks WebSocket only.
     #[error("this path wants a WebSocket upgrade")]
     NoUpgrade,
-    /// Another version than 13 (426 with `Sec-WebSocket-Version: 13`).
+    /// Another version than 13.
     #[error("only WebSocket version 13 is spoken here")]
     Version,
-    /// The key is missing, given twice, or not sixteen bytes in base 64 (400).
+    /// The key is missing, given twice, or not sixteen bytes in base 64.
     #[error("Sec-WebSocket-Key is not sixteen bytes in base 64")]
     Key,
 }

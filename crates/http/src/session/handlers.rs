@@ -2,6 +2,7 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::{
+    StoreError,
     field::FieldCode,
     page::Listed,
     session::{Session, SessionFilter, StatusFilter},
@@ -16,19 +17,20 @@ use crate::{
     caller::Authorized,
     error::{ApiError, ErrorBody},
     fresh::Fresh,
+    json::in_order,
     query::Query,
     state::Api,
 };
 
 impl Api {
     /// The record of a session as it is now.
-    pub(crate) async fn session(&self, session: Session) -> Result<SessionBody, ApiError> {
+    pub(crate) async fn session(&self, session: Session) -> Result<SessionBody, StoreError> {
         let mut records = self.sessions(vec![session]).await?;
-        records.pop().ok_or_else(|| ApiError::internal("a session has a record"))
+        Ok(records.pop().unwrap_or_else(|| unreachable!("a session has a record")))
     }
 
     /// The records of sessions as they are now.
-    pub(crate) async fn sessions(&self, sessions: Vec<Session>) -> Result<Vec<SessionBody>, ApiError> {
+    pub(crate) async fn sessions(&self, sessions: Vec<Session>) -> Result<Vec<SessionBody>, StoreError> {
         let loaded: Vec<_> = sessions.iter().filter_map(|session| session.shape.profile).map(|one| one.id).collect();
         let profiles = self.services.profiles.of_ids(&loaded).await?;
         let record = |session: Session| {
@@ -54,12 +56,12 @@ impl Api {
     )
 )]
 pub(crate) async fn create_browser(mut caller: Authorized) -> Answer {
-    let wish = caller.json::<CreateBrowser>().await?.wish()?;
+    let wish = caller.json::<CreateBrowser>().await?.wish().map_err(in_order::<CreateBrowser>)?;
     let made = caller.finish(|services, scope| async move {
         let made = services.sessions.create(&scope, wish).await;
         made.map(|session| Fresh::new(session, &services))
     });
-    let fresh = made.await?;
+    let fresh = made.await.map_err(in_order::<CreateBrowser>)?;
     let location = format!("/browsers/{}", fresh.session().id);
     let body = caller.api().session(fresh.session().clone()).await?;
     Ok(fresh.deliver(answer::created(&location, &body)))
@@ -73,7 +75,7 @@ pub(crate) async fn create_browser(mut caller: Authorized) -> Answer {
         ("offset" = Option<u64>, Query, description = "How many come before; default: 0"),
         ("status" = Option<String>, Query, description = "active (default), deleted or all"),
         ("include_deleted" = Option<bool>, Query, description = "An older form of status=all"),
-        ("query" = Option<String>, Query, description = "Part of the name of the session or its pool, or a whole id"),
+        ("query" = Option<String>, Query, description = "Part of the name of the session or its pool, or the whole id of the session, its profile or its proxy"),
         ("tags" = Option<std::collections::BTreeMap<String, String>>, Query, style = DeepObject, explode,
             description = "tags[key]=value: all of these pairs"),
     ),
@@ -143,11 +145,12 @@ pub(crate) async fn get_browser(caller: Authorized) -> Answer {
 )]
 pub(crate) async fn update_browser(mut caller: Authorized) -> Answer {
     let which = caller.path("id_or_name")?;
-    let wish = caller.json::<UpdateBrowser>().await?.wish()?;
+    let wish = caller.json::<UpdateBrowser>().await?.wish().map_err(in_order::<UpdateBrowser>)?;
     let changed = caller.finish(|services, scope| async move { services.sessions.update(&scope, &which, wish).await });
-    let session = changed.await?;
+    let session = changed.await.map_err(in_order::<UpdateBrowser>)?;
     caller.about(&session);
-    Ok(answer::record(StatusCode::OK, &caller.api().session(session).await?))
+    let record = caller.api().session(session).await.map_err(StoreError::half_done)?;
+    Ok(answer::record(StatusCode::OK, &record))
 }
 
 /// Ends a session. Answers once nothing of its browser is left.

@@ -113,8 +113,10 @@ impl From<Profile> for ProfileWish {
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ViewportInput {
     /// 1 to 16384. Required.
+    #[schema(required, nullable = false)]
     width: Option<i64>,
     /// 1 to 16384. Required.
+    #[schema(required, nullable = false)]
     height: Option<i64>,
     /// 1 to 1000, in hertz. Default: by the area.
     refresh_rate: Option<i64>,

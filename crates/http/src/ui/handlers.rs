@@ -21,6 +21,9 @@ use crate::{
     state::Api,
 };
 
+/// The longest body of a sign-in, in bytes: nobody is known yet.
+const LONGEST_SIGN_IN: usize = 4096;
+
 /// What is shown once.
 #[derive(Deserialize)]
 pub(crate) struct Shown {
@@ -64,7 +67,7 @@ pub(crate) async fn who(api: Data<Api>, request: HttpRequest) -> Answer {
 pub(crate) async fn sign_in(api: Data<Api>, request: HttpRequest, mut payload: Payload) -> Answer {
     own_page(&request)?;
     api.sign_ins.admit(caller_ip(request.peer_addr(), request.headers(), &api))?;
-    let shown: Shown = json::read(&body::json(&request, &mut payload).await?)?;
+    let shown: Shown = json::read(&body::json_within(LONGEST_SIGN_IN, &request, &mut payload).await?)?;
     let text = shown.key.unwrap_or_default();
     let caller = match api.services.api_keys.authenticate(text.trim()).await {
         Ok(caller) => caller,

@@ -13,7 +13,7 @@ use casement_domain::{
     browser::Started,
     pool::{Entered, Outcome, TakenNow, Turn, TurnEvent},
     session::{Created, EndReason, SessionState},
-    store_error::Replaced,
+    store_error::{Replaced, StoreError},
     testing::{leased_session, pool, session_id},
 };
 use pretty_assertions::assert_eq;
@@ -74,6 +74,28 @@ async fn a_ready_browser_is_answered_at_once() {
     assert_eq!(reply.status, 200, "{reply}");
     assert_eq!(reply.json()["session_id"], session_id(1).to_string());
     assert_eq!(reply.json()["pool"], json!({ "id": casement_domain::testing::pool_id(1).to_string() }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_answer_names_every_field_that_is_refused() {
+    let api = TestApi::start(Ports::default());
+    let body = |telemetry| {
+        json!({
+            "telemetry": telemetry, "tags": { "": "x" }, "start_url": "x", "name": "a/b",
+            "acquire_timeout_seconds": 3601,
+        })
+    };
+    let known = "console, page, interaction, network, control, connection, system, screenshot, captcha";
+    let category = format!("not_allowed: telemetry.browser.x: is not one of {known}");
+    let details = [
+        "out_of_range: acquire_timeout_seconds: must be from 0 to 3600",
+        "invalid_format: name: may not hold '/'",
+        "invalid_format: start_url: must be an absolute URL",
+        "too_short: tags: a key must have at least 1 character",
+        &category,
+    ];
+    assert_eq!(api.post(PATH, body(json!({ "browser": { "x": {} } }))).await.details(), details);
+    assert_eq!(api.post(PATH, body(json!(null))).await.details(), details[..4]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -179,6 +201,38 @@ async fn a_lease_granted_to_a_caller_that_hung_up_goes_back() {
     until("given back", || back.load(Ordering::SeqCst)).await;
 }
 
+/// Its turn has come, which the store can tell, but not yet that it is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_hangs_up_while_the_store_is_away_gives_back_what_it_gets() {
+    let turn = Arc::new(Semaphore::new(0));
+    let (asked, left, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)), Arc::default());
+    let mut ports = waiting(&turn, TurnEvent::Look);
+    let asking = asked.clone();
+    ports.line.expect_outcome().returning(move |_| match asking.swap(true, Ordering::SeqCst) {
+        false => Ok(Outcome::Waiting),
+        true => Ok(Outcome::Granted(Box::new(leased_session(1)))),
+    });
+    let leaving = left.clone();
+    ports.line.expect_leave().returning(move |_| {
+        leaving.store(true, Ordering::SeqCst);
+        Err(StoreError::unavailable("test.leave", "it was switched off"))
+    });
+    ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
+    let ended: Arc<AtomicBool> = Arc::clone(&back);
+    ports.sessions.expect_end().returning(move |_, next| {
+        ended.store(next.state == SessionState::Ended(EndReason::Undelivered), Ordering::SeqCst);
+        Ok(Replaced::Yes)
+    });
+    let api = TestApi::start(ports);
+    let mut stream = api.connect().await;
+    stream.write_all(&acquire()).await.unwrap();
+    until("in line", || asked.load(Ordering::SeqCst)).await;
+    drop(stream);
+    until("it cannot leave", || left.load(Ordering::SeqCst)).await;
+    turn.add_permits(1);
+    until("given back", || back.load(Ordering::SeqCst)).await;
+}
+
 /// The hand-over is under way when the caller goes: the browser is asked whether it answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hang_up_at_the_very_moment_of_hand_over_gives_the_browser_back() {
@@ -219,6 +273,7 @@ async fn a_session_created_for_a_caller_that_hung_up_ends() {
         std::thread::sleep(Duration::from_millis(300));
         Ok(Started::default())
     });
+    ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     ports.sessions.expect_find().returning(|_| Ok(Some(casement_domain::testing::session(1))));
     let ending = ended.clone();
     ports.sessions.expect_end().returning(move |_, next| {

@@ -62,7 +62,7 @@ async fn seen_ahead(
     // For the first caller, and ahead.
     until("asked ahead", || asked.load(Ordering::SeqCst) == 2).await;
     // The server notes the answer right after it has it, on a thread of its own.
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
     (api, stored)
 }
 
@@ -83,7 +83,7 @@ async fn it_is_answered_without_another_record() {
 async fn an_answer_that_cannot_be_made_after_all_corrects_it() {
     let trail = Trail::default();
     let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
-    let away = || StoreError::Unavailable { operation: "profiles.of_ids", source: "away".into() };
+    let away = || StoreError::unavailable("profiles.of_ids", "away");
     ports.profiles.expect_of_ids().returning(move |_| Err(away()));
     ports.wake.expect_wake().return_const(());
     ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));

@@ -131,7 +131,7 @@ async fn an_archived_project_takes_nothing_new() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_away_is_no_refusal_of_the_key() {
     let mut keys = MockApiKeyRepository::new();
-    keys.expect_find().returning(|_| Err(StoreError::Unavailable { operation: "api_key.find", source: "away".into() }));
+    keys.expect_find().returning(|_| Err(StoreError::unavailable("api_key.find", "away")));
     let api = TestApi::start(Ports { keys: Some(keys), ..Ports::default() });
     let reply = api.get("/browsers").await;
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));

@@ -28,7 +28,7 @@ fn api() -> TestApi {
         .sessions
         .expect_find_in_project()
         .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
-    ports.engine.expect_screenshot().returning(|_, _| Ok(b"png".to_vec()));
+    ports.engine.expect_screenshot().returning(|_, _, _| Ok(b"png".to_vec()));
     TestApi::start(ports)
 }
 

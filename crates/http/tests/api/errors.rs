@@ -17,8 +17,9 @@ fn page() -> String {
          ```\n\n\
          `details` comes with `invalid_input` only, one per refused field. `inner_error`, with a `code` and a `message` of its \
          own, says what failed below, where something did. `X-Request-Id` finds the request in the log.\n\n\
-         `Retry-After` comes with 503, which promises that nothing was done. `x-should-retry: false` says that the same call \
-         would fail again, or might be done twice.\n\n\
+         `Retry-After` comes with 503, which promises that nothing was done, and with `rate_limited`. `x-should-retry: false` \
+         says that the same call would fail again, or might be done twice.\n\n\
+         JSON is `bad_request` also when it has a key twice, more than 64 levels or more than 50,000 values.\n\n\
          This table is printed by a test: `UPDATE_DOCS=1 cargo test -p casement-http errors`.\n\n\
          | code | status | when |\n| --- | --- | --- |\n",
     );

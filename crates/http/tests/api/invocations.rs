@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use casement_domain::{
-    Replaced,
+    Replaced, StoreError,
     deployment::{DeploymentStatus, Line, MockWaiting, Woken},
     invocation::{Invocation, InvocationStatus, InvocationStored},
     organization::{Limit, LimitExceeded},
@@ -97,6 +97,29 @@ async fn who_waits_too_long_is_told_how_far_it_is_before_its_client_gives_up() {
     asked["async_timeout_seconds"] = 9.into();
     let reply = api.request("POST", "/invocations", &[&key, "X-Stainless-Read-Timeout: 4"], &asked.to_string()).await;
     assert_eq!((reply.status, reply.json()["status"].as_str()), (202, Some("running")), "{reply}");
+}
+
+/// Its client would repeat a call that failed so, and the action would run again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_does_not_answer_while_somebody_waits_does_not_fail_what_was_accepted() {
+    let mut ports = running(2);
+    ports.invocations.expect_create().times(1).returning(|_, _| Ok(InvocationStored::Yes));
+    let mut looks = 0;
+    ports.invocations.expect_get().times(2).returning(move |id| {
+        looks += 1;
+        if looks == 1 {
+            return Err(StoreError::unavailable("invocation.get", "away"));
+        }
+        Ok(Some(Invocation { id, status: InvocationStatus::Succeeded, ..invocation(1) }))
+    });
+    let reply = TestApi::start(ports).post("/invocations", BUY).await;
+    assert_eq!((reply.status, reply.json()["status"].as_str()), (200, Some("succeeded")), "{reply}");
+
+    let mut ports = running(0);
+    ports.invocations.expect_create().times(1).returning(|_, _| Ok(InvocationStored::Yes));
+    ports.invocations.expect_get().returning(|_| Err(StoreError::unavailable("invocation.get", "away")));
+    let reply = TestApi::start(ports).post("/invocations", BUY).await;
+    assert_eq!((reply.status, reply.json()["status"].as_str()), (202, Some("queued")), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

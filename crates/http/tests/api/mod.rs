@@ -7,6 +7,7 @@ mod acquire_recorded;
 mod audit;
 mod auth;
 mod auth_connections;
+mod bodies;
 mod computer;
 mod credential_providers;
 mod credentials;

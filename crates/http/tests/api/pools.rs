@@ -1,8 +1,10 @@
 //! `/browser_pools`.
 
 use casement_domain::{
+    ExtensionId, ProfileId, ProxyId,
     page::Listed,
     pool::{PoolCounts, PoolDeleted, PoolStored},
+    profile::LoadedProfile,
     session::Session,
     store_error::Replaced,
     testing::{leased_session, pool, pool_id, session_id},
@@ -35,9 +37,9 @@ async fn a_pool_that_breaks_rules_is_refused_with_all_of_them() {
     assert_eq!(
         api.post("/browser_pools", body).await.details(),
         [
-            "invalid_format: name: may hold letters, digits, '.', '_' and '-' only",
             "required: size: is required",
             "out_of_range: fill_rate_per_minute: must be from 1 to 100",
+            "invalid_format: name: may hold letters, digits, '.', '_' and '-' only",
             "out_of_range: timeout_seconds: must be from 10 to 259200",
         ]
     );
@@ -62,6 +64,28 @@ async fn pools_are_listed_and_read_with_what_they_have() {
     let read = api.get(&format!("/browser_pools/{}", pool_id(1))).await.json();
     assert_eq!((&read["acquired_count"], &read["browser_pool_config"]["headless"]), (&json!(2), &json!(true)));
     assert!(read.get("name").is_none());
+}
+
+/// Names may change hands; what a pool was made with does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_tells_what_its_selectors_meant() {
+    let id = |high, low| ulid::Ulid::from_parts(high, low);
+    let mut kept = pool(3).build();
+    kept.config.shape.extensions = [2, 1].map(|n| ExtensionId::from_ulid(id(11, n))).to_vec();
+    kept.config.shape.proxy = Some(ProxyId::from_ulid(id(12, 1)));
+    let profile = ProfileId::from_ulid(id(13, 1));
+    kept.config.shape.profile = Some(LoadedProfile { id: profile, version: None, save_changes: false });
+    let mut ports = Ports::default();
+    ports.pools.expect_find().return_once(|_, _| Ok(Some(kept)));
+    ports.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
+    let read = TestApi::start(ports).get("/browser_pools/x").await.json();
+    let text = |high, low| id(high, low).to_string().to_lowercase();
+    let (red, blue) = (text(11, 1), text(11, 2));
+    assert_eq!(read["extension_ids"], json!([&blue, &red]));
+    let config = &read["browser_pool_config"];
+    assert_eq!(config["extensions"], json!([{ "id": blue }, { "id": red }]));
+    assert_eq!(config["profile"], json!({ "id": text(13, 1) }));
+    assert_eq!(config["proxy_id"], json!(text(12, 1)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

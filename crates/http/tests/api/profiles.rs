@@ -243,6 +243,7 @@ async fn a_session_shows_the_profile_that_it_was_started_with() {
         .withf(move |launch| launch.shape.profile == Some(loaded))
         .returning(|_| Ok(Default::default()));
     ports.sessions.expect_activate().returning(|_, _, _| Ok(casement_domain::Replaced::Yes));
+    ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     let body = json!({ "profile": { "name": "login", "save_changes": true } });
     let reply = TestApi::start(ports).post("/browsers", &body).await;
     assert_eq!(reply.status, 201, "{reply}");

@@ -5,6 +5,7 @@ use casement_domain::{
     testing::{session, session_id},
 };
 use pretty_assertions::assert_eq;
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::support::{Key, Ports, Reply, TestApi, request};
@@ -50,6 +51,30 @@ async fn unknown_routes_and_methods_are_told_without_a_key() {
         if method != "HEAD" {
             assert_eq!(reply.code(), "method_not_allowed");
         }
+    }
+}
+
+/// Every path that the description says streams events, and those that it does not show.
+fn streams() -> Vec<String> {
+    let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let streams = |item: &Value| item["get"]["responses"]["200"]["content"].get("text/event-stream").is_some();
+    let paths = document["paths"].as_object().unwrap().iter().filter(|(_, item)| streams(item));
+    let described: Vec<String> = paths.map(|(path, _)| path.clone()).collect();
+    assert!(described.len() >= 7, "{described:?}");
+    let direct = described.iter().filter_map(|path| path.strip_prefix("/browsers/{id}/"));
+    let direct: Vec<String> = direct.map(|tail| format!("/vm/x/{tail}")).collect();
+    let pages = ["/ui/api/browsers/x/telemetry/stream", "/ui/api/deployments/x/events", "/ui/api/invocations/x/events"];
+    let others = pages.into_iter().chain(["/login/x/events"]).map(str::to_owned);
+    described.into_iter().chain(direct).chain(others).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_has_no_head() {
+    let api = TestApi::start(Ports::default());
+    for path in streams() {
+        let path = path.replace(['{', '}'], "");
+        let reply = api.request("HEAD", &path, &[], "").await;
+        assert_eq!((reply.status, reply.header("allow")), (405, Some("GET, OPTIONS")), "{path}");
     }
 }
 

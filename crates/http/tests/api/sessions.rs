@@ -305,9 +305,9 @@ async fn a_screenshot_is_a_picture_of_the_region() {
     ports
         .engine
         .expect_screenshot()
-        .withf(|_, region| region.is_none_or(|part| (part.x, part.y, part.width, part.height) == (1, 2, 3, 4)))
+        .withf(|_, _, region| region.is_none_or(|part| (part.x, part.y, part.width, part.height) == (1, 2, 3, 4)))
         .times(3)
-        .returning(|_, _| Ok(vec![0x89, b'P', b'N', b'G']));
+        .returning(|_, _, _| Ok(vec![0x89, b'P', b'N', b'G']));
     let api = TestApi::start(ports);
     let path = format!("/browsers/{}/computer/screenshot", session_id(1));
     for body in ["", "{}", r#"{"region": {"x": 1, "y": 2, "width": 3, "height": 4}}"#] {
@@ -337,9 +337,10 @@ async fn a_name_does_not_stand_where_an_identifier_must() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_away_is_a_503_that_may_be_repeated_and_shows_nothing() {
     let mut ports = Ports::default();
-    ports.sessions.expect_list().return_once(|_, _, _| {
-        Err(StoreError::Unavailable { operation: "session.list", source: "password=hunter2".into() })
-    });
+    ports
+        .sessions
+        .expect_list()
+        .return_once(|_, _, _| Err(StoreError::unavailable("session.list", "password=hunter2")));
     ports.sessions.expect_list().return_once(|_, _, _| {
         Err(StoreError::Broken { operation: "session.list", source: "password=hunter2".into() })
     });

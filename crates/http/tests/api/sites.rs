@@ -1,5 +1,6 @@
 //! Pages of other sites, and callers that call too often.
 
+use casement_domain::testing::project_id;
 use pretty_assertions::assert_eq;
 
 use super::support::{Key, Ports, TestApi};
@@ -75,4 +76,19 @@ async fn a_key_that_calls_too_often_waits_and_others_do_not() {
     assert_eq!(refused.header("x-should-retry"), None, "it is worth another try");
     assert_eq!(as_key(Key::Organization).await.status, 200);
     assert_eq!(as_key(Key::Revoked).await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_key_does_not_reach_is_told_before_that_it_calls_too_often() {
+    let api = TestApi::start(Ports { rate_limit: Some(1), ..Ports::default() });
+    let key = format!("Authorization: Bearer {}", Key::OtherProject.text());
+    let elsewhere = format!("X-Kernel-Project-Id: {}", project_id());
+    for _ in 0..5 {
+        let reply = api.request("GET", "/browsers", &[&key, &elsewhere], "").await;
+        assert_eq!((reply.status, &*reply.code()), (403, "forbidden"));
+        let reply = api.request("GET", "/org/api_keys", &[&key], "").await;
+        assert_eq!((reply.status, &*reply.code()), (403, "forbidden"));
+    }
+    let reply = api.request("GET", "/browsers", &[&key], "").await;
+    assert_eq!((reply.status, &*reply.code()), (429, "rate_limited"), "those calls count");
 }

@@ -165,7 +165,7 @@ impl Trail {
 impl AuditTrail for Trail {
     async fn keep(&self, entry: AuditEntry) -> Result<(), StoreError> {
         if self.broken {
-            return Err(StoreError::Unavailable { operation: "audit.append", source: "away".into() });
+            return Err(StoreError::unavailable("audit.append", "away"));
         }
         self.entries.lock().unwrap().push((true, entry));
         Ok(())
@@ -177,9 +177,7 @@ impl AuditTrail for Trail {
 
     async fn written_until(&self, end: OffsetDateTime) -> Result<(), StoreError> {
         match self.unwritten_since {
-            Some(since) if since < end => {
-                Err(StoreError::Unavailable { operation: "audit.settle", source: "records wait".into() })
-            }
+            Some(since) if since < end => Err(StoreError::unavailable("audit.settle", "records wait")),
             _ => Ok(()),
         }
     }

@@ -101,9 +101,7 @@ async fn what_cannot_be_asked_for_is_named() {
 #[tokio::test]
 async fn a_store_that_is_away_holds_nothing_and_a_session_that_never_was_is_not_found() {
     let mut store = MockTelemetryStore::new();
-    store
-        .expect_page()
-        .returning(|_, _| Err(StoreError::Unavailable { operation: "telemetry.page", source: "away".into() }));
+    store.expect_page().returning(|_, _| Err(StoreError::unavailable("telemetry.page", "away")));
     let api = TestApi::start(ports(store));
     let away = api.get(&path("")).await;
     assert_eq!((away.status, away.text().as_str(), away.header("x-next-offset")), (200, "[]", Some("0")));

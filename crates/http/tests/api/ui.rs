@@ -50,7 +50,7 @@ fn holding() -> Ports {
     let mut ports = Ports::default();
     ports.sessions.expect_list().returning(|_, _, _| Ok(Listed { items: vec![session(1)], next_offset: None }));
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
-    ports.engine.expect_screenshot().returning(|_, _| Ok(b"no picture".to_vec()));
+    ports.engine.expect_screenshot().returning(|_, _, _| Ok(b"no picture".to_vec()));
     ports
 }
 
@@ -116,6 +116,7 @@ async fn a_key_that_opens_nothing_signs_nobody_in() {
         let reply = try_key(&api, key).await;
         assert_eq!((reply.status, reply.header("set-cookie")), (401, None), "{key}");
     }
+    assert_eq!(try_key(&api, &"x".repeat(5000)).await.status, 413);
     let nobody = api.request("GET", "/ui/session", &[OWN], "").await;
     assert_eq!((nobody.status, nobody.body.len()), (204, 0));
 }

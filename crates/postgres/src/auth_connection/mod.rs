@@ -220,7 +220,7 @@ impl AuthConnectionRepository for PgAuthConnections {
             let row = auth_flows::table.find(uuid(id.ulid())).select(FlowRow::as_select());
             Ok(row.get_result(connection).await.optional()?.map(Flow::try_from).transpose()?)
         };
-        self.database.call("auth_connection.flow", work).await
+        self.database.fetch("auth_connection.flow", work).await
     }
 
     async fn put(&self, flow: &Flow) -> Result<bool, StoreError> {
@@ -250,7 +250,7 @@ impl AuthConnectionRepository for PgAuthConnections {
 
     async fn to_carry(&self, node: NodeId, lost: OffsetDateTime) -> Result<Vec<CarriedFlow>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| flows::to_carry(connection, node, lost).await;
-        self.database.call("auth_connection.to_carry", work).await
+        self.database.fetch("auth_connection.to_carry", work).await
     }
 
     async fn take(&self, id: AuthFlowId, node: NodeId, lost: OffsetDateTime) -> Result<Option<Flow>, StoreError> {
@@ -296,6 +296,6 @@ impl AuthConnectionRepository for PgAuthConnections {
             let flows = rows.into_iter().map(Flow::try_from).collect::<Result<Vec<_>, _>>()?;
             Ok(page.cut(flows).map(|flow| TimelineEvent { flow }))
         };
-        self.database.call("auth_connection.timeline", work).await
+        self.database.fetch("auth_connection.timeline", work).await
     }
 }

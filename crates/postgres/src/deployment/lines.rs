@@ -102,7 +102,7 @@ impl LineStore for PgLines {
     }
 
     async fn kept(&self, subject: Subject) -> Result<Kept, StoreError> {
-        self.database.call("app_line.kept", async |connection| read(connection, id(subject)).await).await
+        self.database.fetch("app_line.kept", async |connection| read(connection, id(subject)).await).await
     }
 
     async fn page(&self, subject: Subject, span: LineSpan) -> Result<Vec<Line>, StoreError> {
@@ -121,7 +121,7 @@ impl LineStore for PgLines {
             };
             Ok(found.into_iter().map(line).collect::<Result<_, BadRow>>()?)
         };
-        self.database.call("app_line.page", work).await
+        self.database.fetch("app_line.page", work).await
     }
 
     async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError> {

@@ -155,7 +155,7 @@ impl DeploymentRepository for PgDeployments {
     }
 
     async fn get(&self, id: DeploymentId) -> Result<Option<Deployment>, StoreError> {
-        self.database.call("deployment.get", async |connection| get(connection, id).await).await
+        self.database.fetch("deployment.get", async |connection| get(connection, id).await).await
     }
 
     async fn list(
@@ -185,11 +185,11 @@ impl DeploymentRepository for PgDeployments {
             let rows = rows.order((deployments::created_at.desc(), deployments::id.desc())).limit(limit).offset(offset);
             Ok(page.cut(all(rows.select(DeploymentRow::as_select()).load(connection).await?)?))
         };
-        self.database.call("deployment.list", work).await
+        self.database.fetch("deployment.list", work).await
     }
 
     async fn secrets(&self, id: DeploymentId) -> Result<Option<SealedDeployment>, StoreError> {
-        self.database.call("deployment.secrets", async |connection| secrets::of(connection, id).await).await
+        self.database.fetch("deployment.secrets", async |connection| secrets::of(connection, id).await).await
     }
 
     async fn replace(&self, current: &Deployment, next: &Deployment) -> Result<Replaced, StoreError> {
@@ -248,7 +248,7 @@ impl DeploymentRepository for PgDeployments {
             let rows = rows.order((deployments::created_at, deployments::id)).limit(most.into());
             all(rows.select(DeploymentRow::as_select()).load(connection).await?)
         };
-        self.database.call("deployment.due", work).await
+        self.database.fetch("deployment.due", work).await
     }
 
     async fn renew(&self, id: DeploymentId, number: u32, until: OffsetDateTime) -> Result<bool, StoreError> {
@@ -267,11 +267,11 @@ impl DeploymentRepository for PgDeployments {
             let rows = rows.order((deployments::used_at.desc(), deployments::id.desc())).limit(most.into());
             all(rows.select(DeploymentRow::as_select()).load(connection).await?)
         };
-        self.database.call("deployment.running", work).await
+        self.database.fetch("deployment.running", work).await
     }
 
     async fn apps_of(&self, id: DeploymentId) -> Result<Vec<AppVersion>, StoreError> {
-        self.database.call("deployment.apps_of", async |connection| apps::of(connection, id).await).await
+        self.database.fetch("deployment.apps_of", async |connection| apps::of(connection, id).await).await
     }
 
     async fn find_app(
@@ -281,7 +281,7 @@ impl DeploymentRepository for PgDeployments {
         version: &str,
     ) -> Result<Option<(AppVersion, DeploymentStatus)>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| apps::find(connection, project, name, version).await;
-        self.database.call("deployment.find_app", work).await
+        self.database.fetch("deployment.find_app", work).await
     }
 
     async fn list_apps(
@@ -291,7 +291,7 @@ impl DeploymentRepository for PgDeployments {
         page: Page,
     ) -> Result<Listed<ListedApp>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| apps::list(connection, project, filter, page).await;
-        self.database.call("deployment.list_apps", work).await
+        self.database.fetch("deployment.list_apps", work).await
     }
 
     async fn unbuilt(&self, ids: &[DeploymentId]) -> Result<Vec<DeploymentId>, StoreError> {
@@ -302,7 +302,7 @@ impl DeploymentRepository for PgDeployments {
             let found: Vec<Uuid> = rows.load(connection).await?;
             Ok(found.into_iter().map(|id| DeploymentId::from_ulid(crate::convert::ulid(id))).collect())
         };
-        self.database.call("deployment.unbuilt", work).await
+        self.database.fetch("deployment.unbuilt", work).await
     }
 
     async fn release_artifacts(&self, before: OffsetDateTime, most: u32) -> Result<Vec<String>, StoreError> {
@@ -341,12 +341,12 @@ impl DeploymentRepository for PgDeployments {
                 statement.bind::<sql_types::Array<sql_types::Text>, _>(artifacts).load(connection).await?;
             Ok(rows.into_iter().map(|row| row.artifact).collect())
         };
-        self.database.call("deployment.unnamed_artifacts", work).await
+        self.database.fetch("deployment.unnamed_artifacts", work).await
     }
 
     async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| secrets::sealed_otherwise(connection, key, most).await;
-        self.database.call("deployment.sealed_otherwise", work).await
+        self.database.fetch("deployment.sealed_otherwise", work).await
     }
 
     async fn reseal(&self, current: &SealedDeploymentSecret, next: &[u8]) -> Result<(), StoreError> {
@@ -355,7 +355,7 @@ impl DeploymentRepository for PgDeployments {
     }
 
     async fn keys(&self) -> Result<Vec<KeyId>, StoreError> {
-        self.database.call("deployment.keys", async |connection| secrets::keys(connection).await).await
+        self.database.fetch("deployment.keys", async |connection| secrets::keys(connection).await).await
     }
 }
 

@@ -253,7 +253,7 @@ impl ProfileRepository for PgProfiles {
             Ok(page.cut(all(statement.load(&mut connection).await?)?))
         };
         if filter.query.is_some() || page.offset > SHORT_WAY {
-            return self.database.call("profile.list", async |connection| work(connection).await).await;
+            return self.database.fetch("profile.list", async |connection| work(connection).await).await;
         }
         self.database.read("profile.list", work).await
     }
@@ -314,7 +314,7 @@ impl ProfileRepository for PgProfiles {
             let rows = profiles::table.filter(profiles::id.eq_any(ids)).select(ProfileRow::as_select());
             all(rows.load(connection).await?)
         };
-        self.database.call("profile.of_ids", work).await
+        self.database.fetch("profile.of_ids", work).await
     }
 
     async fn living(&self, id: ProfileId) -> Result<Option<Profile>, StoreError> {
@@ -323,7 +323,7 @@ impl ProfileRepository for PgProfiles {
             let row = row.select(ProfileRow::as_select()).get_result(connection).await.optional()?;
             Ok(row.map(Profile::try_from).transpose()?)
         };
-        self.database.call("profile.living", work).await
+        self.database.fetch("profile.living", work).await
     }
 
     async fn used(&self, id: ProfileId, at: OffsetDateTime) -> Result<(), StoreError> {
@@ -376,7 +376,7 @@ impl ProfileRepository for PgProfiles {
             let row = row.select(VersionRow::as_select()).get_result(connection).await.optional()?;
             Ok(row.map(Into::into))
         };
-        self.database.call("profile.version", work).await
+        self.database.fetch("profile.version", work).await
     }
 
     async fn spent(
@@ -391,7 +391,7 @@ impl ProfileRepository for PgProfiles {
             let found = rows.into_iter();
             Ok(found.map(|row| (ProfileId::from_ulid(ulid(row.profile)), version_id(row.version))).collect())
         };
-        self.database.call("profile.spent", work).await
+        self.database.fetch("profile.spent", work).await
     }
 
     async fn forget(&self, id: ProfileVersionId) -> Result<(), StoreError> {
@@ -409,7 +409,7 @@ impl ProfileRepository for PgProfiles {
             let found: Vec<Uuid> = rows.load(connection).await?;
             Ok(found.into_iter().map(version_id).collect())
         };
-        self.database.call("profile.known", work).await
+        self.database.fetch("profile.known", work).await
     }
 
     async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<ProfileVersion>, StoreError> {
@@ -419,7 +419,7 @@ impl ProfileRepository for PgProfiles {
             let rows = rows.limit(i64::from(most)).select(VersionRow::as_select()).load(connection).await?;
             Ok(rows.into_iter().map(Into::into).collect())
         };
-        self.database.call("profile.sealed_otherwise", work).await
+        self.database.fetch("profile.sealed_otherwise", work).await
     }
 
     async fn reseal(&self, id: ProfileVersionId, current: &[u8], next: &[u8]) -> Result<(), StoreError> {
@@ -437,7 +437,7 @@ impl ProfileRepository for PgProfiles {
             let found: Vec<Vec<u8>> = profile_versions::table.select(heads).distinct().load(connection).await?;
             Ok(found.iter().filter_map(|head| KeyId::of(head)).collect())
         };
-        self.database.call("profile.keys", work).await
+        self.database.fetch("profile.keys", work).await
     }
 }
 

@@ -218,8 +218,11 @@ async fn a_pool_in_use_is_deleted_only_by_force() -> TestResult {
 
     assert_eq!(world.pools.delete(pool.id, false).await?, PoolDeleted::InUse(1));
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Idle), "nothing was changed");
+    let left = async || world.sessions.of_deleted_pools(testing::node_id()).await;
+    assert_eq!(left().await?, []);
     assert_eq!(world.pools.delete(pool.id, true).await?, PoolDeleted::Yes);
     assert_eq!(world.pools.delete(pool.id, true).await?, PoolDeleted::NotFound);
+    assert_eq!(left().await?.iter().map(|left| left.id).collect::<Vec<_>>(), [testing::session_id(1)]);
 
     assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Leased));
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Ending));

@@ -10,7 +10,7 @@ use casement_domain::project::{
 };
 use casement_domain::session::{Created, Session, SessionRepository, SessionState};
 use casement_domain::testing::{self, organization_id};
-use casement_domain::{OrganizationId, ProfileId, ProjectId};
+use casement_domain::{OrganizationId, ProfileId, ProjectId, StoreError};
 use casement_postgres::PgProfiles;
 use pretty_assertions::assert_eq;
 use ulid::Ulid;
@@ -168,5 +168,25 @@ async fn a_limit_counts_from_the_next_creation_on() -> TestResult {
     let narrower = Project { caps: Caps { concurrent_sessions: Some(1), ..Caps::default() }, ..narrow.clone() };
     assert_eq!(world.projects.replace(&wider, &narrower).await?, ProjectReplaced::Yes);
     assert!(matches!(create(3).await?, Created::LimitExceeded(_)));
+    Ok(())
+}
+
+/// Who is told that nothing was done asks again, and would have it twice.
+#[tokio::test]
+async fn what_may_have_been_committed_is_told_apart_from_what_was_not() -> TestResult {
+    let maybe_done = async |when: &str| {
+        let world = World::new().await?;
+        let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN PERFORM pg_sleep(4); RETURN new; END'; CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON projects";
+        world.db.execute(&format!("{slow} {when} FOR EACH ROW EXECUTE FUNCTION slow()")).await?;
+        let created = world.projects.create(&project(1, "one")).await;
+        let Err(StoreError::Unavailable { maybe_done, .. }) = created else { return Err("it answered in time".into()) };
+        let others = "SELECT 1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state <> 'idle'
+            AND datname = current_database()";
+        until("it is over", async || world.db.rows(others).await.is_ok_and(|rows| rows.is_empty())).await?;
+        Ok::<_, Fault>((maybe_done, world.db.rows("SELECT 1 FROM projects WHERE name = 'one'").await?.len()))
+    };
+    assert_eq!(maybe_done("").await?, (false, 0), "it is rolled back when its caller has given up");
+    assert_eq!(maybe_done("DEFERRABLE INITIALLY DEFERRED").await?, (true, 1));
     Ok(())
 }

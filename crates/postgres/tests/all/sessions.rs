@@ -5,15 +5,18 @@ use std::collections::BTreeMap;
 use casement_domain::browser::{Browser, BrowserPolicy, BrowserRepository, BrowserState, StartUrl, Viewport};
 use casement_domain::organization::{Caps, Limit, Organization};
 use casement_domain::page::Page;
+use casement_domain::profile::{LoadedProfile, ProfileRepository, ProfileStored};
+use casement_domain::proxy::{ProxyRepository, ProxyStored};
 use casement_domain::session::{
     Created, EndReason, IdOrName, Session, SessionChanges, SessionEvent, SessionFilter, SessionRepository,
     SessionState, StatusFilter, Tags,
 };
 use casement_domain::testing::{self, NOON};
-use casement_domain::{Replaced, StoreError};
-use casement_postgres::PgSessions;
+use casement_domain::{ProfileId, ProxyId, Replaced, StoreError};
+use casement_postgres::{PgProfiles, PgProxies, PgSessions};
 use futures_util::future::try_join_all;
 use pretty_assertions::assert_eq;
+use ulid::Ulid;
 
 use crate::support::{TestResult, until};
 use crate::world::{Fault, World, label, seconds, session_numbers};
@@ -188,6 +191,29 @@ async fn a_list_shows_what_was_asked_for_newest_first() -> TestResult {
     assert_eq!(list(asking(&testing::session_id(2).to_string()), WHOLE).await?, [2]);
     let tagged = SessionFilter { tags: tags.as_map().clone(), ..SessionFilter::default() };
     assert_eq!(list(tagged, WHOLE).await?, [2]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_list_finds_what_uses_a_proxy_or_a_profile_by_its_whole_id() -> TestResult {
+    let world = World::new().await?;
+    let database = world.db.database();
+    let proxy = testing::proxy(ProxyId::from_ulid(Ulid::from_parts(12, 1)), "exit");
+    let profile = testing::profile(ProfileId::from_ulid(Ulid::from_parts(13, 1)), "login");
+    assert_eq!(PgProxies::new(database.clone()).create(&proxy, 10).await?, ProxyStored::Yes);
+    assert_eq!(PgProfiles::new(database.clone()).create(&profile, 10).await?, ProfileStored::Yes);
+    let [mut routed, mut logged_in, other] = [1, 2, 3].map(testing::session);
+    routed.shape.proxy = Some(proxy.id);
+    logged_in.shape.profile = Some(LoadedProfile { id: profile.id, version: None, save_changes: false });
+    for session in [&routed, &logged_in, &other] {
+        assert_eq!(create(&world.sessions, session).await?, Created::Yes);
+    }
+    let (whole, part) = (profile.id.to_string(), profile.id.to_string()[1..].to_owned());
+    for (query, found) in [(proxy.id.to_string(), vec![routed.id]), (whole, vec![logged_in.id]), (part, vec![])] {
+        let filter = SessionFilter { query: Some(query.clone()), ..SessionFilter::default() };
+        let listed = world.sessions.list(testing::project_id(), &filter, WHOLE).await?;
+        assert_eq!(listed.items.iter().map(|session| session.id).collect::<Vec<_>>(), found, "{query}");
+    }
     Ok(())
 }
 

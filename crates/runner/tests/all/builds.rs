@@ -95,7 +95,7 @@ const ENDLESS: &str = "import time\nprint('loading for ever')\nwhile True:\n    
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_build_that_takes_too_long_to_load_fails_and_ends_with_all_that_it_started() {
-    let (place, lines) = (Place::with(|config| config.load_seconds = 3), Arc::new(Heard::default()));
+    let (place, lines) = (Place::with(|config| config.load_seconds = 10), Arc::new(Heard::default()));
     let failed = place.build(&[("main.py", ENDLESS)], "main.py", &lines).await.unwrap_err();
     assert_eq!((failed.step, failed.reason.as_str()), (BuildStep::Load, "main.py: its process was not done in time"));
     assert!(lines.text().contains("loading for ever"), "{}", lines.text());

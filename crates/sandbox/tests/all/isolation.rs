@@ -70,6 +70,61 @@ async fn e5_host_user_is_never_root() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Such as those to the host of a virtual machine, which no network namespace holds.
+#[tokio::test]
+async fn e5_there_are_no_sockets_but_of_the_sandboxs_own_network() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let script = r#"perl -MErrno -e '
+        my ($socket, $pair, $ring, $other) = (SOCKET, PAIR, 425, OTHER);
+        sub refused { syscall(shift, @_) < 0 && $!{EPERM} }
+        for my $family (1, 2, 10, 16) { print "family $family is refused
+" if refused($socket, $family, 2, 0) }
+        for my $family (0, 4, 15, 17, 21, 30, 31, 38, 40, 43, 44, 0xffff) {
+            print "family $family is there
+" unless refused($socket, $family, 1, 0) && refused($pair, $family, 1, 0, "x" x 8);
+            print "family $family is there by the other ABI
+" unless refused($other | $socket, $family, 1, 0);
+        }
+        print "there are rings
+" unless refused($ring, 1, "\0" x 128) && refused($other | $ring, 1, "\0" x 128);
+        print "looked
+"'"#;
+    // Where calls have one ABI, the other is the same.
+    let numbers = if cfg!(target_arch = "x86_64") { ["41", "53", "0x40000000"] } else { ["198", "199", "0"] };
+    let script = ["SOCKET", "PAIR", "OTHER"]
+        .iter()
+        .zip(numbers)
+        .fold(script.to_owned(), |script, (name, n)| script.replace(name, n));
+    assert_eq!(place.output("a", &script).await?, "looked\n");
+    Ok(())
+}
+
+/// A descriptor of such a socket, sent to the server in a message, would hold the thread that drops it.
+#[tokio::test]
+async fn e5_no_socket_can_be_made_to_linger() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let script = r#"perl -MErrno -MSocket -e '
+        my ($linger, $forever, $on) = (13, pack("ii", 1, 1 << 30), pack("i", 1));
+        sub refused { syscall(shift, @_) < 0 && $!{EPERM} }
+        for my $family (AF_INET, AF_UNIX) {
+            socket(S, $family, SOCK_STREAM, 0);
+            print "$family lingers\n" if setsockopt(S, SOL_SOCKET, $linger, $forever) || !$!{EPERM};
+            for my $number (NUMBERS) {
+                print "$family lingers by $number\n" unless refused($number, fileno(S), 1, $linger, $forever, 8)
+                    && refused($number, fileno(S), 1 | 1 << 32, $linger | 1 << 32, $forever, 8);
+            }
+            print "$family cannot be kept alive\n" unless setsockopt(S, SOL_SOCKET, SO_KEEPALIVE, $on);
+            print "$family does not tell\n" unless getsockopt(S, SOL_SOCKET, $linger);
+        }
+        socket(S, AF_INET, SOCK_STREAM, 0);
+        print "another level is refused\n" unless setsockopt(S, IPPROTO_TCP, $linger, "reno");
+        print "looked\n"'"#;
+    // Those of the other ABI, too, where calls have two.
+    let numbers = if cfg!(target_arch = "x86_64") { "54, 541, 0x40000000 | 54, 0x40000000 | 541" } else { "208" };
+    assert_eq!(place.output("a", &script.replace("NUMBERS", numbers)).await?, "looked\n");
+    Ok(())
+}
+
 #[tokio::test]
 async fn e5_the_network_is_loopback_alone_and_not_that_of_the_host() -> anyhow::Result<()> {
     let place = Place::new()?;

@@ -1,9 +1,55 @@
 //! Records that lie: pids that were given out anew, files that were cut short.
 
+use std::fs::File;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::support::{Place, remains, until};
+
+/// Says to the child process of these tests that it shall have few descriptors.
+const STARVED: &str = "CASEMENT_TEST_STARVED";
+
+/// Not a test of its own: what the child process of the next one does. Without its variable it does nothing.
+#[tokio::test]
+async fn starved_process() -> anyhow::Result<()> {
+    if std::env::var_os(STARVED).is_none() {
+        return Ok(());
+    }
+    let place = Place::new()?;
+    let start = || place.host.start(place.script("a", "exec sleep 1000"));
+    let usual = getrlimit(Resource::Nofile);
+    let (mut sandbox, mut told_done) = (start().await?, 0);
+    for free in 0..24 {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..usual })?;
+        let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        taken.truncate(taken.len().saturating_sub(free));
+        let listed = place.host.list().await.map(|all| all.iter().filter(|found| found.is_alive()).count());
+        assert!(matches!(listed, Ok(1) | Err(_)), "{listed:?} with {free} descriptors");
+        let swept = place.host.sweep(&["a".to_owned()].into()).await;
+        assert!(sandbox.is_alive(), "{swept:?} with {free} descriptors");
+        let ended = place.host.end("a").await;
+        drop(taken);
+        setrlimit(Resource::Nofile, usual)?;
+        assert!(ended.is_err() || remains(&sandbox.dir).is_empty(), "{ended:?} with {free} descriptors");
+        told_done += u32::from(ended.is_ok());
+        if !sandbox.is_alive() {
+            place.host.end("a").await?;
+            sandbox = start().await?;
+        }
+    }
+    assert!((1..24).contains(&told_done), "{told_done}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_descriptors_nothing_that_lives_is_taken_for_gone() -> anyhow::Result<()> {
+    let mut starved = Command::new(std::env::current_exe()?);
+    let output = starved.args(["--exact", "remains::starved_process"]).env(STARVED, "1").output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    Ok(())
+}
 
 #[tokio::test]
 async fn a_process_that_has_a_recorded_pid_by_chance_is_not_touched() -> anyhow::Result<()> {

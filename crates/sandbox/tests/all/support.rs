@@ -127,6 +127,6 @@ pub(crate) fn remains(dir: &Path) -> Vec<String> {
 /// The control groups of a sandbox that are there, as its record names them.
 pub(crate) fn groups(sandbox: &Sandbox) -> anyhow::Result<Vec<PathBuf>> {
     let record: serde_json::Value = serde_json::from_slice(&std::fs::read(sandbox.dir.join("state.json"))?)?;
-    let named = ["memory", "pids"].map(|which| record["cgroups"][which].as_str().map(PathBuf::from));
+    let named = ["memory", "pids", "cpu"].map(|which| record["cgroups"][which].as_str().map(PathBuf::from));
     Ok(named.into_iter().flatten().filter(|path| path.exists()).collect())
 }

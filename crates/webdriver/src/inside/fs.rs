@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
-use casement_agent::client::{ClientError, Download};
+use bytes::Bytes;
+use casement_agent::client::Download;
 use casement_agent::protocol::fs as words;
 use casement_domain::fs::{
     AbsolutePath, Change, ChangeKind, Changes, Entries, Entry, FileContent, FileMachine, FileMode, NewDirectory,
@@ -13,11 +13,11 @@ use casement_domain::fs::{
 };
 use casement_domain::ids::BrowserId;
 use casement_domain::inside::{ByteStream, InsideError};
-use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
 
+use super::lines::Lines;
 use super::{Content, inside_error, stream as bytes_of};
 use crate::engine::Engine;
 use crate::fault::shorten;
@@ -34,8 +34,8 @@ const MAX_LINE: usize = 1 << 20;
 impl FileMachine for Engine {
     async fn list(&self, browser: BrowserId, path: AbsolutePath) -> Result<Entries, InsideError> {
         let (running, listed) = download(self, browser, words::LIST, &named(&path), WORK).await?;
-        let batches = lines::<Vec<words::Entry>>(running, listed);
-        Ok(batches.map_ok(|batch| batch.into_iter().map(entry).collect()).boxed())
+        let batches = Lines::new(running, listed, MAX_LINE);
+        Ok(batches.told(|batch: Vec<words::Entry>| Ok(batch.into_iter().map(entry).collect())))
     }
 
     async fn info(&self, browser: BrowserId, path: AbsolutePath) -> Result<Entry, InsideError> {
@@ -108,11 +108,10 @@ impl FileMachine for Engine {
 
     async fn changes(&self, browser: BrowserId, id: WatchId) -> Result<Changes, InsideError> {
         let (running, told) = download(self, browser, words::WATCH_EVENTS, &which(&id), QUICK).await?;
-        let seen = lines::<words::Seen>(running, told).and_then(async |seen| match seen {
+        Ok(Lines::new(running, told, MAX_LINE).told(|seen| match seen {
             words::Seen::Change(told) => Ok(change(told)),
             words::Seen::Ended { ended } => Err(InsideError::State(shorten(ended))),
-        });
-        Ok(seen.boxed())
+        }))
     }
 
     async fn unwatch(&self, browser: BrowserId, id: WatchId) -> Result<(), InsideError> {
@@ -170,31 +169,6 @@ async fn upload(
         Ok(Done {}) => Ok(()),
         Err(error) => Err(fault.failed(&running, &error)),
     }
-}
-
-/// What the agent tells line by line.
-fn lines<T: DeserializeOwned + Send + 'static>(
-    running: Arc<Running>,
-    told: Download,
-) -> impl Stream<Item = Result<T, InsideError>> + Send {
-    let state = (told, BytesMut::new(), running);
-    stream::try_unfold(state, |(mut told, mut buffer, running)| async move {
-        loop {
-            if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
-                let line = buffer.split_to(end + 1);
-                let value = serde_json::from_slice(&line).map_err(|error| ClientError::Malformed(error.to_string()));
-                let value = value.map_err(|error| inside_error(&running, &error))?;
-                return Ok(Some((value, (told, buffer, running))));
-            }
-            if buffer.len() > MAX_LINE {
-                return Err(inside_error(&running, &ClientError::TooLong));
-            }
-            match told.next().await.transpose().map_err(|error| inside_error(&running, &error))? {
-                Some(piece) => buffer.extend_from_slice(&piece),
-                None => return Ok(None),
-            }
-        }
-    })
 }
 
 fn entry(entry: words::Entry) -> Entry {

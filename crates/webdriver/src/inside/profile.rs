@@ -22,7 +22,7 @@ use crate::restart::NotRestarted;
 
 /// How long a browser may take to close, with all that it still has to write.
 const CLOSING: Duration = Duration::from_secs(60);
-/// How long an agent may be silent in the middle of an archive, and how long it may take over the whole.
+/// How long an agent may be silent in the middle of an archive, and how long it may take over the whole, there or back.
 const SILENT: Duration = Duration::from_secs(60);
 const WHOLE: Duration = Duration::from_secs(600);
 /// How long an agent may take to unpack an archive that it has.
@@ -85,7 +85,8 @@ enum NotBrought {
 
 async fn bring(agent: &AgentClient, archive: ByteStream) -> Result<(), NotBrought> {
     let (noted, content) = Content::of(archive);
-    let Err(error) = agent.upload::<serde_json::Value>(LOAD, &(), content, UNPACKING).await else { return Ok(()) };
+    let brought = timeout(WHOLE, agent.upload::<serde_json::Value>(LOAD, &(), content, UNPACKING)).await;
+    let Err(error) = brought.unwrap_or(Err(ClientError::Timeout(WHOLE))) else { return Ok(()) };
     if let Some(fault) = noted.fault() {
         return Err(NotBrought::Unusable(shorten(fault.to_string())));
     }

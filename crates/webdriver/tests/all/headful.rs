@@ -42,10 +42,10 @@ async fn browsers_with_a_display_have_its_size_and_see_nothing_of_each_other() -
     let (ours, theirs) = (place.engine.sandbox_pids(kiosk).await?, place.engine.sandbox_pids(framed).await?);
     assert!(!ours.iter().any(|pid| theirs.contains(pid)), "{ours:?} {theirs:?}");
 
-    assert_eq!(png_size(&place.engine.screenshot(framed, None).await?)?, (1024, 768));
+    assert_eq!(png_size(&place.engine.screenshot(framed, sized(1024, 768).viewport, None).await?)?, (1024, 768));
     place.engine.set_viewport(kiosk, Viewport { width: 800, height: 600, refresh_rate: 25 }).await?;
     in_kiosk.until("innerWidth === 800 && innerHeight === 600 && screen.width === 800").await?;
-    assert_eq!(png_size(&place.engine.screenshot(kiosk, None).await?)?, (800, 600));
+    assert_eq!(png_size(&place.engine.screenshot(kiosk, sized(800, 600).viewport, None).await?)?, (800, 600));
 
     let too_large = Viewport { width: 8000, height: 600, refresh_rate: 10 };
     let refused = place.engine.set_viewport(kiosk, too_large).await;

@@ -2,13 +2,13 @@
 
 use super::super::input::no_invocation;
 use super::super::{CreateSession, Created, Session, SessionEvent, SessionState, SessionWish};
-use super::{CreateSessionError, Sessions, hand_out};
+use super::{CreateSessionError, EndSessionError, Sessions, hand_out};
 use crate::access::Scope;
 use crate::browser::{Browser, BrowserState, EngineError, Launch, Shape};
 use crate::extension::resolve;
 use crate::field::InvalidInput;
 use crate::ids::{BrowserId, SessionId};
-use crate::store_error::Replaced;
+use crate::store_error::{Replaced, StoreError};
 
 /// How often a spare that does not answer is replaced by the next before one is started afresh.
 const SPARES_TRIED: usize = 2;
@@ -96,7 +96,7 @@ impl Sessions {
             Ok(()) => {}
             Err(CreateSessionError::Store(error)) => {
                 // It may be stored all the same; a spare that a row calls leased must not be taken again.
-                self.end_quietly(&session, SessionEvent::StartFailed).await;
+                let error = self.undo(&session, error).await;
                 self.bury(browser).await;
                 return Err(error.into());
             }
@@ -127,7 +127,14 @@ impl Sessions {
         wish: &SessionWish,
     ) -> Result<Session, CreateSessionError> {
         let draft = self.draft(id, scope, wish);
-        self.reserve(scope, &draft, None).await?;
+        match self.reserve(scope, &draft, None).await {
+            Ok(()) => {}
+            Err(CreateSessionError::Store(error)) => {
+                // It may be reserved all the same.
+                return Err(self.undo(&draft, error).await.into());
+            }
+            Err(refused) => return Err(refused),
+        }
         let id = BrowserId::mint(self.deps.ids.as_ref());
         let started = async {
             let launch = Launch { id, shape: wish.shape.clone(), abandoned_after_seconds: wish.timeout_seconds };
@@ -136,30 +143,44 @@ impl Sessions {
             }
             self.deps.engine.start(&launch).await?;
             self.begin_capture(&Session { browser: Some(id), ..draft.clone() }).await?;
-            if wish.start_url.is_some() {
-                self.deps.engine.hand_out(id, hand_out(&draft)).await?;
-            }
             let active = draft
                 .on(SessionEvent::Ready(id), self.deps.clock.now())
                 .unwrap_or_else(|_| unreachable!("a starting session can become active"));
             let row = self.leased_browser(&active, id);
             match self.deps.sessions.activate(&draft, &active, &row).await? {
-                Replaced::Yes => Ok(active),
-                Replaced::LostRace => Err(CreateSessionError::Engine(EngineError::NotRunning(id))),
+                Replaced::Yes => {}
+                Replaced::LostRace => return Err(CreateSessionError::Engine(EngineError::NotRunning(id))),
+            }
+            self.deps.activity.watch(&active);
+            // Whoever minds the browsers knows it as the session's from now on; what became of it before, nobody told. It
+            // has answered once already, so it may be slow.
+            match self.deps.engine.hand_out(id, hand_out(&active)).await {
+                Err(error) if wish.start_url.is_some() || matches!(error, EngineError::NotRunning(_)) => {
+                    Err(error.into())
+                }
+                Ok(()) | Err(_) => Ok(active),
             }
         }
         .await;
-        match started {
-            Ok(active) => {
-                self.deps.activity.watch(&active);
-                Ok(active)
-            }
-            Err(error) => {
+        let Err(error) = started else { return started };
+        let error = match error {
+            CreateSessionError::Store(error) => self.undo(&draft, error).await.into(),
+            other => {
                 self.end_quietly(&draft, SessionEvent::StartFailed).await;
-                let _ = self.deps.engine.end(id).await;
-                self.deps.proxies.forget(id);
-                Err(error)
+                other
             }
+        };
+        let _ = self.deps.engine.end(id).await;
+        self.deps.proxies.forget(id);
+        Err(error)
+    }
+
+    /// Ends what may have been stored although the store failed. Nothing was done if that is sure.
+    async fn undo(&self, session: &Session, error: StoreError) -> StoreError {
+        match self.end(session.id, SessionEvent::StartFailed).await {
+            Ok(_) | Err(EndSessionError::NotFound(_)) => error.undone(),
+            // The node's housekeeping finds it: see `check`.
+            Err(_) => error,
         }
     }
 

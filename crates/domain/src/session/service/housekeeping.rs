@@ -72,7 +72,8 @@ impl Sessions {
     }
 
     /// Finds the sessions of this node that nobody here knows of, because an answer of the store was lost: active ones
-    /// are watched from now on and end with their idle timeout, reservations that never came to be end.
+    /// are watched from now on and end with their idle timeout, or at once if their browser does not run; reservations that never
+    /// came to be end. What is left of pools whose deletion was broken off ends, too.
     ///
     /// # Errors
     /// The store's failure; what is not done is done at the next call.
@@ -80,11 +81,19 @@ impl Sessions {
         let long_ago = self.deps.clock.now() - LONGEST_START;
         for session in self.deps.sessions.of_node(self.deps.node).await? {
             match session.state {
+                SessionState::Active if session.created_at < long_ago && self.is_without_browser(&session) => {
+                    self.end_quietly(&session, SessionEvent::Crash).await;
+                }
                 SessionState::Active => self.take_up(&session),
                 SessionState::Starting if session.created_at < long_ago => {
                     self.end_quietly(&session, SessionEvent::StartFailed).await;
                 }
                 SessionState::Starting | SessionState::Ended(_) => {}
+            }
+        }
+        for session in self.deps.sessions.of_deleted_pools(self.deps.node).await? {
+            if let Err(EndSessionError::Store(error)) = self.end(session.id, SessionEvent::Delete).await {
+                return Err(error);
             }
         }
         Ok(())
@@ -121,6 +130,10 @@ impl Sessions {
             }
         }
         Ok(kept)
+    }
+
+    fn is_without_browser(&self, session: &Session) -> bool {
+        session.browser.is_none_or(|browser| !self.deps.engine.is_known(browser))
     }
 
     fn take_up(&self, session: &Session) {

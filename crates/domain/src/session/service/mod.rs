@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 pub use errors::{CreateSessionError, EndSessionError, UpdateSessionError, UseSessionError};
 
-use super::{Activity, Connections, IdOrName, PoolWake, Session, SessionFilter, SessionRepository, SessionState};
+use super::{
+    Activity, ActivityGuard, Connections, IdOrName, PoolWake, Session, SessionFilter, SessionRepository, SessionState,
+};
 use crate::access::Scope;
 use crate::browser::{BrowserEngine, BrowserRepository, EngineError, HandOut, Region, SpareBrowsers, Viewport};
 use crate::clock::{Clock, IdSource};
@@ -145,8 +147,14 @@ impl Sessions {
         region: impl FnOnce(Viewport) -> Result<Option<Region>, Bad> + Send,
     ) -> Result<Vec<u8>, UseSessionError> {
         let region = region(session.shape.viewport).map_err(|bad| InvalidInput::of("region", bad))?;
-        let _in_use = self.deps.activity.begin(session.id);
-        Ok(self.deps.engine.screenshot(browser_of(session)?, region).await?)
+        let _in_use = self.in_use(session)?;
+        Ok(self.deps.engine.screenshot(browser_of(session)?, session.shape.viewport, region).await?)
+    }
+
+    /// It is in use as long as this is kept.
+    fn in_use(&self, session: &Session) -> Result<ActivityGuard, UseSessionError> {
+        let taken_back = || UseSessionError::NotFound(session.id.to_string());
+        self.deps.activity.begin(session.id).ok_or_else(taken_back)
     }
 
     /// A PNG of the session's whole display for somebody who looks on: it does not count as use, so the session may become idle.
@@ -154,7 +162,7 @@ impl Sessions {
     /// # Errors
     /// See [`UseSessionError`].
     pub async fn glance(&self, session: &Session) -> Result<Vec<u8>, UseSessionError> {
-        Ok(self.deps.engine.screenshot(browser_of(session)?, None).await?)
+        Ok(self.deps.engine.screenshot(browser_of(session)?, session.shape.viewport, None).await?)
     }
 }
 

@@ -21,7 +21,7 @@ impl Sessions {
             Refusal::NotSupported(unsupported) => unsupported.into(),
         })?;
         let session = self.get(scope, which, false).await?;
-        let _in_use = self.deps.activity.begin(session.id);
+        let _in_use = self.in_use(&session)?;
         let size = changes.viewport.filter(|(size, _)| *size != session.shape.viewport);
         if matches!(size, Some((_, false))) && self.deps.activity.is_watched(session.id) {
             return Err(UpdateSessionError::Watched(session.id));
@@ -60,7 +60,7 @@ impl Sessions {
             Ok(Some(_)) => {}
             refused => {
                 self.undo_size(&session, size.is_some()).await;
-                refused?;
+                refused.map_err(|error| if size.is_some() { half_done(error.into()) } else { error.into() })?;
                 return Err(UseSessionError::NotFound(which.to_owned()).into());
             }
         }
@@ -72,22 +72,25 @@ impl Sessions {
                 let _ = self.deps.sessions.change(session.id, &before).await;
             }
             self.undo_size(&session, size.is_some()).await;
-            return Err(error);
+            return Err(half_done(error));
         }
-        if let Some((viewport, _)) = size {
-            self.deps.sessions.set_viewport(session.id, viewport).await.map_err(UseSessionError::from)?;
-        }
-        if let Some((proxy, route)) = proxy {
-            // Stored before it counts: a server that starts anew goes by what is stored.
-            if !self.deps.sessions.set_proxy(session.id, proxy).await.map_err(UseSessionError::from)? {
-                return Err(UseSessionError::NotFound(which.to_owned()).into());
+        let rest = async {
+            if let Some((viewport, _)) = size {
+                self.deps.sessions.set_viewport(session.id, viewport).await.map_err(UseSessionError::from)?;
             }
-            self.send_as_stored(scope, &session, proxy, route).await?;
-        }
-        if let Some(wish) = &changes.telemetry {
-            self.recapture(&session, wish, which).await?;
-        }
-        Ok(self.get(scope, &session.id.to_string(), false).await?)
+            if let Some((proxy, route)) = proxy {
+                // Stored before it counts: a server that starts anew goes by what is stored.
+                if !self.deps.sessions.set_proxy(session.id, proxy).await.map_err(UseSessionError::from)? {
+                    return Err(UseSessionError::NotFound(which.to_owned()).into());
+                }
+                self.send_as_stored(scope, &session, proxy, route).await?;
+            }
+            if let Some(wish) = &changes.telemetry {
+                self.recapture(&session, wish, which).await?;
+            }
+            Ok(self.get(scope, &session.id.to_string(), false).await?)
+        };
+        rest.await.map_err(half_done)
     }
 
     /// Gives the session's display its size again.
@@ -146,6 +149,16 @@ impl Sessions {
         self.deps.connections.restarted(session.id);
         Ok(restarted?)
     }
+}
+
+/// A failure after a part of the change was made: nobody may be told that nothing took effect.
+fn half_done(error: UpdateSessionError) -> UpdateSessionError {
+    let UpdateSessionError::Use(error) = error else { return error };
+    UpdateSessionError::Use(match error {
+        UseSessionError::Store(error) => error.half_done().into(),
+        UseSessionError::Engine(EngineError::Failed { fault, message }) => EngineError::Lost { fault, message }.into(),
+        other => other,
+    })
 }
 
 /// What is captured of the session after a change.

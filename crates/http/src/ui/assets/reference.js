@@ -24,7 +24,8 @@ function kind(schema) {
   if (schema.$ref) return nameOf(schema);
   const several = schema.oneOf ?? schema.anyOf;
   if (several) return several.filter((one) => one.type !== 'null').map(kind).join(' or ');
-  if (schema.allOf) return schema.allOf.map(kind).join(' and ');
+  // A part may say only which fields of another one must be given.
+  if (schema.allOf) return schema.allOf.filter((one) => one.$ref || one.properties).map(kind).join(' and ');
   const types = [schema.type].flat().filter((type) => type && type !== 'null');
   if (types[0] === 'array') return `list of ${kind(schema.items)}`;
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(', ');
@@ -43,9 +44,10 @@ function table(caption, rows) {
 
 function fields(schema) {
   const whole = resolved(schema);
-  const parts = whole?.allOf ? whole.allOf.map(resolved) : [whole];
-  return parts.filter(Boolean).flatMap((part) => Object.entries(part.properties ?? {}).map(([name, property]) => ({
-    name, type: kind(property), required: part.required?.includes(name), text: property.description ?? resolved(property)?.description,
+  const parts = (whole?.allOf ? whole.allOf.map(resolved) : [whole]).filter(Boolean);
+  const required = new Set(parts.flatMap((part) => part.required ?? []));
+  return parts.flatMap((part) => Object.entries(part.properties ?? {}).map(([name, property]) => ({
+    name, type: kind(property), required: required.has(name), text: property.description ?? resolved(property)?.description,
   })));
 }
 

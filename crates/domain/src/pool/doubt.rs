@@ -1,0 +1,48 @@
+//! What the store may hold although nobody waits for it, because its answer was lost.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use time::{Duration, OffsetDateTime};
+
+use crate::ids::{SessionId, TicketId};
+
+/// A statement whose answer was lost may still be carried out for this long.
+const LATE: Duration = Duration::minutes(1);
+
+/// What nobody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// A place in a line.
+    Ticket(TicketId),
+    /// A lease whose caller was told that it failed, or went away.
+    Lease(SessionId),
+}
+
+/// What is in doubt, and since when.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Doubts(Arc<Mutex<Vec<(Doubt, OffsetDateTime)>>>);
+
+impl Doubts {
+    fn all(&self) -> MutexGuard<'_, Vec<(Doubt, OffsetDateTime)>> {
+        // Every change is one call, so a panic elsewhere leaves nothing half-made.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn note(&self, doubt: Doubt, since: OffsetDateTime) {
+        self.all().push((doubt, since));
+    }
+
+    /// All of them; what is not settled is to be put back.
+    pub(super) fn take(&self) -> Vec<(Doubt, OffsetDateTime)> {
+        std::mem::take(&mut *self.all())
+    }
+
+    pub(super) fn put_back(&self, unsettled: Vec<(Doubt, OffsetDateTime)>) {
+        self.all().extend(unsettled);
+    }
+}
+
+/// Whether what was not found will not come any more.
+pub(super) fn is_over(since: OffsetDateTime, now: OffsetDateTime) -> bool {
+    now - since >= LATE
+}

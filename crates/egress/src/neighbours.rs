@@ -1,0 +1,195 @@
+//! The machines next to this one: gateways, and whatever shares an IPv6 network with it.
+//!
+//! With IPv6 they have global addresses as a rule, yet what they offer is often meant for those nearby alone: a router's pages, a
+//! machine that trusts its /64. Networks of IPv4 do not count: where addresses are public, a cloud's customers share them.
+
+use std::{
+    collections::HashSet,
+    fs::File,
+    io::{self, ErrorKind, Read as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use ipnet::Ipv6Net;
+
+/// How long routes are taken to be the same: one page asks for hundreds of things.
+const KEPT: Duration = Duration::from_secs(5);
+/// The most that is read of each table, a hundred thousand routes.
+const LARGEST: u64 = 16 * 1024 * 1024;
+/// Larger networks on a link are those of tunnels, which the internet may lie behind.
+const SHORTEST_PREFIX: u8 = 48;
+
+static LAST: Mutex<Option<(Instant, Arc<Neighbours>)>> = Mutex::new(None);
+
+/// Who is near, as the routes tell.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Neighbours {
+    gateways: HashSet<IpAddr>,
+    links: HashSet<Ipv6Net>,
+}
+
+/// Who is near this machine now.
+pub(crate) fn neighbours() -> Arc<Neighbours> {
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((at, known)) = &*last
+        && at.elapsed() < KEPT
+    {
+        return Arc::clone(known);
+    }
+    match Neighbours::of_system() {
+        Ok(found) => Arc::clone(&last.insert((Instant::now(), Arc::new(found))).1),
+        // Old routes are better than none, which would open what they close.
+        Err(error) => {
+            tracing::warn!(%error, "the routes of this machine cannot be read");
+            last.as_ref().map(|(_, known)| Arc::clone(known)).unwrap_or_default()
+        }
+    }
+}
+
+impl Neighbours {
+    /// Reads the tables as the kernel writes them to `/proc/net/route` and `/proc/net/ipv6_route`. A line that is none counts for nothing.
+    pub(crate) fn parse(v4: &str, v6: &str) -> Self {
+        let mut found = Self::default();
+        found.gateways.extend(v4.lines().filter_map(gateway_v4).map(IpAddr::V4));
+        for (network, next_hop) in v6.lines().filter_map(route_v6) {
+            if !next_hop.is_unspecified() {
+                found.gateways.insert(IpAddr::V6(next_hop).to_canonical());
+            } else if network.prefix_len() >= SHORTEST_PREFIX && is_global(network.addr()) {
+                found.links.insert(network);
+            }
+        }
+        found
+    }
+
+    /// True if something next to this machine has the address.
+    pub(crate) fn have(&self, ip: IpAddr) -> bool {
+        self.gateways.contains(&ip)
+            || matches!(ip, IpAddr::V6(v6) if self.links.iter().any(|network| network.contains(&v6)))
+    }
+
+    fn of_system() -> io::Result<Self> {
+        Ok(Self::parse(&table("/proc/net/route")?, &table("/proc/net/ipv6_route")?))
+    }
+}
+
+/// A table; empty where the kernel has none, being built or started without that protocol.
+fn table(path: &str) -> io::Result<String> {
+    let mut text = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(LARGEST).read_to_end(&mut text)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// `INTERFACE DESTINATION GATEWAY …`: the gateway, if there is one.
+fn gateway_v4(line: &str) -> Option<Ipv4Addr> {
+    let number = u32::from_str_radix(line.split_ascii_whitespace().nth(2)?, 16).ok()?;
+    // The kernel writes the bytes of an address as the number that they are to this processor.
+    Some(Ipv4Addr::from(number.to_ne_bytes())).filter(|gateway| !gateway.is_unspecified())
+}
+
+/// `DESTINATION LENGTH SOURCE LENGTH NEXT-HOP …`: where to, and by whom; by nobody on a link.
+fn route_v6(line: &str) -> Option<(Ipv6Net, Ipv6Addr)> {
+    let mut fields = line.split_ascii_whitespace();
+    let destination = address_v6(fields.next()?)?;
+    let length = u8::from_str_radix(fields.next()?, 16).ok()?;
+    let next_hop = address_v6(fields.nth(2)?)?;
+    Some((Ipv6Net::new(destination, length).ok()?, next_hop))
+}
+
+fn address_v6(digits: &str) -> Option<Ipv6Addr> {
+    let number = u128::from_str_radix(digits, 16).ok()?;
+    (digits.len() == 32).then(|| number.into())
+}
+
+/// True in 2000::/3, all that is handed out. Not so the prefix of NAT64, which may be a link but leads to all of IPv4.
+fn is_global(address: Ipv6Addr) -> bool {
+    address.segments()[0] & 0xe000 == 0x2000
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Two gateways and a network on a link, as the kernel of this processor writes them.
+    pub(crate) fn v4() -> String {
+        let number = |ip: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(ip));
+        let route =
+            |to, by, flags| format!("eth0\t{}\t{}\t{flags}\t0\t0\t0\t00000000\t0\t0\t0\n", number(to), number(by));
+        [
+            "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n".to_owned(),
+            route([0; 4], [51, 38, 64, 254], "0003"),
+            route([10, 9, 0, 0], [51, 38, 64, 253], "0003"),
+            route([51, 38, 64, 0], [0; 4], "0001"),
+        ]
+        .concat()
+    }
+
+    /// On links a /64, a /47 and NAT64; by gateways of both kinds all the rest and another /64; and what every machine has.
+    pub(crate) const V6: &str = "\
+2a010db8000000010000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001     eth0
+2a020db8000000000000000000000000 2f 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001     tun0
+0064ff9b000000000000000000000000 60 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001     nat64
+00000000000000000000000000000000 00 00000000000000000000000000000000 00 2a030db8000000000000000000000001 00000400 00000003 00000000 00000003     eth0
+2a040db8000000000000000000000000 40 00000000000000000000000000000000 00 fe800000000000000000000000000001 00000400 00000003 00000000 00000003     eth0
+00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 00000400 00000003 00000000 00000001     ppp0
+fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000002 00000000 00000001     eth0
+ff000000000000000000000000000000 08 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000003 00000000 00000001     eth0
+00000000000000000000000000000001 80 00000000000000000000000000000000 00 00000000000000000000000000000000 00000000 00000002 00000000 80200001       lo
+00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo
+";
+
+    fn near(neighbours: &Neighbours, ip: &str) -> bool {
+        neighbours.have(ip.parse().unwrap())
+    }
+
+    #[test]
+    fn gateways_are_near_and_so_is_what_is_on_a_link_of_ipv6() {
+        let neighbours = Neighbours::parse(&v4(), V6);
+        for ip in ["51.38.64.254", "51.38.64.253", "2a03:db8::1", "2a01:db8:0:1::1", "2a01:db8:0:1:9::9", "fe80::1"] {
+            assert!(near(&neighbours, ip), "{ip}");
+        }
+    }
+
+    #[test]
+    fn the_internet_is_not_near_nor_are_strangers_on_a_link_of_ipv4() {
+        let neighbours = Neighbours::parse(&v4(), V6);
+        let elsewhere =
+            ["51.38.64.1", "93.184.215.14", "2a01:db8:0:2::1", "2a03:db8::2", "2a04:db8::1", "2606:4700::1"];
+        for ip in elsewhere {
+            assert!(!near(&neighbours, ip), "{ip}");
+        }
+        for ip in ["2a02:db8::1", "64:ff9b::5db8:d70e"] {
+            assert!(!near(&neighbours, ip), "{ip} is behind a tunnel");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_route_counts_for_nothing_and_hides_no_other() {
+        let (gateway, v4, zeros) = ("2a030db8000000000000000000000001", v4(), "0".repeat(32));
+        let odd_v4 = format!("\n \neth0\neth0 0 \u{fffd}\neth0 0 100000000\n{v4}");
+        let odd_v6 = [
+            String::new(),
+            "2a05".to_owned(),
+            format!("2a050db8000000000000000000000000 81 {zeros} 00 {zeros}"),
+            format!("2a050db8000000000000000000000000 zz {zeros} 00 {zeros}"),
+            format!("2a050db800000000000000000000000000 40 {zeros} 00 {zeros}"),
+            format!("2a05 40 {zeros} 00 {zeros}"),
+            format!("{zeros} 00 {zeros} 00 {gateway}0"),
+            V6.to_owned(),
+        ]
+        .join("\n");
+        assert_eq!(Neighbours::parse(&odd_v4, &odd_v6), Neighbours::parse(&v4, V6));
+        assert_eq!(Neighbours::parse("", ""), Neighbours::default());
+    }
+
+    #[test]
+    fn a_table_that_the_kernel_does_not_have_is_empty() {
+        assert_eq!(table("/proc/net/no_such_table").unwrap(), "");
+        assert!(table("/proc/net").is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! What a sandbox may not ask of the kernel: sockets of families that no network namespace holds, such as those that lead from a virtual
+//! machine to its host, and sockets whose closing takes as long as they like. It is a filter of system calls, passed on to whatever runs
+//! inside.
+
+use std::sync::OnceLock;
+
+use rustix::net::AddressFamily;
+use seccompiler::{
+    BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+/// Their sockets stay within the namespaces.
+const FAMILIES: [AddressFamily; 4] =
+    [AddressFamily::UNIX, AddressFamily::INET, AddressFamily::INET6, AddressFamily::NETLINK];
+
+/// Calls of x86-64's other ABI have the same numbers, with this bit.
+#[cfg(target_arch = "x86_64")]
+const OTHER_ABI: &[i64] = &[0, 0x4000_0000];
+#[cfg(not(target_arch = "x86_64"))]
+const OTHER_ABI: &[i64] = &[0];
+
+/// That other ABI has a number of its own for this call, which older kernels take without the bit, too. Both are refused with and without
+/// it: the filter sees the number as it was given, before the kernel says whether there is such a call.
+#[cfg(target_arch = "x86_64")]
+const SETSOCKOPT: &[i64] = &[libc::SYS_setsockopt, 541];
+#[cfg(not(target_arch = "x86_64"))]
+const SETSOCKOPT: &[i64] = &[libc::SYS_setsockopt];
+
+/// The filter as bubblewrap reads it. Calls of another architecture end their process.
+///
+/// # Errors
+/// There is no filter for this processor.
+pub(crate) fn filter() -> std::io::Result<&'static [u8]> {
+    static FILTER: OnceLock<Vec<u8>> = OnceLock::new();
+    if let Some(filter) = FILTER.get() {
+        return Ok(filter);
+    }
+    let program = program().map_err(std::io::Error::other)?;
+    let bytes = program.iter().flat_map(|step| {
+        let [code, k] = [step.code.to_ne_bytes().to_vec(), step.k.to_ne_bytes().to_vec()];
+        [code, vec![step.jt, step.jf], k].concat()
+    });
+    Ok(FILTER.get_or_init(|| bytes.collect()))
+}
+
+fn program() -> Result<BpfProgram, Error> {
+    let mut rules = std::collections::BTreeMap::new();
+    for abi in OTHER_ABI {
+        rules.insert(abi | libc::SYS_socket, vec![strange_family()?]);
+        rules.insert(abi | libc::SYS_socketpair, vec![strange_family()?]);
+        // Makes sockets without either call.
+        rules.insert(abi | libc::SYS_io_uring_setup, Vec::new());
+        for number in SETSOCKOPT {
+            rules.insert(abi | number, vec![lingering()?]);
+        }
+    }
+    let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let processor = std::env::consts::ARCH.try_into()?;
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, refused, processor)?.try_into()?)
+}
+
+/// A socket that lingers keeps whoever drops the last descriptor of it. That would be a thread of the server, if it came to it in a message.
+fn lingering() -> Result<SeccompRule, Error> {
+    let is = |argument: u8, value: i32| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, u64::from(value.unsigned_abs()))
+    };
+    Ok(SeccompRule::new(vec![is(1, libc::SOL_SOCKET)?, is(2, libc::SO_LINGER)?])?)
+}
+
+fn strange_family() -> Result<SeccompRule, Error> {
+    let is_not = |family: AddressFamily| {
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, u64::from(family.as_raw()))
+    };
+    Ok(SeccompRule::new(FAMILIES.map(is_not).into_iter().collect::<Result<_, _>>()?)?)
+}
