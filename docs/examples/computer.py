@@ -25,13 +25,22 @@ try:
         actions=[
             {"type": "press_key", "press_key": {"keys": ["Ctrl+l"]}},
             {"type": "type_text", "type_text": {"text": url + "\n"}},
-            {"type": "sleep", "sleep": {"duration_ms": 2000}},  # until the page is there
-            {"type": "move_mouse", "move_mouse": {"x": 900, "y": 700, "smooth": True}},
-            {"type": "click_mouse", "click_mouse": {"x": 900, "y": 700}},
-            {"type": "press_key", "press_key": {"keys": ["Ctrl+a", "Ctrl+c"]}},
         ],
     )
+    for _ in range(60):  # until the page is there: before that, there is nothing to copy
+        computer.batch(
+            id,
+            actions=[
+                {"type": "sleep", "sleep": {"duration_ms": 1000}},
+                {"type": "move_mouse", "move_mouse": {"x": 900, "y": 700, "smooth": True}},
+                {"type": "click_mouse", "click_mouse": {"x": 900, "y": 700}},
+                {"type": "press_key", "press_key": {"keys": ["Ctrl+a", "Ctrl+c"]}},
+            ],
+        )
+        text = computer.read_clipboard(id).text
+        if text:
+            break
     computer.capture_screenshot(id).write_to_file("screen.png")
-    print(computer.read_clipboard(id).text)
+    print(text)
 finally:
     client.browsers.delete_by_id(id)

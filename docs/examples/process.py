@@ -20,14 +20,15 @@ try:
     done = process.exec(id, command="whoami; pwd", timeout_sec=10)  # a line for a shell; with args= a program
     print(done.exit_code, base64.b64decode(done.stdout_b64).decode().split())
 
-    cat = process.spawn(id, command="tee", args=["/tmp/heard.log"])
-    process.stdin(cat.process_id, id=id, data_b64=base64.b64encode(b"hello\n").decode())
-    for event in process.stdout_stream(cat.process_id, id=id):
+    # The log has each line before it is said.
+    echo = process.spawn(id, command='while read -r line; do echo "$line" >> /tmp/heard.log; echo "$line"; done')
+    process.stdin(echo.process_id, id=id, data_b64=base64.b64encode(b"hello\n").decode())
+    for event in process.stdout_stream(echo.process_id, id=id):
         if event.event == "exit":
             print("exit", event.exit_code)  # 128 and the number of the signal
             break
         print(event.stream, base64.b64decode(event.data_b64))
-        process.kill(cat.process_id, id=id, signal="TERM")
+        process.kill(echo.process_id, id=id, signal="TERM")
 
     for line in logs.stream(id, source="path", path="/tmp/heard.log", follow=False):
         print(line.message)

@@ -304,7 +304,10 @@ mod tests {
     async fn a_dead_address_does_not_keep_a_living_one_from_being_used() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let living = listener.local_addr().unwrap();
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Taken, so that no other test listens there meanwhile.
+        let taken = tokio::net::TcpSocket::new_v4().unwrap();
+        taken.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let closed = taken.local_addr().unwrap();
         let limits = Limits { attempt_timeout: Duration::from_millis(500), ..Limits::default() };
         let upstream = upstream(Rules::default(), limits);
         let (_stream, dialled) = upstream.dial(&[closed, living]).await.unwrap();

@@ -21,6 +21,7 @@ use crate::migrate::migrate;
 const PREFIX: &str = "casement-test-";
 const TEMPLATE: &str = "casement_template";
 const START_LIMIT: Duration = Duration::from_secs(60);
+const CUT_LIMIT: Duration = Duration::from_secs(60);
 /// A directory without its maker's name is somebody's who has just begun, or who was killed right then.
 const HALF_MADE_LIMIT: Duration = Duration::from_secs(600);
 
@@ -141,7 +142,12 @@ impl TestDatabase {
     /// # Errors
     /// What the database says.
     pub async fn cut(&self) -> Result<(), tokio_postgres::Error> {
-        let cut = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'", self.name);
+        // With a limit it waits for each of them: one that has not yet ended still answers.
+        let cut = format!(
+            "SELECT pg_terminate_backend(pid, {}) FROM pg_stat_activity WHERE datname = '{}'",
+            CUT_LIMIT.as_millis(),
+            self.name
+        );
         execute(&self.socket_dir, &cut).await
     }
 

@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(some.len(), AT_ONCE);
         for handle in &some {
             process::kill(handle).expect("it is killed");
-            assert!(process::wait_end(handle, PATIENCE));
+            assert!(process::wait_end(handle, Duration::from_secs(60)));
         }
         assert_eq!(members(|| Ok(pids.clone())).expect("a look").len(), 3, "the ended are in nobody's way");
     }

@@ -277,7 +277,7 @@ mod tests {
         let (stopped, ends) = (open(parent.id() as i32), open(pid));
         stop(&stopped).expect("it stops");
         kill(&ends).expect("it is killed");
-        assert!(wait_end(&ends, Duration::from_secs(10)));
+        assert!(wait_end(&ends, Duration::from_secs(60)));
         assert_eq!(Stat::read(pid).expect("a look").map(|stat| stat.state), Some(b'Z'));
         go_on(&stopped).expect("it goes on");
         assert_eq!(line(), "noted");

@@ -1,8 +1,9 @@
 //! The sandbox's own copy of its program: one copy per version of the file, hard links from then on.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::error::{Step, StepError};
@@ -46,13 +47,22 @@ pub(crate) fn place(root: &Path, program: &Path, target: &Path) -> Result<(), St
     placed
 }
 
-fn copy(mut source: fs::File, temporary: &Path) -> Result<(), StepError> {
-    let mut file =
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(temporary).step("make", temporary)?;
-    if rustix::fs::ioctl_ficlone(&file, &source).is_err() {
-        std::io::copy(&mut source, &mut file).step("copy to", temporary)?;
+/// A process of its own writes it: were it this one, a program that is started meanwhile would hold the file open for writing
+/// until it is itself, and what is open for writing cannot be executed.
+fn copy(source: fs::File, temporary: &Path) -> Result<(), StepError> {
+    let copied = Command::new("cp")
+        .args(["--reflink=auto", "--", "/dev/stdin"])
+        .arg(temporary)
+        .stdin(source)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .step("start cp for", temporary)?;
+    if !copied.status.success() {
+        let said = String::from_utf8_lossy(&copied.stderr).trim().to_owned();
+        return Err(std::io::Error::other(said)).step("copy to", temporary);
     }
-    file.set_permissions(fs::Permissions::from_mode(0o755)).step("set the mode of", temporary)
+    fs::set_permissions(temporary, fs::Permissions::from_mode(0o755)).step("set the mode of", temporary)
 }
 
 /// Removes copies that no sandbox uses, and what was never finished. The next start makes its copy anew.

@@ -278,14 +278,14 @@ mod tests {
         let mut noticed = std::pin::pin!(sandbox.out_of_memory());
         assert!(tokio::time::timeout(OOM_PAUSE, &mut noticed).await.is_err(), "nobody was killed yet");
         std::fs::write(&control, "oom_kill 1\n")?;
-        tokio::time::timeout(5 * OOM_WAIT, noticed).await??;
+        tokio::time::timeout(30 * OOM_WAIT, noticed).await??;
         Ok(())
     }
 
     #[tokio::test]
     async fn of_a_group_that_is_gone_nothing_is_awaited() -> anyhow::Result<()> {
         let sandbox = sandbox(Path::new("/no/such/group"))?;
-        let awaited = tokio::time::timeout(5 * OOM_WAIT, sandbox.out_of_memory()).await?;
+        let awaited = tokio::time::timeout(30 * OOM_WAIT, sandbox.out_of_memory()).await?;
         assert_eq!(awaited.map_err(|error| error.kind()), Err(io::ErrorKind::NotFound));
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! What happens is kept for the reader up to a bound. When it is passed, or the kernel lost something, the watch ends, and the reason
 //! is told to whoever asks for it later: nothing is left out in silence.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
@@ -204,6 +204,9 @@ struct Eyes {
     places: HashMap<i32, PathBuf>,
     root: i32,
     recursive: bool,
+    /// What was found in a directory that had just come, and told. The kernel tells of it once more if it came while we looked, and
+    /// has done so when it has nothing more to tell.
+    found: HashSet<PathBuf>,
 }
 
 impl Eyes {
@@ -220,27 +223,26 @@ impl Eyes {
         #[expect(deprecated, reason = "its successor is unsafe; the descriptor is owned here and never exchanged")]
         let inotify = AsyncFd::new(inotify).map_err(|error| Fault::io(Field::Path, &asked.path, error))?;
         let places = HashMap::from([(root, PathBuf::from(&asked.path))]);
-        let mut eyes = Self { inotify, places, root, recursive: asked.recursive };
+        let mut eyes = Self { inotify, places, root, recursive: asked.recursive, found: HashSet::new() };
         if asked.recursive {
-            let below = eyes.below(directory, Path::new(&asked.path), |_, _| Ok(()));
+            let below = eyes.below(directory, Path::new(&asked.path), None);
             below
                 .map_err(|why| Fault::new(ErrorCode::LimitReached, Field::Path, format_args!("not watched: {why}")))?;
         }
         Ok(eyes)
     }
 
-    /// Looks at all directories below one that is looked at, and tells what is in them.
-    fn below(
-        &mut self,
-        directory: OwnedFd,
-        at: &Path,
-        mut tell: impl FnMut(&Path, bool) -> Result<(), &'static str>,
-    ) -> Result<(), &'static str> {
+    /// Looks at all directories below one that is looked at, and tells what is in them to who is given.
+    fn below(&mut self, directory: OwnedFd, at: &Path, told: Option<&Told>) -> Result<(), &'static str> {
         let Ok(mut walk) = Walk::new(directory, at.to_owned()) else { return Ok(()) };
         while let Some(found) = walk.next() {
             let is_dir = FileType::from_raw_mode(found.stat.st_mode) == FileType::Directory;
             let place = at.join(walk.path());
-            tell(&place, is_dir)?;
+            let is_ours = |part: &OsStr| is_unused_name(part.as_bytes());
+            if let Some(told) = told.filter(|_| !walk.path().iter().any(is_ours)) {
+                told.tell(ChangeKind::Create, &place, is_dir)?;
+                self.found.insert(place.clone());
+            }
             // What is gone again, or may not be read, cannot be looked at.
             let opened = walk.spot().filter(|_| is_dir).map(|(parent, name)| open_directory(parent, name));
             if let Some(Ok(directory)) = opened {
@@ -268,7 +270,10 @@ impl Eyes {
                 Ok(mut ready) => match ready.try_io(|inotify| events(inotify.get_ref())) {
                     Ok(Ok(batch)) => batch,
                     Ok(Err(_)) => return FAILED,
-                    Err(_) => continue,
+                    Err(_) => {
+                        self.found = HashSet::new();
+                        continue;
+                    }
                 },
                 Err(_) => return FAILED,
             };
@@ -309,6 +314,9 @@ impl Eyes {
         } else {
             return Ok(());
         };
+        if self.found.remove(&place) && flags.contains(ReadFlags::CREATE) {
+            return Ok(());
+        }
         told.tell(kind, &place, is_dir)?;
         if !(is_dir && self.recursive) {
             return Ok(());
@@ -330,7 +338,7 @@ impl Eyes {
         let Some(name) = place.file_name() else { return Ok(()) };
         let Ok(directory) = open_directory(parent.as_fd(), name) else { return Ok(()) };
         self.look_at(&directory, place.to_owned())?;
-        self.below(directory, place, |path, is_dir| told.tell(ChangeKind::Create, path, is_dir))
+        self.below(directory, place, Some(told))
     }
 
     /// A directory was moved away. If it only got another name, that is told next, and it is looked at again.
@@ -374,5 +382,72 @@ fn events(inotify: &OwnedFd) -> io::Result<Vec<Event>> {
         if reader.is_buffer_empty() {
             return Ok(batch);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A new directory is looked into when the kernel watches it already: what comes in between is known to both.
+    #[tokio::test]
+    async fn what_comes_while_a_new_directory_is_looked_into_is_told_once_and_what_we_write_ourselves_never() {
+        let root = tempfile::tempdir().expect("a directory");
+        let place = |name: &str| root.path().join(name);
+        let asked = Watch { path: root.path().to_string_lossy().into_owned(), recursive: true };
+        let mut eyes = Eyes::open(&asked).expect("it is watched");
+        fs::create_dir(place("new")).expect("made");
+        fs::write(place("new/before"), "").expect("written");
+        let new = OwnedFd::from(fs::File::open(place("new")).expect("there"));
+        eyes.look_at(&new, place("new")).expect("it is watched");
+        fs::write(place("new/meanwhile"), "").expect("written");
+        fs::create_dir(place("new/below")).expect("made");
+        let ours = unused_name();
+        fs::write(place("new/below").join(&ours), "").expect("written");
+
+        let (sender, mut changes) = mpsc::unbounded_channel();
+        let told = Told { sender, waiting: Arc::default() };
+        let watching = async {
+            tokio::select! {
+                why = eyes.watch(&told) => panic!("it has ended: {why}"),
+                all = async {
+                    let mut all = until(root.path(), &mut changes, (ChangeKind::Create, "new/before")).await;
+                    fs::write(place("marked"), "").expect("written");
+                    all.extend(until(root.path(), &mut changes, (ChangeKind::Create, "marked")).await);
+                    fs::remove_file(place("new/before")).expect("removed");
+                    fs::write(place("new/before"), "").expect("written");
+                    fs::write(place("new/below/after"), "").expect("written");
+                    all.extend(until(root.path(), &mut changes, (ChangeKind::Create, "new/below/after")).await);
+                    all
+                } => all,
+            }
+        };
+        let seen = tokio::time::timeout(Duration::from_secs(60), watching).await.expect("all is told");
+
+        let times = |kind, path: &str| seen.iter().filter(|change| **change == (kind, path.to_owned())).count();
+        assert_eq!(times(ChangeKind::Create, "new"), 1, "{seen:?}");
+        assert_eq!(times(ChangeKind::Create, "new/meanwhile"), 1, "{seen:?}");
+        assert_eq!(times(ChangeKind::Create, "new/below"), 1, "{seen:?}");
+        assert_eq!(times(ChangeKind::Delete, "new/before"), 1, "{seen:?}");
+        assert_eq!(times(ChangeKind::Create, "new/before"), 2, "{seen:?}");
+        assert!(!seen.iter().any(|(_, path)| path.contains(&ours)), "{seen:?}");
+    }
+
+    /// What is told up to that change, with paths below `root`.
+    async fn until(
+        root: &Path,
+        changes: &mut mpsc::UnboundedReceiver<Change>,
+        last: (ChangeKind, &str),
+    ) -> Vec<(ChangeKind, String)> {
+        let mut seen = Vec::new();
+        while seen.last().is_none_or(|(kind, path): &(_, String)| (*kind, path.as_str()) != last) {
+            let Change { kind, path, .. } = changes.recv().await.expect("it goes on");
+            let path = Path::new(&path).strip_prefix(root).expect("below").to_owned();
+            seen.push((kind, path.to_string_lossy().into_owned()));
+        }
+        seen
     }
 }

@@ -10,6 +10,9 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::sandbox::Sandbox;
 
+/// Where a browser begins whose first page is to be changed: a page that has nothing.
+pub(crate) const EMPTY: &str = "http://localhost/empty";
+
 pub(crate) struct Cdp {
     socket: WebSocketStream<TcpStream>,
     next: u64,
@@ -24,7 +27,31 @@ impl Cdp {
         Self { socket, next: 0 }
     }
 
+    /// Attaches to the first page of a browser that begins at [`EMPTY`], once it is there and has been drawn. With no address
+    /// given, a browser may be ready before its first page has come to its blank one, and all that was done to it is lost then.
+    pub(crate) async fn at_first_page(sandbox: &Sandbox, status: &Status) -> (Self, String) {
+        let mut cdp = Self::dial(sandbox, status).await;
+        let target = cdp.pages().await.remove(0);
+        let page = cdp.attach(&target).await;
+        cdp.until(&page, "location.href + document.readyState", &json!(format!("{EMPTY}complete"))).await;
+        cdp.drawn(&page).await;
+        (cdp, page)
+    }
+
+    /// Waits until a page has been drawn as it is now.
+    pub(crate) async fn drawn(&mut self, session: &str) {
+        let frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))";
+        self.until(session, frames, &json!(1)).await;
+    }
+
     pub(crate) async fn call(&mut self, session: Option<&str>, method: &str, params: Value) -> Value {
+        let mut answer = self.ask(session, method, params).await;
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+        answer["result"].take()
+    }
+
+    /// The whole answer, which may be an error.
+    async fn ask(&mut self, session: Option<&str>, method: &str, params: Value) -> Value {
         self.next += 1;
         let mut message = json!({ "id": self.next, "method": method, "params": params });
         if let Some(session) = session {
@@ -36,8 +63,7 @@ impl Cdp {
                 let Some(Ok(Message::Text(text))) = self.socket.next().await else { panic!("the connection ended") };
                 let answer: Value = serde_json::from_str(text.as_str()).unwrap();
                 if answer["id"] == self.next {
-                    assert!(answer["error"].is_null(), "{method}: {answer}");
-                    return answer["result"].clone();
+                    return answer;
                 }
             }
         };
@@ -59,10 +85,20 @@ impl Cdp {
         answer["sessionId"].as_str().unwrap().to_owned()
     }
 
-    /// A new page, of a new window or not, and a session to it.
+    /// A new page, of a new window or not, and a session to it. What a page has before it comes to its address is thrown away with
+    /// all that was done to it, so this waits until it is there, which shows with any address but the empty one.
     pub(crate) async fn page(&mut self, url: &str, new_window: bool) -> String {
+        assert_ne!(url, "about:blank", "nobody can tell it from what a page has at first");
         let made = self.call(None, "Target.createTarget", json!({ "url": url, "newWindow": new_window })).await;
-        self.attach(made["targetId"].as_str().unwrap()).await
+        let session = self.attach(made["targetId"].as_str().unwrap()).await;
+        let there = json!({ "expression": "location.href !== 'about:blank'", "returnByValue": true });
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        // A question that meets the very change is an error.
+        while self.ask(Some(&session), "Runtime.evaluate", there.clone()).await["result"]["result"]["value"] != true {
+            assert!(std::time::Instant::now() < deadline, "{url} is not opened");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        session
     }
 
     /// The value of an expression, awaited if it is a promise.
@@ -75,13 +111,17 @@ impl Cdp {
 
     /// Waits until an expression has a value.
     pub(crate) async fn until(&mut self, session: &str, expression: &str, wanted: &Value) {
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         loop {
-            let value = self.evaluate(session, expression).await;
-            if value == *wanted {
+            // A question that meets a page on its way to another is an error, and what it looks at may not be there yet.
+            let answer = self.ask(Some(session), "Runtime.evaluate", params.clone()).await;
+            let told = answer["error"].is_null() && answer["result"]["exceptionDetails"].is_null();
+            let value = &answer["result"]["result"]["value"];
+            if told && value == wanted {
                 return;
             }
-            assert!(std::time::Instant::now() < deadline, "{expression} is {value} instead of {wanted}");
+            assert!(std::time::Instant::now() < deadline, "{expression} is not {wanted}: {answer}");
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     }

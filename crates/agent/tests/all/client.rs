@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::headless::{LARGE, refusal};
-use crate::sandbox::{SILENT, Sandbox, config};
+use crate::sandbox::{SILENT, SLOWLY, Sandbox, config};
 
 /// A `dial` socket that answers one caller with `byte` and `passed`.
 fn answering(byte: u8, passed: Option<OwnedFd>) -> (TempDir, PathBuf) {
@@ -128,7 +128,7 @@ async fn the_agent_refuses_what_it_cannot_serve() {
     config.chromium = PathBuf::from(SILENT);
     let sandbox = Sandbox::start(&config);
     let client = sandbox.client().await;
-    assert_eq!(refusal(client.handout(None, None, None).await), ErrorCode::NotReady);
+    assert_eq!(refusal(client.handout(None, None, SLOWLY).await), ErrorCode::NotReady);
     assert_eq!(refusal(client.screenshot(None, LARGE).await), ErrorCode::NotReady);
     let ask = async |head: &str, body: usize| {
         let mut stream = UnixStream::connect(sandbox.socket("agent")).await.unwrap();

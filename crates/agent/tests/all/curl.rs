@@ -10,10 +10,10 @@ use futures_util::StreamExt as _;
 use crate::headless::refusal;
 use crate::sandbox::{Sandbox, config};
 
-const QUICK: Duration = Duration::from_secs(30);
+const QUICK: Duration = Duration::from_secs(90);
 
 fn get(url: &str) -> CurlRequest {
-    CurlRequest { url: url.to_owned(), method: "GET".to_owned(), headers: vec![], body_b64: None, timeout_ms: 20_000 }
+    CurlRequest { url: url.to_owned(), method: "GET".to_owned(), headers: vec![], body_b64: None, timeout_ms: 60_000 }
 }
 
 async fn send(client: &AgentClient, request: &CurlRequest) -> Result<(CurlHead, String), ClientError> {

@@ -11,7 +11,7 @@ use crate::headless::refusal;
 use crate::process::{run, shell, without_browser};
 use crate::sandbox::Sandbox;
 
-const WITHIN: Duration = Duration::from_secs(30);
+const WITHIN: Duration = Duration::from_secs(90);
 
 async fn ask(client: &AgentClient, operation: &'static str, path: &str) -> Result<Vec<u8>, ErrorCode> {
     let asked = Path { path: path.to_owned() };

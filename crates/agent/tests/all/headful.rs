@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::cdp::Cdp;
 use crate::headless::{LARGE, decode, refusal};
-use crate::sandbox::{Sandbox, config, signal};
+use crate::sandbox::{SLOWLY, Sandbox, config, signal};
 
 #[tokio::test]
 async fn a_session_with_a_display_fills_it_and_follows_its_size() {
@@ -26,9 +26,9 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
     cdp.until(&page, "innerWidth + 'x' + innerHeight", &json!("900x613")).await;
 
     let client = sandbox.client().await;
-    client.handout(Some("http://page.test/".to_owned()), None, None).await.unwrap();
+    client.handout(Some("http://page.test/".to_owned()), None, SLOWLY).await.unwrap();
     let blue_below = |picture: &crate::headless::Picture| picture.at(50, 650) == [0, 0, 255];
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let began = Instant::now();
         let png = client.screenshot(None, LARGE).await.unwrap();

@@ -13,9 +13,10 @@ use casement_agent::protocol::{AgentConfig, ErrorCode};
 use futures_util::StreamExt as _;
 
 use crate::headless::refusal;
-use crate::sandbox::{SILENT, Sandbox, config};
+use crate::sandbox::{SILENT, Sandbox, config, gone};
 
-const QUICK: Duration = Duration::from_secs(20);
+/// How long whatever is done at once may take on a busy machine.
+const QUICK: Duration = Duration::from_secs(60);
 
 /// Programs need no browser.
 pub(crate) fn without_browser() -> AgentConfig {
@@ -35,7 +36,9 @@ pub(crate) struct Ran {
 }
 
 pub(crate) async fn run(client: &AgentClient, program: Program, timeout_ms: u64) -> Result<Ran, ClientError> {
-    let mut answer = client.download(EXEC, &Exec { program, timeout_ms }, QUICK).await?;
+    // The answer begins when the program has ended.
+    let within = Duration::from_millis(timeout_ms) + QUICK;
+    let mut answer = client.download(EXEC, &Exec { program, timeout_ms }, within).await?;
     let mut bytes = Vec::new();
     while let Some(part) = answer.next().await {
         bytes.extend_from_slice(&part?);
@@ -58,9 +61,9 @@ async fn a_sandbox_gives_way_to_the_programs_beside_it() {
     // The kernel may have processes weighed by groups; it is told some time after the start.
     let look = "cut -d' ' -f19 /proc/self/stat
         group=/proc/$PPID/autogroup
-        for try in $(seq 100); do { [ ! -e $group ] || grep -q 'nice 5$' $group; } && exit; sleep 0.1; done
+        for try in $(seq 600); do { [ ! -e $group ] || grep -q 'nice 5$' $group; } && exit; sleep 0.1; done
         cat $group";
-    let looked = run(&client, shell(look), 20_000).await.unwrap();
+    let looked = run(&client, shell(look), 90_000).await.unwrap();
     let outside = rustix::process::getpriority_process(None).unwrap();
     assert_eq!(text(&looked.stdout), format!("{}\n", (outside + 5).min(19)));
 }
@@ -75,7 +78,7 @@ async fn a_program_gets_its_arguments_directory_and_environment_and_nothing_of_t
         args: Some(vec!["%s|".to_owned(), "a b".to_owned(), "$HOME;*".to_owned()]),
         ..Program::default()
     };
-    let ran = run(&client, program, 5000).await.unwrap();
+    let ran = run(&client, program, 60_000).await.unwrap();
     assert_eq!((ran.told.exit_code, text(&ran.stdout)), (0, "a b|$HOME;*|".to_owned()));
 
     let program = Program {
@@ -83,12 +86,12 @@ async fn a_program_gets_its_arguments_directory_and_environment_and_nothing_of_t
         env: [("A_WORD".to_owned(), "ä\n".to_owned())].into(),
         ..shell("pwd; printf \"$A_WORD\"; echo \"$HOME\"; echo bad >&2; exit 7")
     };
-    let ran = run(&client, program, 5000).await.unwrap();
+    let ran = run(&client, program, 60_000).await.unwrap();
     assert_eq!(ran.told.exit_code, 7);
     assert_eq!((text(&ran.stdout), text(&ran.stderr)), ("/tmp\nä\n/home/casement\n".to_owned(), "bad\n".to_owned()));
 
     let line = "pwd; ls -l /proc/self/fd | grep -cE 'socket|anon_inode|memfd'; env | grep -c '^LISTEN'; set -- $(cat /proc/$$/stat); echo $1 $5 $6 $$";
-    let ran = run(&client, shell(line), 5000).await.unwrap();
+    let ran = run(&client, shell(line), 60_000).await.unwrap();
     let stdout = text(&ran.stdout);
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines[..3], ["/home/casement", "0", "0"], "{lines:?}");
@@ -109,12 +112,12 @@ async fn a_program_that_is_not_there_or_is_killed_gives_the_code_a_shell_would()
         (shell("kill -TERM $$"), 143),
         (shell("kill -KILL $$"), 137),
     ] {
-        let ran = run(&client, program.clone(), 5000).await.unwrap();
+        let ran = run(&client, program.clone(), 60_000).await.unwrap();
         assert_eq!(ran.told.exit_code, code, "{program:?}");
     }
     for cwd in ["/no/such/directory", "/etc/passwd", "/proc/1/root/root"] {
         let program = Program { cwd: Some(cwd.to_owned()), ..shell("true") };
-        assert_eq!(refusal(run(&client, program, 5000).await.map(drop)), ErrorCode::NotADirectory, "{cwd}");
+        assert_eq!(refusal(run(&client, program, 60_000).await.map(drop)), ErrorCode::NotADirectory, "{cwd}");
     }
 }
 
@@ -122,7 +125,7 @@ async fn a_program_that_is_not_there_or_is_killed_gives_the_code_a_shell_would()
 async fn output_is_kept_up_to_its_bound_and_the_program_is_never_stopped_by_it() {
     let sandbox = Sandbox::start(&without_browser());
     let client = sandbox.client().await;
-    let ran = run(&client, shell("head -c 30000000 /dev/zero; echo done >&2"), 20_000).await.unwrap();
+    let ran = run(&client, shell("head -c 30000000 /dev/zero; echo done >&2"), 60_000).await.unwrap();
     assert_eq!((ran.told.exit_code, ran.stdout.len(), text(&ran.stderr)), (0, 10 << 20, "done\n".to_owned()));
     assert_eq!(ran.told.stdout_dropped, 30_000_000 - (10 << 20));
     assert_eq!(ran.told.stderr_dropped, 0);
@@ -138,7 +141,7 @@ async fn the_time_limit_ends_the_program_and_all_it_has_started() {
     let began = Instant::now();
     let refused = run(&client, shell(line), 1000).await;
     assert_eq!(refusal(refused.map(drop)), ErrorCode::TimedOut);
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     gone(&sandbox, "4321").await;
 }
 
@@ -162,14 +165,14 @@ async fn what_survives_its_parent_holds_nothing_up_and_goes_on() {
     let line = "(while :; do echo still here; sleep 0.05; date > /tmp/alive; done) & echo started";
     let began = Instant::now();
     let ran = run(&client, shell(line), 60_000).await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     assert!(text(&ran.stdout).contains("started\n"));
     // It writes to a pipe whose reader was answered long ago, and lives.
     for _ in 0..3 {
         let ran = run(
             &client,
-            shell("rm -f /tmp/alive; for n in $(seq 100); do [ -e /tmp/alive ] && exit 0; sleep 0.05; done; exit 1"),
-            10_000,
+            shell("rm -f /tmp/alive; for n in $(seq 600); do [ -e /tmp/alive ] && exit 0; sleep 0.05; done; exit 1"),
+            60_000,
         );
         assert_eq!(ran.await.unwrap().told.exit_code, 0);
     }
@@ -349,11 +352,8 @@ async fn until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-async fn gone(sandbox: &Sandbox, word: &str) {
-    until(|| sandbox.processes(word).is_empty()).await;
-}
-
+/// What it holds of the memory, but for what is read from files: of its program more is read when more of that runs.
 fn resident(pid: u32) -> u64 {
-    let field = crate::sandbox::field(pid, "VmRSS:").unwrap();
+    let field = crate::sandbox::field(pid, "RssAnon:").unwrap();
     field.trim_end_matches(" kB").trim().parse().unwrap()
 }

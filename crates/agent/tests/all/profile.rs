@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::headless::refusal;
-use crate::sandbox::{Sandbox, config, signal};
+use crate::sandbox::{PATIENCE, SLOWLY, Sandbox, config, gone, signal};
 
 const LOGIN: &str = "http://localhost/login";
 
@@ -106,7 +106,7 @@ async fn seen(sandbox: &Sandbox, status: &Status) -> Value {
 }
 
 async fn capture(client: &AgentClient) -> Vec<u8> {
-    let archive = client.download(CAPTURE, &(), Duration::from_secs(60)).await.unwrap();
+    let archive = client.download(CAPTURE, &(), PATIENCE).await.unwrap();
     archive.try_collect::<Vec<Bytes>>().await.unwrap().concat()
 }
 
@@ -127,7 +127,7 @@ async fn what_one_browser_knew_the_next_knows_with_a_display_and_without() {
         let archive = capture(&client).await;
         println!("headless {headless}: {} bytes, closed and packed in {:?}", archive.len(), began.elapsed());
         assert_eq!(client.status().await.unwrap().state, State::Closed);
-        assert!(first.processes("--user-data-dir").is_empty());
+        gone(&first, "--user-data-dir").await;
         assert_eq!(capture(&client).await, archive, "the same again");
         assert_eq!(refusal(client.restart(&Restart::default()).await), ErrorCode::NotReady);
 
@@ -178,8 +178,8 @@ async fn a_profile_loaded_into_a_living_session_takes_the_place_of_everything_be
         assert_eq!(seen(&sandbox, &status).await, whole());
         let page = visit(&mut cdp, "http://localhost/kept").await;
         assert_eq!(cdp.evaluate(&page, "localStorage.before ?? null").await, Value::Null);
-        assert_eq!(cdp.evaluate(&page, "innerWidth").await, json!(900));
-        client.handout(None, None, None).await.unwrap();
+        cdp.until(&page, "innerWidth", &json!(900)).await;
+        client.handout(None, None, SLOWLY).await.unwrap();
         // Once more, and from the beginning.
         assert_eq!(refusal(client.restart(&with_profile()).await), ErrorCode::Missing);
         load(&client, &archive).await.unwrap();
@@ -218,10 +218,18 @@ async fn a_profile_that_cannot_be_used_is_refused_and_the_session_goes_on() {
         assert_eq!(refusal(client.restart(&with_profile()).await), ErrorCode::Missing);
     }
     let broken = stream::iter([Ok(Bytes::from_static(b"\x28\xb5")), Err(std::io::Error::other("cut"))]);
-    client.upload::<Value>(LOAD, &(), broken, Duration::from_secs(5)).await.unwrap_err();
+    client.upload::<Value>(LOAD, &(), broken, PATIENCE).await.unwrap_err();
     let home = format!("/proc/{}/root/home/casement", sandbox.browser());
-    let left: Vec<_> = std::fs::read_dir(home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("profile.")), "{left:?}");
+    // The agent hears of the break a moment after us.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left: Vec<_> = std::fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        if !left.iter().any(|name| name.to_string_lossy().starts_with("profile.")) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{left:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert_eq!(client.status().await.unwrap(), status);
     assert_eq!(seen(&sandbox, &status).await, nothing());
 }
@@ -258,7 +266,7 @@ async fn a_browser_that_ended_by_itself_leaves_its_profile_to_whoever_wants_it()
 async fn a_browser_that_was_never_started_has_no_profile() {
     let sandbox = Sandbox::start(&held(true));
     let client = sandbox.client().await;
-    let refused = client.download(CAPTURE, &(), Duration::from_secs(20)).await.map(drop);
+    let refused = client.download(CAPTURE, &(), PATIENCE).await.map(drop);
     assert_eq!(refusal(refused), ErrorCode::NotReady);
     client.restart(&Restart::default()).await.unwrap();
     assert!(!capture(&client).await.is_empty());

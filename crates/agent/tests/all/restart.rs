@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::headless::{LARGE, decode, refusal};
-use crate::sandbox::{NONCE, Sandbox, config, signal};
+use crate::sandbox::{NONCE, PATIENCE, SLOWLY, Sandbox, config, news, signal};
 
 /// An extension that shows on every page that it is there, with its service worker's word.
 fn extension(mark: &str) -> Vec<u8> {
@@ -20,8 +20,12 @@ fn extension(mark: &str) -> Vec<u8> {
         "manifest_version": 3, "name": mark, "version": "1.0", "background": { "service_worker": "worker.js" },
         "content_scripts": [{ "matches": ["http://*/*"], "js": ["content.js"] }],
     });
-    let content =
-        format!("chrome.runtime.sendMessage('{mark}', answer => document.documentElement.dataset.{mark} = answer);");
+    // Its worker may not listen yet when the page is there.
+    let content = format!(
+        "const ask = () => chrome.runtime.sendMessage('{mark}', answer => {{\
+             if (chrome.runtime.lastError) setTimeout(ask, 100);\
+             else document.documentElement.dataset.{mark} = answer; }}); ask();"
+    );
     let worker = "chrome.runtime.onMessage.addListener((word, _, answer) => answer('worker of ' + word));";
     zip(&[("manifest.json", &manifest.to_string()), ("content.js", &content), ("worker.js", worker)])
 }
@@ -46,7 +50,7 @@ async fn add(client: &AgentClient, name: &str, archive: Vec<u8>) -> Result<(), C
         archive.chunks(1000).map(|part| Ok(Bytes::copy_from_slice(part))).collect::<Vec<_>>(),
     );
     let name = ExtensionName { name: name.to_owned() };
-    client.upload::<Value>(ADD, &name, content, Duration::from_secs(10)).await.map(drop)
+    client.upload::<Value>(ADD, &name, content, Duration::from_secs(60)).await.map(drop)
 }
 
 fn named(names: &[&str]) -> Restart {
@@ -97,12 +101,12 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
         shows(&mut cdp, "blue").await;
         shows(&mut cdp, "red").await;
         assert_eq!(decode(&client.screenshot(None, LARGE).await.unwrap()).size, (900, 700));
-        client.handout(None, None, None).await.unwrap();
+        client.handout(None, None, SLOWLY).await.unwrap();
 
         // Nothing of it looked like an end from outside; that it answers elsewhere is said.
-        assert!(matches!(events.next().await.unwrap(), Some(Event::Hello { .. })));
-        assert_eq!(events.next().await.unwrap(), Some(Event::Ready));
-        assert_eq!(events.next().await.unwrap(), Some(Event::Ready));
+        assert!(matches!(news(&mut events).await, Some(Event::Hello { .. })));
+        assert_eq!(news(&mut events).await, Some(Event::Ready));
+        assert_eq!(news(&mut events).await, Some(Event::Ready));
         client.shutdown().await.unwrap();
         let last = loop {
             match events.next().await.unwrap() {
@@ -115,12 +119,18 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
     }
 }
 
-/// The session attached to the page of that address that is open already.
+/// The session attached to the page of that address, which is open already or about to come there.
 async fn restored(cdp: &mut Cdp, address: &str) -> String {
-    let answer = cdp.call(None, "Target.getTargets", json!({})).await;
-    let infos = answer["targetInfos"].as_array().unwrap().clone();
-    let found = infos.iter().find(|info| info["type"] == "page" && info["url"] == address);
-    let target = found.unwrap_or_else(|| panic!("{infos:?}"))["targetId"].as_str().unwrap().to_owned();
+    let deadline = Instant::now() + PATIENCE;
+    let target = loop {
+        let answer = cdp.call(None, "Target.getTargets", json!({})).await;
+        let infos = answer["targetInfos"].as_array().unwrap();
+        if let Some(found) = infos.iter().find(|info| info["type"] == "page" && info["url"] == address) {
+            break found["targetId"].as_str().unwrap().to_owned();
+        }
+        assert!(Instant::now() < deadline, "{infos:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
     cdp.attach(&target).await
 }
 
@@ -176,8 +186,8 @@ async fn a_start_that_is_held_back_waits_for_its_extensions() {
     let manifest = r#"{"manifest_version":3,"name":"bad","version":"one"}"#;
     add(&client, "bad", zip(&[("manifest.json", manifest)])).await.unwrap();
     assert_eq!(refusal(client.restart(&named(&["bad"])).await), ErrorCode::NotAllowed);
-    assert!(matches!(client.status().await.unwrap().state, State::Failed { .. }));
-    drop(client.ready().await);
+    // It is said after the answer.
+    assert!(matches!(client.ready().await.unwrap().state, State::Failed { .. }));
     assert_eq!(sandbox.ended().await, Some(1));
 }
 
@@ -216,10 +226,11 @@ async fn a_browser_that_does_not_come_up_again_ends_the_session_with_the_reason(
     });
     // The new browser is killed as soon as it is there.
     let old = sandbox.browser();
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let all = sandbox.browsers();
-        if let Some(new) = all.into_iter().find(|pid| *pid != old) {
+        // What it starts itself looks like it for a moment.
+        if let Some(new) = all.into_iter().filter(|pid| *pid != old).min() {
             signal(new, "KILL");
             break;
         }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use casement_agent::client::AgentClient;
-use casement_agent::protocol::{AgentConfig, Status, Viewport};
+use casement_agent::client::{AgentClient, ClientError, Events};
+use casement_agent::protocol::{AgentConfig, Event, Status, Viewport};
 use command_fds::{CommandFdExt, FdMapping};
 use tempfile::TempDir;
 
@@ -25,6 +25,12 @@ pub(crate) const SILENT: &str = "/run/casement/in/silent";
 pub(crate) const RUNNER: &str = "/run/casement/runner";
 
 pub(crate) const NONCE: &str = "a-nonce";
+
+/// How long anything may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a page may take to answer at a hand-out, on a busy machine: as long as an agent waits at most.
+pub(crate) const SLOWLY: Option<Duration> = Some(Duration::from_secs(30));
 
 pub(crate) fn config(headless: bool) -> AgentConfig {
     AgentConfig::new(NONCE, headless, Viewport { width: 900, height: 700, refresh_rate: 60 })
@@ -60,8 +66,14 @@ impl Sandbox {
         self.directory.path().join(name)
     }
 
+    /// A client of the agent, once that answers: its socket takes callers before the agent itself is there.
     pub(crate) async fn client(&self) -> AgentClient {
-        AgentClient::connect(self.socket("agent")).await.unwrap()
+        let client = AgentClient::connect(self.socket("agent")).await.unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(ClientError::Timeout(_)) = client.status().await {
+            assert!(Instant::now() < deadline, "the agent does not answer");
+        }
+        client
     }
 
     /// Waits for the browser and prints where its start went.
@@ -128,7 +140,7 @@ impl Sandbox {
 
     /// Waits for the end of the sandbox.
     pub(crate) async fn ended(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
@@ -146,6 +158,25 @@ impl Drop for Sandbox {
     }
 }
 
+/// The next event that tells something: a heartbeat comes whenever nothing else has come for a while.
+pub(crate) async fn news(events: &mut Events) -> Option<Event> {
+    loop {
+        match events.next().await.unwrap() {
+            Some(Event::Heartbeat) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Waits until no process in the sandbox has `word` in its command line.
+pub(crate) async fn gone(sandbox: &Sandbox, word: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !sandbox.processes(word).is_empty() {
+        assert!(Instant::now() < deadline, "{word} goes on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 fn is_named(pid: u32, name: &str) -> bool {
     field(pid, "Name:").as_deref() == Some(name)
 }
@@ -158,8 +189,12 @@ pub(crate) fn field(pid: u32, key: &str) -> Option<String> {
 
 /// Sends a signal by name to a process.
 pub(crate) fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
-    assert!(status.success(), "kill -s {name} {pid}");
+    assert!(is_told(pid, name), "kill -s {name} {pid}");
+}
+
+/// The same. Whether the process was still there.
+pub(crate) fn is_told(pid: u32, name: &str) -> bool {
+    Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success()
 }
 
 fn mode(bits: u32) -> fs::Permissions {

@@ -34,7 +34,10 @@ Promise.reject(new Error('nor this'));
   new Worker('/telemetry/worker.js');
 })();
 addEventListener = null;
-setTimeout(() => { document.querySelector('#late').style.height = '150px'; }, 300);
+// Nothing shifts that was not painted before.
+requestAnimationFrame(() => requestAnimationFrame(() => {
+  setTimeout(() => { document.querySelector('#late').style.height = '150px'; }, 300);
+}));
 const shadow = document.querySelector('#host').attachShadow({ mode: 'closed' });
 shadow.innerHTML = '<input>';
 window.focusHidden = () => shadow.firstChild.focus();

@@ -18,8 +18,8 @@ const seen = `async () => ({
     : null,
   brands: navigator.userAgentData ? navigator.userAgentData.brands.map(b => b.brand).join() : null,
 })`;
-// A place that never answers is told from the others.
-const note = promise => Promise.race([promise, new Promise(done => setTimeout(() => done({ agent: "silent" }), 3000))]);
+// A place that never answers is told from the others, and one that is slow is not taken for it.
+const note = promise => Promise.race([promise, new Promise(done => setTimeout(() => done({ agent: "silent" }), 30000))]);
 const inWorker = async () => {
   const worker = new Worker(URL.createObjectURL(new Blob([`(${seen})().then(x => postMessage(x))`])));
   return new Promise(done => { worker.onmessage = e => done(e.data); });

@@ -1,9 +1,13 @@
 //! Computer control with the public client: what it is answered, and what the page saw.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::support::{Cdp, Clients, Shared, png_size, until};
+
+const SOON: Duration = Duration::from_secs(120);
 
 fn every_call_works(headless: bool) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
@@ -11,11 +15,12 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
     let session = server.create(&wish)?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
-    let there = until("the form", std::time::Duration::from_secs(20), || {
+    let there = until("the form", SOON, || {
         let title = cdp.evaluate(&page, "document.readyState + document.title").ok()?;
         (title == json!("completeA form")).then_some(())
     });
     there?;
+    cdp.until_drawn(&page)?;
     let frame = match headless {
         true => 0,
         false => cdp.evaluate(&page, "outerHeight - innerHeight")?.as_u64().context("no frame")?,
@@ -47,6 +52,9 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
         "session": ["NotFoundError", "not_found", []],
     });
     assert_eq!(run.json()?, saw);
+    // What the last calls did comes to the page in its own time.
+    let clicked = |cdp: &mut Cdp| Some(cdp.evaluate(&page, "seen.length && tracked.size >= 7").ok()? == json!(true));
+    until("the page has been clicked", SOON, || clicked(&mut cdp)?.then_some(()))?;
     let seen =
         cdp.evaluate(&page, "[document.getElementById('name').value, said.textContent, seen.join(), untrusted]")?;
     assert_eq!(seen, json!(["Zoë", "Hello, Zoë", "click", 0]));
@@ -83,19 +91,18 @@ fn what_a_caller_held_when_it_went_is_let_go() -> anyhow::Result<()> {
     let page = cdp.page()?;
     let held = "window.held = []; for (const type of ['mousedown', 'mouseup', 'keydown', 'keyup'])
         addEventListener(type, e => held.push(type), true); 1";
-    until("the page", std::time::Duration::from_secs(20), || {
-        (cdp.evaluate(&page, "document.title").ok()? == json!("Green")).then_some(())
-    })?;
+    until("the page", SOON, || (cdp.evaluate(&page, "document.title").ok()? == json!("Green")).then_some(()))?;
+    cdp.until_drawn(&page)?;
     cdp.evaluate(&page, held)?;
     let drag = json!({ "path": [[10, 10], [200, 200]], "steps_per_segment": 1000, "step_delay_ms": 1000, "hold_keys": ["Shift"] });
     let path = format!("/browsers/{}/computer/drag_mouse", session.id());
     let call = super::support::http::Request::new("POST", &path).bearer(server.key()).json(&drag);
     let connection = call.start(server.address())?;
-    until("the press", std::time::Duration::from_secs(10), || {
+    until("the press", SOON, || {
         (cdp.evaluate(&page, "held.join()").ok()? == json!("keydown,mousedown")).then_some(())
     })?;
     drop(connection);
-    until("the release", std::time::Duration::from_secs(10), || {
+    until("the release", SOON, || {
         (cdp.evaluate(&page, "held.join()").ok()? == json!("keydown,mousedown,mouseup,keyup")).then_some(())
     })?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::support::http::Answer;
 use super::support::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(180);
 
 fn capturing(server: &Server, categories: &[&str]) -> anyhow::Result<Session> {
     let on = ["control", "connection", "system", "captcha"]
@@ -116,6 +116,11 @@ fn webdriver_clients_are_told_of_by_their_source_and_classic_commands_as_calls()
     let script = "crates/app/tests/scripts/puppeteer_drive.mjs";
     let arguments = [session.text("webdriver_ws_url"), "webDriverBiDi", &pages.url("")];
     Clients::find()?.run(server, script, &arguments)?;
+    // The next client does not come before it is told that this one has gone.
+    until("the first connection has ended", SOON, || {
+        let found = events(server, &session).ok()?;
+        (of_type(&found, "cdp_disconnect").len() == 1).then_some(())
+    })?;
     let wd = format!("{}/wd", session.text("base_url"));
     let arguments = [&wd, session.token(), &pages.url("")];
     Clients::find()?.run(server, "crates/app/tests/scripts/selenium_drive.py", &arguments)?;

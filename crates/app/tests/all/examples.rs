@@ -1,9 +1,11 @@
 //! The examples for readers, as they stand in `docs/examples` and in the README: each does what it says.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::support::{Clients, Shared, png_size, repository};
+use super::support::{Clients, Shared, png_size, repository, until};
 
 /// What a headless browser of the pool shows unless it was asked for another size.
 const WHOLE: Option<(u32, u32)> = Some((1920, 1080));
@@ -164,6 +166,7 @@ fn the_shell_lines_of_every_page_about_a_session_do_what_they_say() -> anyhow::R
 #[test]
 fn the_curl_lines_of_the_readme_take_a_picture_and_give_the_browser_back() -> anyhow::Result<()> {
     let server = &Shared::get().server;
+    until_one_is_free()?;
 
     let run = Clients::find()?.run_text(server, "readme.sh", &readme("```sh\nKEY=")?, &[])?;
 
@@ -177,11 +180,21 @@ fn the_curl_lines_of_the_readme_take_a_picture_and_give_the_browser_back() -> an
 #[test]
 fn the_playwright_lines_of_the_readme_take_a_picture_of_the_page() -> anyhow::Result<()> {
     let server = &Shared::get().server;
+    until_one_is_free()?;
 
     let run = Clients::find()?.run_text(server, "first.mjs", &readme("```js\n")?, &[])?;
 
     assert_eq!(png_size(&run.file("example.png")?), WHOLE);
     Ok(())
+}
+
+/// The lines of the README ask once for a browser, and say what 204 means.
+fn until_one_is_free() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    until("a browser of the default pool", Duration::from_secs(300), || {
+        let pool = server.get("/browser_pools/default").ok()?.json().ok()?;
+        (pool["available_count"].as_u64()? > 0).then_some(())
+    })
 }
 
 /// The block of the README that begins so, with this test's server, directory and page in place of the usual ones.

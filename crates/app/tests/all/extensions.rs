@@ -12,7 +12,7 @@ use serde_json::json;
 use super::support::http::{Answer, Request};
 use super::support::{Cdp, Clients, Options, Pages, Server, Session, Shared, until};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(180);
 
 fn every_call_works(headless: bool) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
@@ -271,22 +271,32 @@ fn marking(word: &str) -> anyhow::Result<Vec<u8>> {
     ))
 }
 
-/// Whether a fresh page of the session bears the mark. Waits for the session to answer: its browser may just go, and come again.
-fn marked(session: &Session, url: &str, word: &str) -> anyhow::Result<bool> {
-    until("the session shows a page", SOON, || look(session, url, word).ok())
+/// Waits until the session shows a fresh page: its browser may just go, and come again.
+fn until_shown(session: &Session, url: &str) -> anyhow::Result<()> {
+    until("the session shows a page", SOON, || look(session, url).ok()).map(drop)
 }
 
-fn look(session: &Session, url: &str, word: &str) -> anyhow::Result<bool> {
+/// Waits until a fresh page of the session bears the mark: an extension's script may come a moment after the page is whole.
+fn until_marked(session: &Session, url: &str, word: &str) -> anyhow::Result<()> {
+    let (mut cdp, page) = until("the session shows a page", SOON, || look(session, url).ok())?;
+    until("the page bears the mark", SOON, || {
+        let mark = format!("document.documentElement.getAttribute('data-{word}')");
+        (cdp.evaluate(&page, &mark).ok()? == "seen").then_some(())
+    })
+}
+
+/// A fresh page of the session that is whole.
+fn look(session: &Session, url: &str) -> anyhow::Result<(Cdp, String)> {
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let target = cdp.call("Target.createTarget", &json!({ "url": url }))?;
     let attach = json!({ "targetId": target["targetId"], "flatten": true });
     let page = cdp.call("Target.attachToTarget", &attach)?["sessionId"].as_str().context("no session")?.to_owned();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while cdp.evaluate(&page, "document.readyState == 'complete' && location.href != 'about:blank'")? != true {
         ensure!(Instant::now() < deadline, "the page does not come");
         thread::sleep(Duration::from_millis(20));
     }
-    Ok(cdp.evaluate(&page, &format!("document.documentElement.getAttribute('data-{word}')"))? == "seen")
+    Ok((cdp, page))
 }
 
 #[test]
@@ -307,7 +317,7 @@ fn a_session_outlives_a_server_that_is_killed_while_its_browser_is_started_anew(
         println!("killed after {wait} ms: {answered:?}");
         server.restart()?;
         // Whether it was loaded depends on the moment. That the browser is there, whole, does not.
-        marked(&session, &pages.url("/form"), "late")?;
+        until_shown(&session, &pages.url("/form"))?;
         assert_eq!(
             server.get(&format!("/browsers/{}", session.id()))?.expect(200)?.json()?["session_id"],
             session.id()
@@ -319,10 +329,10 @@ fn a_session_outlives_a_server_that_is_killed_while_its_browser_is_started_anew(
         &[("extensions[][zip_file]", &archive)],
     );
     send(&server, request)?.expect(204)?;
-    ensure!(marked(&session, &pages.url("/form"), "late")?, "loaded by the server of now");
+    until_marked(&session, &pages.url("/form"), "late").context("loaded by the server of now")?;
     server.kill()?;
     server.restart()?;
-    ensure!(marked(&session, &pages.url("/form"), "late")?, "the new browser's path was learnt again");
+    until_marked(&session, &pages.url("/form"), "late").context("the new browser's path was learnt again")?;
     Ok(())
 }
 
@@ -371,8 +381,10 @@ fn a_viewport_larger_than_the_display_can_become_restarts_the_browser_and_says_s
     assert_eq!(changed["viewport"]["width"], 4000);
     assert_eq!(cdp.until_closed()?, Some((4004, "browser_restarted".to_owned())));
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
-    let targets = cdp.call("Target.getTargets", &json!({}))?;
-    ensure!(targets.to_string().contains(&pages.url("/green")), "{targets}");
+    until("what was open is there again", SOON, || {
+        let targets = cdp.call("Target.getTargets", &json!({})).ok()?;
+        targets.to_string().contains(&pages.url("/green")).then_some(())
+    })?;
     let picture = server.post(&format!("{path}/computer/screenshot"), &json!({}))?.expect(200)?;
     assert_eq!(super::support::png_size(&picture.body), Some((4000, 2600)));
     let far = json!({ "viewport": { "width": 16384, "height": 16384 } });

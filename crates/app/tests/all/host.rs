@@ -153,7 +153,7 @@ pub(super) fn page_at(client: &mut Cdp, url: &str) -> anyhow::Result<String> {
 /// Waits until the server, which was told to end by other means than the harness's, has done so with success.
 pub(super) fn until_ended_well(server: &mut Server, process: &Process) -> anyhow::Result<()> {
     let stat = format!("/proc/{}/stat", process.pid);
-    let code = until("the server ends", Duration::from_secs(90), || {
+    let code = until("the server ends", Duration::from_secs(300), || {
         let text = fs::read_to_string(&stat).ok()?;
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         // Dead, and not yet waited for; its last field is what it would be told then.

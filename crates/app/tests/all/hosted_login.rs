@@ -1,11 +1,13 @@
 //! A person at the page of a login, in a browser of the person's own: with a keyboard, with a screen reader, and on a phone; and how the page
 //! ends.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use serde_json::json;
 
 use super::host::sql;
-use super::login_site::{Connection, HOME, LOGIN, PASSWORD, SOON, Site, uuid};
+use super::login_site::{Connection, HOME, LOGIN, PASSWORD, Site, uuid};
 use super::login_ways::LOCKED;
 use super::support::{Clients, Shared, until};
 
@@ -99,7 +101,8 @@ fn whoever_has_the_page_open_is_told_of_its_end_and_whoever_sees_nothing_of_ever
 
     let run = std::thread::scope(|scope| {
         let expires = scope.spawn(|| {
-            until("open and asking", SOON, || {
+            // As long as the script may take to start its browser and to come there.
+            until("open and asking", Duration::from_secs(600), || {
                 (expiring.get().ok()?["health_check_interval"] == 301).then_some(())
             })?;
             let soon = format!(

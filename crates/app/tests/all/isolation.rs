@@ -19,7 +19,7 @@ use super::host::{browser_of, chromium, kind, sandbox};
 use super::site::Site;
 use super::support::{Cdp, Options, Process, Server, Session, processes_of, until};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 struct Place {
     server: Server,
@@ -177,9 +177,10 @@ fn ask_extension(session: &Session, site: &Site, ask: &serde_json::Value) -> any
     let mut visit = Visit::of(session, site)?;
     let page = visit.page.clone();
     visit.client.open(&page, &site.url("/"))?;
+    // Its script comes to a page a moment after everything else, so it is asked until it answers.
     let script = format!(
-        "new Promise(done => {{ addEventListener('message', event => {{ if ('answer' in event.data) done(event.data.answer) }}); \
-         postMessage({{ ask: {ask} }}) }})"
+        "new Promise(done => {{ const again = setInterval(() => postMessage({{ ask: {ask} }}), 300); \
+         addEventListener('message', ({{ data }}) => {{ if ('answer' in data) {{ clearInterval(again); done(data.answer) }} }}) }})"
     );
     Ok(visit.client.evaluate(&page, &script)?.as_str().context("no word")?.to_owned())
 }
@@ -232,12 +233,17 @@ fn assert_clean(server: &Server, site: &Site, session: &Session) -> anyhow::Resu
 /// What a page is shown in place of an address, or how Chromium says that it cannot open it.
 fn shown(visit: &mut Visit, url: &str) -> anyhow::Result<String> {
     let page = visit.page.clone();
+    until("the page before", SOON, || visit.client.evaluate(&page, "window.left = true").ok())?;
     let answer = visit.client.call_in(Some(&page), "Page.navigate", &json!({ "url": url }))?;
     let error = answer["errorText"].as_str().unwrap_or_default();
     if !error.is_empty() {
+        // What is shown of that, if anything is, comes a moment later.
+        let comes = || (visit.client.evaluate(&page, "!window.left").ok()? == true).then_some(());
+        drop(until("the page of the error", Duration::from_secs(5), comes));
         return Ok(error.to_owned());
     }
-    let whole = "document.readyState == 'complete' ? document.documentElement.innerText : null";
+    // Not what stood there before.
+    let whole = "!window.left && document.readyState == 'complete' ? document.documentElement.innerText : null";
     until(url, SOON, || visit.client.evaluate(&page, whole).ok()?.as_str().map(str::to_owned))
 }
 

@@ -30,7 +30,8 @@ fn rush(server: &Server, callers: usize) -> anyhow::Result<Vec<Answer>> {
 
 /// The refusal of one more create, which must be one for its limit.
 fn refusal(server: &Server) -> anyhow::Result<String> {
-    let refused = server.post("/browsers", &json!({ "headless": true }))?.expect(429)?;
+    let create = Request::new("POST", "/browsers").bearer(server.key()).json(&json!({ "headless": true }));
+    let refused = decided(&create, server)?.expect(429)?;
     assert_eq!((refused.header("x-should-retry"), refused.header("retry-after")), (Some("false"), None));
     let body = refused.json()?;
     assert_eq!(body["code"], "limit_exceeded");
@@ -55,7 +56,9 @@ fn a6_a7_the_limits_are_met_exactly_under_a_rush_and_obeyed_at_once_when_they_ch
     assert_eq!(live(&server)?, 3);
     let names_limit_value_and_use = "max_concurrent_sessions of the organization is 3, 3 in use, 1 more asked";
     assert_eq!(refusal(&server)?, names_limit_value_and_use);
-    let pool = server.post("/browser_pools", &json!({ "size": 1, "headless": true }))?.expect(429)?;
+    let pool = json!({ "size": 1, "headless": true });
+    let pool = Request::new("POST", "/browser_pools").bearer(server.key()).json(&pool);
+    let pool = decided(&pool, &server)?.expect(429)?;
     assert_eq!(pool.json()?["code"], "limit_exceeded", "a pool's size counts with the sessions");
 
     let first = answers.iter().find(|answer| answer.status == 201).map(Answer::json).unwrap()?;

@@ -310,7 +310,7 @@ fn serve(listener: TcpListener, logins: &Arc<Vec<Login>>, origins: &Origins) {
 }
 
 fn answer(mut stream: TcpStream, logins: &[Login], origins: &Origins) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut line = String::new();
     reader.read_line(&mut line)?;

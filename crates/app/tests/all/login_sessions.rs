@@ -1,7 +1,5 @@
 //! What the browser of a login is told: by which proxy it goes, and whether it is recorded.
 
-use std::time::Duration;
-
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
@@ -73,5 +71,5 @@ fn a_login_goes_through_its_proxy_and_is_recorded_if_its_connection_says_so() ->
     let path = format!("/proxies/{}", exit["id"].as_str().context("no id")?);
     assert_eq!(server.delete(&path)?.expect(409)?.json()?["code"], "resource_in_use");
     server.delete(&connection.path(""))?.expect(204)?;
-    until("the proxy is let go", Duration::from_secs(30), || (server.delete(&path).ok()?.status == 204).then_some(()))
+    until("the proxy is let go", SOON, || (server.delete(&path).ok()?.status == 204).then_some(()))
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::host::sql;
 use super::support::{Cdp, Pages, Server, until};
 
-pub(crate) const SOON: Duration = Duration::from_secs(120);
+pub(crate) const SOON: Duration = Duration::from_secs(300);
 pub(crate) const PASSWORD: &str = "hunter2-so-secret";
 pub(crate) const WRONG: &str = "hunter3-so-wrong";
 

@@ -213,7 +213,7 @@ impl<'p> Held<'p> {
         })?;
         let own = format!("profiles p WHERE p.name = '{}'", self.profile);
         let living = format!("SELECT count(*) FROM sessions s, {own} AND s.profile_id = p.id AND s.state <> 'ended'");
-        ensure!(sql(server, &living)? == "0", "{:?}: a session lives", self.at);
+        until("no session of it", SOON, || (sql(server, &living).ok()? == "0").then_some(()))?;
         let versions =
             format!("SELECT string_agg(v.id::text, ' ') FROM profile_versions v, {own} AND v.profile_id = p.id");
         ensure!(sql(server, &versions)? == self.version, "{:?}: the profile was saved", self.at);

@@ -1,7 +1,7 @@
 //! Programs, logs and requests of sessions: with the public client, and with what nobody should start.
 
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::host::{resident, server_process};
 use super::support::http::Request;
 use super::support::{Clients, Options, Server, Session, Shared, until};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(300);
 /// What the server may take for what passes through it, in MiB.
 const MOST_MEMORY: u64 = 24;
 
@@ -98,7 +98,7 @@ fn the_curl_example_gets_the_same_page_both_ways() -> anyhow::Result<()> {
 }
 
 fn session(server: &Server) -> anyhow::Result<Session> {
-    let answer = server.post("/browsers", &json!({ "headless": true, "timeout_seconds": 300 }))?;
+    let answer = server.post("/browsers", &json!({ "headless": true, "timeout_seconds": 1800 }))?;
     Ok(Session(answer.json()?))
 }
 
@@ -117,7 +117,7 @@ fn g1_a_program_that_takes_all_memory_is_told_that_its_session_ends_for_it() -> 
         &server,
         &session,
         "python3 -c 'a = []\nwhile True: a.append(bytes(1 << 24).replace(b\"\\0\", b\"x\"))'",
-        60,
+        110,
     )?;
     assert_eq!(
         (status, &body["code"], &body["inner_error"]["code"]),
@@ -146,7 +146,7 @@ fn g2_a_session_survives_fork_bombs_threads_and_open_files() -> anyhow::Result<(
     ] {
         let (status, body) = exec(server, &session, line, seconds)?;
         ensure!(status == 504 || body["exit_code"] != 0, "{line}: {status} {body}");
-        let (status, body) = exec(server, &session, "echo alive", 20)?;
+        let (status, body) = exec(server, &session, "echo alive", 110)?;
         ensure!(status == 200 && body["stdout_b64"] == "YWxpdmUK", "after {line}: {status} {body}");
         let shot = server.post(&format!("/browsers/{}/computer/screenshot", session.id()), &json!({}))?;
         ensure!(shot.status == 200, "after {line}: {}", shot.status);
@@ -201,14 +201,11 @@ fn a_million_lines_to_a_reader_that_never_reads_stay_bounded() -> anyhow::Result
         server.key()
     );
     reader.write_all(head.as_bytes())?;
-    let began = Instant::now();
-    loop {
-        let status = server.get(&format!("{base}/{id}/status"))?.json()?;
-        if status["state"] == "exited" {
-            break assert_eq!(status["exit_code"], 0);
-        }
-        ensure!(began.elapsed() < SOON, "a program that nobody reads does not end");
-    }
+    let ended = until("the end of a program that nobody reads", SOON, || {
+        let status = server.get(&format!("{base}/{id}/status")).ok()?.json().ok()?;
+        (status["state"] == "exited").then_some(status)
+    })?;
+    assert_eq!(ended["exit_code"], 0);
     // Whoever comes later gets the end of it, and learns what is missing.
     let request = Request::new("GET", &format!("{base}/{id}/stdout/stream")).bearer(server.key());
     let answer = request.send(server.address())?;

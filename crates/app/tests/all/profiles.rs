@@ -16,7 +16,7 @@ use super::host::{browser_of, sandbox, sql};
 use super::support::http::Request;
 use super::support::{Cdp, Options, Pages, Server, Session, Shared, processes_of, until};
 
-const SOON: Duration = Duration::from_secs(120);
+const SOON: Duration = Duration::from_secs(300);
 
 /// Makes everything that a page can keep, and tells what of it is there.
 const SITE: &str = r"<!doctype html><title>A site</title><script>
@@ -297,7 +297,7 @@ fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> any
         let after = format!("{before}+");
         cdp.evaluate(&page, &format!("make('{after}')"))?;
         let place = sandbox(&server, &browser_of(&server, &session)?);
-        let (count, path) = (kept(&server).len(), format!("/browsers/{}", session.id()));
+        let (old, path) = (kept(&server), format!("/browsers/{}", session.id()));
         let delete = Request::new("DELETE", &path).bearer(server.key());
         let address = server.address();
         let ending = thread::spawn(move || delete.send(address));
@@ -309,7 +309,7 @@ fn a_server_that_is_killed_while_it_saves_finishes_it_or_keeps_what_was() -> any
                 "Chromium is closed" => !processes_of(&place)
                     .iter()
                     .any(|process| process.argv.first().is_some_and(|word| word.contains("/chromium"))),
-                _ => kept(&server).len() > count,
+                _ => kept(&server).iter().any(|file| !old.contains(file)),
             };
             is_it.then_some(())
         })?;

@@ -17,6 +17,7 @@ use super::host::{dump, server_process};
 use super::internet::{Holder, certificate};
 use super::support::{Cdp, Clients, Options, Pages, Server, Tinyproxy, until};
 
+const SOON: Duration = Duration::from_secs(90);
 const PASSWORD: &str = "hunter2-at-the-exit";
 /// The operator's, which stands in a server's environment, where the other must not stand in anyone's.
 const GATEWAY_PASSWORD: &str = "hunter3-at-the-gateway";
@@ -169,7 +170,7 @@ fn c7_a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is
     assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "of core dumps: {core}");
     assert!(!server.log().contains(PASSWORD) && !server.log().contains(encoded));
     let path = format!("/browsers/{}/telemetry/events", session.id());
-    let told = until("the page is told of", Duration::from_secs(30), || {
+    let told = until("the page is told of", SOON, || {
         let told = server.get(&path).ok()?.text();
         told.contains("only-there.example").then_some(told)
     })?;
@@ -190,7 +191,8 @@ fn c7_a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is
     Ok(())
 }
 
-/// Answers over TLS, on connections that stay open, each with its own number; at `/close`, all of them are closed.
+/// Answers over TLS, on connections that stay open, each with its own number; at `/close`, all of them are closed. Its page has a
+/// picture of its own: a browser would ask for one whenever it has time, and maybe on another connection.
 const SITE: &str = r#"
 import itertools, socket, ssl, sys, threading
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -207,9 +209,10 @@ def serve(plain):
                 head += part
                 if b"\r\n\r\n" not in head:
                     continue
+                says = b"<link rel=icon href='data:,'>" if b" /page " in head else number
                 closes, head = b"/close " in head, b""
                 lines = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nCache-Control: no-store\r\nContent-Length: %d\r\n\r\n%s"
-                stream.sendall(lines % (len(number), number))
+                stream.sendall(lines % (len(says), says))
                 while closes and streams:
                     streams.pop().shutdown(socket.SHUT_RDWR)
     except OSError:
@@ -240,7 +243,7 @@ fn a_changed_proxy_carries_the_tunnels_made_from_then_on_and_those_that_stand_go
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     cdp.call_in(Some(&page), "Security.setIgnoreCertificateErrors", &json!({ "ignore": true }))?;
-    cdp.open(&page, &format!("https://{site}/"))?;
+    cdp.open(&page, &format!("https://{site}/page"))?;
     let mut connection = |path: &str| cdp.evaluate(&page, &format!("fetch('{path}').then(answer => answer.text())"));
 
     let first = connection("/")?;
@@ -273,7 +276,7 @@ fn a_proxy_that_is_down_is_told_in_the_telemetry_of_its_session() -> anyhow::Res
     let page = cdp.page()?;
     cdp.call_in(Some(&page), "Page.navigate", &json!({ "url": "https://only-there.example/" }))?;
     let path = format!("/browsers/{}/telemetry/events?category=network&limit=100", session.id());
-    let told = until("the failed proxy is told of", Duration::from_secs(30), || {
+    let told = until("the failed proxy is told of", SOON, || {
         let events = server.get(&path).ok()?.json().ok()?;
         events.as_array()?.iter().map(|one| &one["event"]).find(|one| one["type"] == "network_proxy_failed").cloned()
     })?;

@@ -17,7 +17,7 @@ fn every_call_of_the_python_client_for_scripts_works() -> anyhow::Result<()> {
         "types": {"x": 2},
         "error": [false, "Error: no\n    at script.ts:2:7", null],
         "syntax": "at script.ts:2:10",
-        "late": [false, "timed out after 10 s", "so far\n"],
+        "late": [false, "timed out after 30 s", "so far\n"],
         "after": 2,
         "bounds": ["BadRequestError", "invalid_input"],
         "empty": ["BadRequestError", "invalid_input"],
@@ -70,7 +70,11 @@ fn f3_a_script_that_ruins_itself_leaves_the_session_and_the_server_as_they_are()
     let server = &Server::start(Options::default())?;
     let session = server.headless()?;
     let path = format!("/browsers/{}/playwright/execute", session.id());
-    let execute = |code: &str| server.post(&path, &json!({ "code": code, "timeout_sec": 20 }))?.expect(200)?.json();
+    let within = |seconds: u64, code: &str| {
+        server.post(&path, &json!({ "code": code, "timeout_sec": seconds }))?.expect(200)?.json()
+    };
+    // What is well may take its time.
+    let execute = |code: &str| within(110, code);
     assert_eq!(execute("return 'x'.repeat(9 << 20)")?["success"], true, "as long as a result may be");
     let pid = server_process(server)?.pid;
     let before = resident(pid)?;
@@ -83,7 +87,7 @@ fn f3_a_script_that_ruins_itself_leaves_the_session_and_the_server_as_they_are()
         "const o: any = {}; return o.o = o",
         "return 1n",
     ] {
-        let end = execute(code)?;
+        let end = within(20, code)?;
         assert_eq!((&end["success"], end["error"].is_string()), (&json!(false), true), "{code}: {end}");
         assert_eq!(execute("return await page.title()")?["success"], true, "after {code}");
     }

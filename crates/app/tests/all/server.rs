@@ -8,7 +8,7 @@ use serde_json::json;
 use super::support::http::Request;
 use super::support::{Cdp, Options, Pages, Server, until};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 #[test]
 fn sessions_and_their_addresses_outlive_a_server_that_is_stopped() -> anyhow::Result<()> {

@@ -102,7 +102,7 @@ impl Site {
 }
 
 fn serve(stream: TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut reader = BufReader::new(stream);
     loop {
         let mut head = String::new();

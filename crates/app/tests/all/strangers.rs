@@ -289,7 +289,7 @@ fn j2_an_export_is_whole_whatever_callers_write_and_ask_for() -> anyhow::Result<
     let ask = |query: &str| server.get(&format!("/audit-logs/export/chunk?format=jsonl&{query}"));
     // A call that only reads is answered before its record is written; and what is asked for here leaves records of its own.
     let browsers = "start=0001-01-01&end=9999-12-31T23:59:59.999999Z&method=GET&search=/browsers/";
-    let file = until("the records of all four calls", Duration::from_secs(30), || {
+    let file = until("the records of all four calls", Duration::from_secs(90), || {
         let file = ask(browsers).ok()?;
         (file.header("x-record-count") == Some("4")).then_some(file)
     })?;

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::support::{Cdp, Options, Server, until};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 
 /// A collector: it takes a request only if it bears the right header, and not the first one.
 #[derive(Default)]
@@ -99,7 +99,17 @@ fn what_happens_in_a_session_goes_to_a_collector_once_and_in_order() -> anyhow::
     let session = server.create(&json!({ "headless": true, "telemetry": telemetry }))?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
+    // What a browser's first page says before it has come to its blank one may be lost; then it says so again.
+    let mut said = Instant::now();
     cdp.evaluate(&page, "console.log('exported', 42)")?;
+    let has_come = |kind: &str| collector.records().iter().any(|record| record.event_name == kind);
+    until("the line has come", SOON, || {
+        if said.elapsed() > Duration::from_secs(5) {
+            said = Instant::now();
+            cdp.evaluate(&page, "console.log('exported', 42)").ok()?;
+        }
+        has_come("console_log").then_some(())
+    })?;
     let path = format!("/browsers/{}", session.id());
     for _ in 0..5 {
         server.get(&path)?.expect(200)?;
@@ -107,6 +117,8 @@ fn what_happens_in_a_session_goes_to_a_collector_once_and_in_order() -> anyhow::
     drop(cdp);
 
     let events = format!("{path}/telemetry/events?since=1h&limit=100");
+    // Each look at what is told is told itself, so it is waited for at the other end.
+    until("the connection's end has come", SOON, || has_come("cdp_disconnect").then_some(()))?;
     let told = until("the connection's end is told", SOON, || {
         let events = server.get(&events).ok()?.json().ok()?.as_array()?.clone();
         events.iter().any(|one| one["event"]["type"] == "cdp_disconnect").then_some(events)

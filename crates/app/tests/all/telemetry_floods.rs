@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::host::{browser_of, resident, sandbox, server_process, sql, uuid};
 use super::support::{Cdp, Options, Server, Session, until};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// What the page says, so many times so many lines.
-const TURNS: u64 = 20;
-const LINES: u64 = 50_000;
+const TURNS: u64 = 50;
+const LINES: u64 = 20_000;
 /// What the server and the agent may have more of memory afterwards, and the database of events, in MiB.
 const MOST_MEMORY: u64 = 64;
 const MOST_STORED: u64 = 512;

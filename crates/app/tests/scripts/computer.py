@@ -11,7 +11,7 @@ import kernel
 from kernel import Kernel
 
 id, frame = sys.argv[1], int(sys.argv[2])
-client = Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0)
+client = Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0, timeout=300)
 computer = client.browsers.computer
 TEXT = "aZ ~@ äöüß€ 漢字 😀 e\u0301 \u202ex\u202c"
 saw = {}
@@ -27,7 +27,7 @@ def refused(call):
 
 def copied(instead_of):
     """What is on the clipboard once it is another text: the browser has taken the keys, the page copies in its own time."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (text := computer.read_clipboard(id).text) == instead_of and time.monotonic() < deadline:
         time.sleep(0.05)
     return text

@@ -12,7 +12,7 @@ import zipfile
 
 import kernel
 
-client = kernel.Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0)
+client = kernel.Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0, timeout=300)
 page_url = sys.argv[1]
 
 AREAS = ["browsers.computer", "browsers.fs", "browsers.fs.watch", "browsers.playwright", "browsers.process",
@@ -54,7 +54,7 @@ def attempt(method, work):
         results[method] = f"{type(error).__name__}: {error}"[:300]
 
 
-session = client.browsers.create(headless=True, viewport={"width": 800, "height": 600}, timeout_seconds=300)
+session = client.browsers.create(headless=True, viewport={"width": 800, "height": 600}, timeout_seconds=600)
 id = session.session_id
 client.browsers.playwright.execute(id, code=f"await page.goto({json.dumps(page_url)})")
 
@@ -80,8 +80,13 @@ attempt(fs + "write_file", lambda m: m(id, b"one", path=top + "/one"))
 
 def first_event(method):
     with method(sys.watched, id=id) as events:
-        threading.Timer(0.5, lambda: client.browsers.fs.write_file(id, b"two", path=top + "/two")).start()
-        return next(iter(events)).path.startswith(top)
+        later = threading.Timer(0.5, lambda: client.browsers.fs.write_file(id, b"two", path=top + "/two"))
+        later.start()
+        try:
+            return next(iter(events)).path.startswith(top)
+        finally:
+            # Else it may write into the directory while that is deleted.
+            later.join()
 
 
 attempt("browsers.fs.watch.events", first_event)

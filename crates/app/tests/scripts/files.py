@@ -13,7 +13,7 @@ import kernel
 from kernel import AsyncKernel, Kernel
 
 pages, headless = sys.argv[1], sys.argv[2] == "true"
-client = Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0)
+client = Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0, timeout=300)
 saw = {}
 
 
@@ -25,7 +25,7 @@ def refused(call):
     return "not refused"
 
 
-def until(what, look, seconds=30):
+def until(what, look, seconds=120):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = look()
@@ -85,16 +85,18 @@ try:
     assert names(top + "/back/again") == [odd, "up"] or set(names(top + "/back/again")) == {odd, "up"}
     assert fs.read_file(id, path=top + "/back/again/up/random").read() == fs.read_file(id, path=top + "/up/random").read()
 
-    # Watching.
+    # Watching. What happens in a new directory is told step by step once it is looked at itself; it is when the next thing is told.
     watch = fs.watch.start(id, path=top, recursive=True).watch_id
     fs.create_directory(id, path=top + "/seen")
-    fs.write_file(id, b"x", path=top + "/seen/new")
-    fs.move(id, src_path=top + "/seen/new", dest_path=top + "/seen/other")
-    fs.delete_file(id, path=top + "/seen/other")
+    fs.write_file(id, b"", path=top + "/next")
     events = []
     with fs.watch.events(watch, id=id) as stream:
         for event in stream:
             events.append([event.type, event.path, event.name, event.is_dir])
+            if event.path == top + "/next":
+                fs.write_file(id, b"x", path=top + "/seen/new")
+                fs.move(id, src_path=top + "/seen/new", dest_path=top + "/seen/other")
+                fs.delete_file(id, path=top + "/seen/other")
             if event.type == "DELETE":
                 break
     saw["events"] = events
@@ -112,7 +114,7 @@ try:
             async for event in second:
                 return event.path
 
-    saw["two readers"] = asyncio.run(asyncio.wait_for(read_by_two(), 30))
+    saw["two readers"] = asyncio.run(asyncio.wait_for(read_by_two(), 120))
     for watch in watches:
         fs.watch.stop(watch, id=id)
     watch = fs.watch.start(id, path=top + "/two").watch_id

@@ -4,11 +4,11 @@
 import { chromium } from 'playwright-core';
 
 const [expiring, locked, deleted, steps, password] = process.argv.slice(2);
-const patience = { timeout: 90000 };
+const patience = { timeout: 180000 };
 const saw = {};
 const faults = [];
 // The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
-const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'], ...patience });
 
 async function api(method, path, body) {
   const headers = { authorization: `Bearer ${process.env.CASEMENT_KEY}`, 'content-type': 'application/json' };
@@ -20,12 +20,13 @@ async function api(method, path, body) {
 // The page of a new login of a connection, once it asks for something.
 async function opened(connection, options) {
   const page = await (await own.newContext(options)).newPage();
+  page.setDefaultTimeout(patience.timeout);
   page.on('pageerror', (error) => faults.push(error.message));
   const { hosted_url: url } = await api('POST', `${connection}/login`, {});
   await page.goto(url);
-  await page.waitForFunction(() => document.activeElement.id === 'send', null, patience);
+  await page.waitForFunction(() => document.activeElement?.id === 'send', null, patience);
   await page.keyboard.press('Enter');
-  await page.waitForSelector('#fields input', patience);
+  await page.waitForFunction(() => document.activeElement?.matches('#fields input'), null, patience);
   return { page, url };
 }
 
@@ -91,10 +92,10 @@ try {
   await page.waitForFunction(() => !document.getElementById('refusal').hidden && document.activeElement.matches('input'), null, patience);
   saw.refused = [await focused(page), await tree(page)];
   await types(page, password);
-  await page.waitForSelector('#choices button', patience);
+  await page.waitForFunction(() => document.activeElement?.matches('#choices button'), null, patience);
   saw.choices = [await tabs(page, 1), await tree(page)];
   await page.keyboard.press('Enter');
-  await page.waitForSelector('#fields input[autocomplete=one-time-code]', patience);
+  await page.waitForFunction(() => document.activeElement?.matches('#fields input[autocomplete=one-time-code]'), null, patience);
   saw.code = [await focused(page), await tree(page)];
   await page.screenshot({ path: 'narrow-code.png' });
   await types(page, '731946');

@@ -3,15 +3,16 @@
 import { chromium } from 'playwright-core';
 
 const [deskUrl, phoneUrl, password] = process.argv.slice(2);
-const patience = { timeout: 60000 };
+const patience = { timeout: 180000 };
 const saw = {};
 const faults = [];
 // The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
-const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'], ...patience });
 
 async function person(options) {
   const context = await own.newContext(options);
   const opened = await context.newPage();
+  opened.setDefaultTimeout(patience.timeout);
   // A policy that is broken, a fault of a script: all are said here. That a canvas is read often is this test's own doing.
   opened.on('console', (message) => {
     const isOurs = message.text().includes('willReadFrequently');
@@ -30,9 +31,11 @@ try {
   await scanner.goto(deskUrl, { waitUntil: 'networkidle' });
   saw.scanner = [await scanner.textContent('h1'), new URL(scanner.url()).search === new URL(deskUrl).search];
   await desk.goto(deskUrl);
+  // The keyboard comes to the button with the first picture.
+  await desk.waitForFunction(() => document.activeElement !== document.body, null, patience);
   saw.door = await desk.evaluate(() => document.activeElement.textContent);
   await desk.keyboard.press('Enter');
-  await desk.waitForSelector('#fields input', patience);
+  await desk.waitForFunction(() => document.activeElement?.matches('#fields input'), null, patience);
   saw.labels = await desk.locator('#fields label').allTextContents();
   saw.focus = await desk.evaluate(() => document.activeElement.labels?.[0]?.textContent);
   saw.address = new URL(desk.url()).search;

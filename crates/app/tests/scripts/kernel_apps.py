@@ -35,7 +35,7 @@ def fail(context):
     raise ValueError("not today")
 '''
 
-client = kernel.Kernel(api_key=os.environ["CASEMENT_KEY"], base_url=os.environ["CASEMENT_URL"], max_retries=0)
+client = kernel.Kernel(api_key=os.environ["CASEMENT_KEY"], base_url=os.environ["CASEMENT_URL"], max_retries=0, timeout=300)
 saw = {}
 
 
@@ -79,7 +79,7 @@ saw["followed"] = [events[0].event, [event.message for event in events if event.
 
 # `async` is a word of the language, so the client's own name for it ends with an underscore.
 running = client.invocations.create(
-    app_name="shop", action_name="browse", version="1.0", async_=True, async_timeout_seconds=120
+    app_name="shop", action_name="browse", version="1.0", async_=True, async_timeout_seconds=900
 )
 saw["async"] = running.status
 stream = client.invocations.follow(running.id)

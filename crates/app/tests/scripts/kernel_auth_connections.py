@@ -9,7 +9,7 @@ import sys
 import kernel
 
 URL, KEY, SITE = os.environ["CASEMENT_URL"], os.environ["CASEMENT_KEY"], sys.argv[1]
-client = kernel.Kernel(base_url=URL, api_key=KEY, max_retries=0, _strict_response_validation=True)
+client = kernel.Kernel(base_url=URL, api_key=KEY, max_retries=0, timeout=300, _strict_response_validation=True)
 connections = client.auth.connections
 METHODS = {
     name

@@ -32,12 +32,14 @@ made = call(
     "create", name="Shop", domain="shop.example", sso_provider="google",
     values={"username": "me", "password": "hunter2-at-the-shop"}, totp_secret="GEZD GNBV GY3T QOJQ",
 )
+before = now()
 code = call("totp_code", "shop")
+after = now()
 changed = call("update", made.id, values={"pin": "1234"}, remove_value_keys=["username"], sso_provider=None, totp_secret="")
 listed = [one.to_dict() for one in call("list", domain="shop.example", query="sho")]
 saw = {
     "made": [made.value_keys, made.has_values, made.has_totp_secret, made.sso_provider, len(made.totp_code)],
-    "code": [len(code.code), now() < code.expires_at <= now() + datetime.timedelta(seconds=30)],
+    "code": [len(code.code), before < code.expires_at <= after + datetime.timedelta(seconds=30)],
     "changed": [changed.value_keys, changed.has_totp_secret, changed.sso_provider, changed.totp_code],
     "read": call("retrieve", made.id).name,
     "listed": [[one["name"], one["has_values"], "value_keys" in one] for one in listed],

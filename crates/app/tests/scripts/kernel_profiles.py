@@ -7,7 +7,7 @@ import os
 import kernel
 
 URL, KEY = os.environ["CASEMENT_URL"], os.environ["CASEMENT_KEY"]
-client = kernel.Kernel(base_url=URL, api_key=KEY, max_retries=0, _strict_response_validation=True)
+client = kernel.Kernel(base_url=URL, api_key=KEY, max_retries=0, timeout=300, _strict_response_validation=True)
 METHODS = {name for name, _ in inspect.getmembers(client.profiles, inspect.ismethod) if not name.startswith("_")}
 called = set()
 

@@ -4,11 +4,14 @@ import assert from 'node:assert/strict';
 import { chromium } from 'playwright-core';
 
 const [live, endpoint, pages, headless] = process.argv.slice(2);
-const program = await chromium.connectOverCDP(endpoint);
+const patience = { timeout: 120000 };
+const program = await chromium.connectOverCDP(endpoint, patience);
+program.contexts()[0].setDefaultTimeout(patience.timeout);
 const page = program.contexts()[0].pages()[0];
 // The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
-const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'], ...patience });
 const context = await own.newContext({ viewport: { width: 1280, height: 800 } });
+context.setDefaultTimeout(patience.timeout);
 await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(live).origin });
 const saw = {};
 
@@ -18,7 +21,7 @@ const middle = (person, colour) =>
     const canvas = document.getElementById('screen');
     const found = canvas.getContext('2d').getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data;
     return wanted.every((value, index) => Math.abs(value - found[index]) <= 8);
-  }, colour, { timeout: 30000, polling: 50 });
+  }, colour, { ...patience, polling: 50 });
 
 // Where on the picture a point of the session's page is: of a session with a display the picture is all of the display.
 async function place(person, x, y) {
@@ -30,13 +33,13 @@ async function place(person, x, y) {
 }
 const click = async (person, x, y) => person.mouse.click(...await place(person, x, y));
 const value = (wanted) =>
-  page.waitForFunction((text) => document.getElementById('name').value === text, wanted, { timeout: 20000 });
+  page.waitForFunction((text) => document.getElementById('name').value === text, wanted, patience);
 
 try {
   const person = await context.newPage();
   await page.goto(`${pages}/green`);
   await person.goto(live);
-  await person.waitForFunction(() => document.getElementById('status').textContent === 'Live', null, { timeout: 30000 });
+  await person.waitForFunction(() => document.getElementById('status').textContent === 'Live', null, patience);
   await middle(person, [0, 160, 80]);
   saw.green = true;
 
@@ -51,13 +54,19 @@ try {
   await person.keyboard.press('Control+V');
   await value('Grüße 4 – aus der Ablage');
   await click(person, 240, 180);
-  await page.waitForFunction(() => document.title === 'Pressed', null, { timeout: 20000 });
+  await page.waitForFunction(() => document.title === 'Pressed', null, patience);
   saw.said = await page.textContent('#said');
   saw.seen = await page.evaluate(() => window.seen);
+  // The address is told by itself, whatever the picture shows.
+  await person.waitForFunction((url) => document.getElementById('url').textContent === url, `${pages}/form`, patience);
   saw.address = await person.textContent('#url');
-  await page.evaluate(() => { document.body.style.height = '5000px'; });
+  // What is not drawn yet is not scrolled either.
+  await page.evaluate(() => {
+    document.body.style.height = '5000px';
+    return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  });
   await person.mouse.wheel(0, 300);
-  await page.waitForFunction(() => scrollY > 0, null, { timeout: 20000 });
+  await page.waitForFunction(() => scrollY > 0, null, patience);
   await page.evaluate(() => { document.body.style.height = ''; });
   await person.keyboard.press('Shift+Escape'); // every other key belongs to the session's browser
   saw.focus = await person.evaluate(() => document.activeElement.id);
@@ -71,6 +80,12 @@ try {
       window.dropped = `${file.name}: ${await file.text()}`;
     });
   });
+  // What is told of it is there for some seconds only.
+  await person.evaluate(() => {
+    const status = document.getElementById('status');
+    window.told = [];
+    new MutationObserver(() => window.told.push(status.textContent)).observe(status, { childList: true, characterData: true, subtree: true });
+  });
   const [dropX, dropY] = await place(person, 300, 400);
   await person.evaluate(([clientX, clientY]) => {
     const dataTransfer = new DataTransfer();
@@ -80,9 +95,10 @@ try {
       target.dispatchEvent(new DragEvent(kind, { bubbles: true, cancelable: true, dataTransfer, clientX, clientY }));
     }
   }, [dropX, dropY]);
-  await page.waitForFunction(() => window.dropped, null, { timeout: 20000 });
+  await page.waitForFunction(() => window.dropped, null, patience);
   saw.dropped = await page.evaluate(() => window.dropped);
-  saw.notice = await person.textContent('#status');
+  await person.waitForFunction(() => window.told.some((text) => !['Live', 'Uploading…'].includes(text)), null, patience);
+  saw.notice = await person.evaluate(() => window.told.find((text) => !['Live', 'Uploading…'].includes(text)));
 
   // With a display the window's own parts can be used: the page is opened by its address, typed as a person does.
   if (headless !== 'true') {
@@ -90,7 +106,7 @@ try {
     await person.keyboard.press('Control+A');
     await person.keyboard.type(`${pages}/form?typed`);
     await person.keyboard.press('Enter');
-    await page.waitForURL(`${pages}/form?typed`, { timeout: 20000 });
+    await page.waitForURL(`${pages}/form?typed`, patience);
     saw.typed = true;
     await page.goto(`${pages}/form`);
     await page.evaluate((name) => { window.seen = ['click']; document.getElementById('name').value = name; }, 'Grüße 4 – aus der Ablage');
@@ -98,11 +114,16 @@ try {
 
   // The link for handing on shows, and takes no input, not even from a page that lies.
   await person.click('#share');
-  const view = await person.evaluate(() => navigator.clipboard.readText());
+  // It is copied a moment after the click.
+  const copied = await person.waitForFunction(async () => {
+    const text = await navigator.clipboard.readText();
+    return text !== ' – aus der Ablage' && text;
+  }, null, patience);
+  const view = await copied.jsonValue();
   assert.notEqual(view, live);
   const viewer = await context.newPage();
   await viewer.goto(view);
-  await viewer.waitForFunction(() => document.getElementById('status').textContent === 'Live, view only', null, { timeout: 30000 });
+  await viewer.waitForFunction(() => document.getElementById('status').textContent === 'Live, view only', null, patience);
   await click(viewer, 240, 180);
   await viewer.evaluate(() => {
     for (const k of ['down', 'up']) {

@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { chromium } from 'playwright-core';
 
 const [endpoint, pages] = process.argv.slice(2);
-const browser = await chromium.connectOverCDP(endpoint);
+const browser = await chromium.connectOverCDP(endpoint, { timeout: 120000 });
 const contexts = browser.contexts();
+contexts[0].setDefaultTimeout(120000);
 const open = contexts.map((context) => context.pages().map((page) => page.url()));
 const page = contexts[0].pages()[0];
 
@@ -30,6 +31,7 @@ await extra.close();
 // A context of its own shares nothing with the first one.
 await page.context().addCookies([{ name: 'first', value: '1', url: pages }]);
 const other = await browser.newContext({ viewport: { width: 640, height: 480 } });
+other.setDefaultTimeout(120000);
 const second = await other.newPage();
 await second.goto(`${pages}/green`);
 const cookies = await second.evaluate(() => document.cookie);

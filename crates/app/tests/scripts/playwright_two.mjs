@@ -2,7 +2,9 @@
 import { chromium } from 'playwright-core';
 
 const [endpoint, pages] = process.argv.slice(2);
-const [first, second] = await Promise.all([chromium.connectOverCDP(endpoint), chromium.connectOverCDP(endpoint)]);
+const patience = { timeout: 120000 };
+const [first, second] = await Promise.all([chromium.connectOverCDP(endpoint, patience), chromium.connectOverCDP(endpoint, patience)]);
+for (const client of [first, second]) client.contexts()[0].setDefaultTimeout(patience.timeout);
 const open = first.contexts()[0].waitForEvent('page');
 const made = await second.contexts()[0].newPage();
 await made.goto(`${pages}/form`);
@@ -15,6 +17,7 @@ const loaded = await Promise.all([
   made.goto(`${pages}/`).then(() => made.title()),
 ]);
 await second.close();
+await same.waitForURL(`${pages}/`); // the first hears by itself, and maybe later, where the second one went
 const after = await same.evaluate(() => document.title); // the first goes on, and the page with it
 await first.close();
 console.log(JSON.stringify({ loaded, after }));

@@ -12,7 +12,7 @@ import threading
 import kernel
 from kernel import Kernel
 
-where = {"base_url": os.environ["CASEMENT_URL"], "api_key": os.environ["CASEMENT_KEY"]}
+where = {"base_url": os.environ["CASEMENT_URL"], "api_key": os.environ["CASEMENT_KEY"], "timeout": 300}
 strict = Kernel(**where, max_retries=0, _strict_response_validation=True)
 headless = sys.argv[1] == "true"
 
@@ -180,7 +180,7 @@ def requests(session):
     return answer
 
 
-session = strict.browsers.create(headless=headless, timeout_seconds=120)
+session = strict.browsers.create(headless=headless, timeout_seconds=900)
 try:
     id = session.session_id
     saw = {"processes": processes(id), "logs": logs(id), "requests": requests(id)}

@@ -12,7 +12,7 @@ import websocket
 from kernel import Kernel
 
 pages_host, pages_port = sys.argv[1].split(":")
-client = Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0)
+client = Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0, timeout=300)
 NAME, PASSWORD = "me", "hunter2:@/%"
 saw = {}
 
@@ -126,7 +126,7 @@ def refused(call):
 
 def text_of(session, url):
     """What a page of that address says."""
-    ws = websocket.create_connection(session.cdp_ws_url, timeout=30, suppress_origin=True)
+    ws = websocket.create_connection(session.cdp_ws_url, timeout=120, suppress_origin=True)
     number = 0
 
     def call(method, params=None, page=None):
@@ -136,15 +136,16 @@ def text_of(session, url):
         while True:
             message = json.loads(ws.recv())
             if message.get("id") == number:
-                return message["result"]
+                # A question that meets the change of a page has no answer.
+                return message.get("result", {})
 
     target = call("Target.createTarget", {"url": "about:blank"})["targetId"]
     page = call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
     call("Page.navigate", {"url": url}, page)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         probe = "location.href != 'about:blank' && document.readyState == 'complete' ? document.title + '|' + document.body?.innerText : ''"
-        found = call("Runtime.evaluate", {"expression": probe, "returnByValue": True}, page)["result"].get("value")
+        found = call("Runtime.evaluate", {"expression": probe, "returnByValue": True}, page).get("result", {}).get("value")
         if found:
             ws.close()
             return found.split("|")[0] or found.split("|")[1].strip()
@@ -179,7 +180,7 @@ saw["ambiguous"] = refused(lambda: client.browsers.create(headless=True, proxy_i
 client.proxies.delete(again.id)
 
 http.asked.clear(), socks.asked.clear()
-session = client.browsers.create(headless=True, proxy_id="exit", timeout_seconds=120)
+session = client.browsers.create(headless=True, proxy_id="exit", timeout_seconds=900)
 saw["through http"] = text_of(session, "http://only-there.example/form")
 saw["asked http"] = any("only-there.example" in line for line in http.asked)
 client.browsers.update(session.session_id, proxy_id=two.id)
@@ -195,7 +196,7 @@ saw["unavailable"] = client.proxies.check(two.id).status
 
 pool = client.browser_pools.create(name="behind", size=1, headless=True, proxy_id="exit")
 saw["in use"] = refused(lambda: client.proxies.delete(one.id))
-leased = client.browser_pools.acquire("behind", acquire_timeout_seconds=60)
+leased = client.browser_pools.acquire("behind", acquire_timeout_seconds=240)
 http.asked.clear()
 saw["through pool"] = [text_of(leased, "http://pooled.example/form"), any("pooled.example" in line for line in http.asked)]
 client.browser_pools.delete("behind", force=True)

@@ -9,6 +9,7 @@ const browser = await puppeteer.connect({
   ...(capabilities ? { capabilities: { alwaysMatch: JSON.parse(capabilities) } } : {}),
 });
 const [page] = await browser.pages();
+page.setDefaultTimeout(120000);
 
 await page.goto(`${pages}/form`);
 await page.type('#name', 'Ada');
@@ -19,6 +20,7 @@ const picture = Buffer.from(await page.screenshot());
 
 const context = await browser.createBrowserContext();
 const other = await context.newPage();
+other.setDefaultTimeout(120000);
 await other.goto(`${pages}/green`);
 const title = await other.title();
 await context.close();

@@ -1,9 +1,10 @@
 // node replay_page.mjs REPLAY_VIEW_URL STOP_PATH: a person at the page of a recording, in a browser of the person's own.
 import { chromium } from 'playwright-core';
 
-const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'], timeout: 120000 });
 try {
   const page = await own.newPage();
+  page.setDefaultTimeout(120000);
   const complaints = [];
   // A refusal while it records is told of, too; and a browser asks every server for an icon.
   const expected = (message) => message.text().includes('409') || message.location().url.endsWith('/favicon.ico');
@@ -12,13 +13,13 @@ try {
   });
   await page.goto(process.argv[2]);
   // While it runs, the page says so and waits.
-  await page.waitForFunction(() => document.getElementById('status').textContent.startsWith('Still recording'), null, { timeout: 60000 });
+  await page.waitForFunction(() => document.getElementById('status').textContent.startsWith('Still recording'), null, { timeout: 120000 });
   // Some seconds to see, then it is stopped.
   await page.waitForTimeout(4000);
   const key = { Authorization: 'Bearer ' + process.env.CASEMENT_KEY };
   const stopped = await fetch(process.env.CASEMENT_URL + process.argv[3], { method: 'POST', headers: key });
   if (stopped.status !== 204) throw new Error('the stop answers ' + stopped.status);
-  await page.waitForFunction(() => document.getElementById('film').readyState >= 2, null, { timeout: 60000 });
+  await page.waitForFunction(() => document.getElementById('film').readyState >= 2, null, { timeout: 120000 });
   const seen = await page.evaluate(async () => {
     const film = document.getElementById('film');
     film.muted = true;

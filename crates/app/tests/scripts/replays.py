@@ -1,14 +1,16 @@
 """replays.py PAGES_URL HEADLESS: the public Python client, unmodified, on every call of recordings. It leaves film.mp4."""
+import itertools
 import json
 import os
 import sys
 import time
 
 import kernel
+import websocket
 from kernel import Kernel
 
 pages, headless = sys.argv[1], sys.argv[2] == "true"
-client = Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0)
+client = Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0, timeout=300)
 saw = {}
 
 
@@ -20,8 +22,32 @@ def refused(call):
     return "not refused"
 
 
+def until_shown(session, path):
+    """Waits until the session's page is at that path, and has been drawn there."""
+    socket = websocket.create_connection(session.cdp_ws_url, timeout=120, suppress_origin=True)
+    numbers = itertools.count(1)
+
+    def call(method, **more):
+        number = next(numbers)
+        socket.send(json.dumps({"id": number, "method": method, **more}))
+        while (message := json.loads(socket.recv())).get("id") != number:
+            pass
+        return message.get("result", {})
+
+    target = next(one for one in call("Target.getTargets")["targetInfos"] if one["type"] == "page")["targetId"]
+    page = call("Target.attachToTarget", params={"targetId": target, "flatten": True})["sessionId"]
+    drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+    asked = {"expression": f"location.pathname == '{path}' && {drawn}", "awaitPromise": True, "returnByValue": True}
+    end = time.monotonic() + 120
+    # A question that meets the change of a page has no answer.
+    while call("Runtime.evaluate", params=asked, sessionId=page).get("result", {}).get("value") is not True:
+        assert time.monotonic() < end, path
+        time.sleep(0.05)
+    socket.close()
+
+
 size = {"width": 800, "height": 600}
-session = client.browsers.create(headless=headless, viewport=size, start_url=pages + "/green", timeout_seconds=300)
+session = client.browsers.create(headless=headless, viewport=size, start_url=pages + "/green", timeout_seconds=900)
 id = session.session_id
 try:
     assert client.browsers.replays.list(id) == []
@@ -29,14 +55,15 @@ try:
     saw["sound"] = refused(lambda: client.browsers.replays.start(id, record_audio=True))
     saw["bounds"] = refused(lambda: client.browsers.replays.start(id, max_duration_in_seconds=0))
 
-    replay = client.browsers.replays.start(id, framerate=5, max_duration_in_seconds=60, record_audio=False)
+    replay = client.browsers.replays.start(id, framerate=5, max_duration_in_seconds=900, record_audio=False)
     assert replay.finished_at is None and replay.started_at is not None and id in replay.replay_view_url, replay
     saw["second"] = refused(lambda: client.browsers.replays.start(id))
     saw["running"] = refused(lambda: client.browsers.replays.download(replay.replay_id, id=id))
-    time.sleep(5)  # the page is still being opened
+    until_shown(session, "/green")  # it is recorded while it is still being opened
+    time.sleep(6)
     saw["viewport"] = refused(lambda: client.browsers.update(id, viewport={"width": 640, "height": 480}))
     client.browsers.update(id, viewport={"width": 640, "height": 480, "force": True})
-    time.sleep(4)  # the encoder starts anew
+    time.sleep(6)  # the encoder starts anew
     client.browsers.replays.stop(replay.replay_id, id=id)
     client.browsers.replays.stop(replay.replay_id, id=id)
 
@@ -59,7 +86,7 @@ finally:
 # The session is gone; what it recorded stays, and what still ran at its end is made whole.
 saw["deleted"] = refused(lambda: client.browsers.retrieve(id))
 saw["begun"] = refused(lambda: client.browsers.replays.start(id))
-for _ in range(240):
+for _ in range(1200):
     kept = client.browsers.replays.list(id)
     assert [one.replay_id for one in kept] == [replay.replay_id, last.replay_id], kept
     if all(one.finished_at for one in kept):

@@ -8,7 +8,7 @@ import kernel
 from kernel import Kernel
 
 pages = sys.argv[1]
-client = Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0)
+client = Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0, timeout=300)
 saw = {}
 
 
@@ -20,7 +20,7 @@ def refused(call):
     return "not refused"
 
 
-session = client.browsers.create(headless=True, timeout_seconds=300)
+session = client.browsers.create(headless=True, timeout_seconds=900)
 id = session.session_id
 
 
@@ -35,7 +35,7 @@ try:
     failed = execute("const a = 1;\nthrow new Error('no')")
     saw["error"] = [failed.success, failed.error, failed.result]
     saw["syntax"] = execute("const a = 1;\nconst b: = 2;").error.splitlines()[-1].strip()
-    late = execute("console.log('so far'); while (true) {}", timeout_sec=10)
+    late = execute("console.log('so far'); while (true) {}", timeout_sec=30)
     saw["late"] = [late.success, late.error, late.stdout]
     saw["after"] = execute("return 2").result
     saw["bounds"] = refused(lambda: execute("1", timeout_sec=601))

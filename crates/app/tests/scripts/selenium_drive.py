@@ -33,12 +33,12 @@ try:
     lines = queue.Queue()
     handler = driver.script.add_console_message_handler(lambda entry: lines.put(entry.text))
     driver.execute_script("console.log('heard over BiDi')")
-    saw["console"] = lines.get(timeout=20)
+    saw["console"] = lines.get(timeout=120)
     driver.script.remove_console_message_handler(handler)
     tree = driver.browsing_context.get_tree()
     saw["tree"] = [context.url for context in tree]
     driver.browsing_context.navigate(context=tree[0].context, url=pages + "/green", wait="complete")
-    WebDriverWait(driver, 20).until(lambda d: d.title == "Green")
+    WebDriverWait(driver, 120).until(lambda d: d.title == "Green")
     saw["title"] = driver.title
 finally:
     driver.quit()

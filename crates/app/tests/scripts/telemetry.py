@@ -16,16 +16,16 @@ from kernel import Kernel
 
 pages = sys.argv[1]
 where = {"base_url": os.environ["CASEMENT_URL"], "api_key": os.environ["CASEMENT_KEY"]}
-client = Kernel(**where, max_retries=0, timeout=60)
-strict = Kernel(**where, max_retries=0, timeout=60, _strict_response_validation=True)
+client = Kernel(**where, max_retries=0, timeout=300)
+strict = Kernel(**where, max_retries=0, timeout=300, _strict_response_validation=True)
 CATEGORIES = ["console", "page", "interaction", "network", "control", "connection", "system", "screenshot", "captcha"]
-PATIENCE = 60
+PATIENCE = 120
 saw = {}
 
 
 class Cdp:
     def __init__(self, url):
-        self.socket = websocket.create_connection(url, timeout=60, suppress_origin=True)
+        self.socket = websocket.create_connection(url, timeout=120, suppress_origin=True)
         self.next = 0
         target = next(t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page")["targetId"]
         self.page = self.call("Target.attachToTarget", {"targetId": target, "flatten": True}, None)["sessionId"]
@@ -46,7 +46,8 @@ class Cdp:
 
     def evaluate(self, expression):
         asked = {"expression": expression, "awaitPromise": True, "returnByValue": True}
-        return self.call("Runtime.evaluate", asked, self.page)["result"].get("value")
+        # A question that meets the change of a page has no answer.
+        return self.call("Runtime.evaluate", asked, self.page).get("result", {}).get("value")
 
     def click(self, id):
         x, y = self.evaluate(f"(r => [r.x + r.width / 2, r.y + r.height / 2])(document.querySelector('#{id}').getBoundingClientRect())")
@@ -86,6 +87,10 @@ def heard(kind, wanted=lambda data: True):
 
 cdp = Cdp(created.cdp_ws_url)
 cdp.open("/telemetry/")
+heard("page_load", lambda data: data.url == pages + "/telemetry/")
+# What moves before a page is drawn has not moved for anybody, and on a busy machine that may be all that moves by itself.
+grow = "document.querySelector('#late').style.height = '200px'"
+cdp.evaluate(f"new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done({grow}))))")
 for kind in [
     "page_navigation", "page_dom_content_loaded", "page_load", "page_layout_shift", "page_lcp", "page_layout_settled",
     "page_navigation_settled", "network_idle", "monitor_screenshot",
@@ -129,7 +134,7 @@ saw["api_call"] = [called.status, called.duration_ms >= 0, bool(called.request_i
 heard("cdp_connect")
 live = created.browser_live_view_url.replace("http", "ws", 1)
 at = live.index("?") if "?" in live else len(live)
-viewer = websocket.create_connection(live[:at].rstrip("/") + "/socket" + live[at:], timeout=60, origin=where["base_url"])
+viewer = websocket.create_connection(live[:at].rstrip("/") + "/socket" + live[at:], timeout=120, origin=where["base_url"])
 looked = heard("live_view_connect").data.session_id
 viewer.close()
 saw["live_view_disconnect"] = heard("live_view_disconnect").data.session_id == looked

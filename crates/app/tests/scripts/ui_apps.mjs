@@ -3,14 +3,15 @@ import { chromium } from 'playwright-core';
 
 const [app, deployment] = process.argv.slice(2);
 const { CASEMENT_URL: base, CASEMENT_KEY: key } = process.env;
-const patience = { timeout: 40000 };
+const patience = { timeout: 120000 };
 const saw = {};
 const faults = [];
-const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'], ...patience });
 const wide = (at) => at.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
 
 async function person(options) {
   const opened = await (await own.newContext(options)).newPage();
+  opened.setDefaultTimeout(patience.timeout);
   opened.on('console', (message) => {
     if (['error', 'warning'].includes(message.type())) faults.push(`${message.text()} ${message.location().url}`);
   });
@@ -21,7 +22,8 @@ async function person(options) {
 try {
   const desk = await person({ viewport: { width: 1280, height: 860 } });
   await desk.goto(`${base}/ui/apps`);
-  await desk.waitForSelector('#key', patience);
+  // The keyboard is there by itself, a moment after the field.
+  await desk.waitForFunction(() => document.activeElement?.id === 'key', null, patience);
   await desk.keyboard.type(key);
   faults.length = 0;
   await desk.keyboard.press('Enter');

@@ -3,11 +3,12 @@ import { chromium } from 'playwright-core';
 
 const [pool] = process.argv.slice(2);
 const { CASEMENT_URL: base, CASEMENT_KEY: key } = process.env;
-const patience = { timeout: 40000 };
+const patience = { timeout: 120000 };
 // The person's browser belongs to this test and opens nothing but our own pages, so it may do without a sandbox.
-const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+const own = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'], ...patience });
 try {
   const page = await own.newPage();
+  page.setDefaultTimeout(patience.timeout);
   await page.goto(`${base}/ui/pools`);
   await page.fill('#key', key, patience);
   await page.keyboard.press('Enter');

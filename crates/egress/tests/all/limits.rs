@@ -33,7 +33,7 @@ async fn further_connections_wait_for_one_to_end() {
 #[tokio::test]
 async fn a_connection_on_which_nothing_moves_is_cut() {
     let origin = Origin::silent().await;
-    let limits = Limits { idle_timeout: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits { idle_timeout: Duration::from_secs(3), ..Limits::default() };
     let session = Session::with_limits(&["127.0.0.1/32"], limits);
     let mut tunnel = Client { stream: session.tunnel(origin.address).await };
     let mut waiting = session.connect().await;
@@ -46,7 +46,7 @@ async fn a_connection_on_which_nothing_moves_is_cut() {
 
 #[tokio::test]
 async fn a_head_that_does_not_end_is_cut_off() {
-    let limits = Limits { head_timeout: Duration::from_millis(200), ..Limits::default() };
+    let limits = Limits { head_timeout: Duration::from_secs(1), ..Limits::default() };
     let session = Session::with_limits(&[], limits);
     let mut slow = session.connect().await;
     slow.send("GET http://10.0.0.1/ HTTP/1.1\r\nX-Slow: ").await;

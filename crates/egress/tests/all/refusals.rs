@@ -1,6 +1,6 @@
 //! What is refused, and what the refusal gives away.
 
-use super::support::{Origin, Session, closed_port, header};
+use super::support::{Origin, Session, at_one_port, closed_port, header};
 
 #[tokio::test]
 async fn c1_metadata_is_refused_by_address_and_by_name() {
@@ -20,16 +20,16 @@ async fn c1_metadata_is_refused_by_address_and_by_name() {
 #[tokio::test]
 async fn c3_a_name_that_changes_its_answer_never_leads_inwards() {
     let session = Session::open(&["127.0.0.2/32"]);
-    let allowed = Origin::start_at("127.0.0.2:0", |mut stream| async move {
+    let (outer, inner) = at_one_port().await;
+    let allowed = Origin::start_on(outer, |mut stream| async move {
         while super::support::has_more(&mut stream).await {
             super::support::read_head(&mut stream).await;
             let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
             tokio::io::AsyncWriteExt::write_all(stream.get_mut(), answer).await.unwrap();
         }
-    })
-    .await;
+    });
     let port = allowed.address.port();
-    let inner = Origin::start_at(&format!("127.0.0.1:{port}"), |_| async {}).await;
+    let inner = Origin::start_on(inner, |_| async {});
     session.names.answer("rebind.example", &[&["127.0.0.2"], &["127.0.0.1"]]);
 
     let mut client = session.connect().await;

@@ -16,12 +16,12 @@ use async_trait::async_trait;
 use casement_egress::{Egress, EgressHandle, Limits, LookupPlace, Resolver, Rules};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
     time::{Instant, sleep, timeout},
 };
 
 /// Nothing in these tests takes nearly as long.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Answers each name with the next of its scripted answers, the last one for ever.
 #[derive(Default)]
@@ -206,7 +206,14 @@ impl Origin {
         F: Fn(BufReader<TcpStream>) -> R + Send + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        let listener = TcpListener::bind(address).await.unwrap();
+        Self::start_on(TcpListener::bind(address).await.unwrap(), serve)
+    }
+
+    pub(crate) fn start_on<F, R>(listener: TcpListener, serve: F) -> Self
+    where
+        F: Fn(BufReader<TcpStream>) -> R + Send + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&connections);
@@ -259,9 +266,24 @@ impl Origin {
     }
 }
 
-/// A port on loopback that was free a moment ago.
+/// A port on loopback that stays closed: it is taken to the end of the process, and nobody listens there.
 pub(crate) fn closed_port() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    let taken = TcpSocket::new_v4().unwrap();
+    taken.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = taken.local_addr().unwrap();
+    std::mem::forget(taken);
+    address
+}
+
+/// Listeners at 127.0.0.2 and at 127.0.0.1 on one port. One that is free on the one may be in use on the other.
+pub(crate) async fn at_one_port() -> (TcpListener, TcpListener) {
+    loop {
+        let outer = TcpListener::bind("127.0.0.2:0").await.unwrap();
+        match TcpListener::bind(("127.0.0.1", outer.local_addr().unwrap().port())).await {
+            Ok(inner) => return (outer, inner),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::AddrInUse),
+        }
+    }
 }
 
 /// Waits until `condition` holds.

@@ -16,7 +16,7 @@ use tokio_rustls::{
 };
 
 use super::exits::{Exit, nonsense};
-use super::support::{Names, Origin, Session};
+use super::support::{LONG, Names, Origin, Session};
 
 /// Who signs certificates.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -64,8 +64,8 @@ fn proxy(host: &str, port: u16) -> Arc<Proxy> {
 }
 
 /// A session through that proxy that believes this authority alone; `proxy.example` is on this machine.
-fn session(proxy: &Arc<Proxy>, trusted: &Authority) -> Session {
-    let limits = Limits { proxy_timeout: Duration::from_secs(2), ..Limits::default() };
+fn session(proxy: &Arc<Proxy>, trusted: &Authority, patience: Duration) -> Session {
+    let limits = Limits { proxy_timeout: patience, ..Limits::default() };
     let session = Session::shaped(&["127.0.0.0/8"], limits, |egress| egress.trusting(vec![trusted.der()]));
     session.names.answer("proxy.example", &[&["127.0.0.1"]]);
     session.handle.set_route(Route::Through(Arc::clone(proxy)));
@@ -84,7 +84,7 @@ async fn requests_and_tunnels_go_through_a_proxy_with_a_good_certificate() {
     let front = authority.front(&["proxy.example", "127.0.0.1"], 4000, exit.server.address).await;
     for host in ["proxy.example", "127.0.0.1"] {
         let proxy = proxy(host, front.address.port());
-        let session = session(&proxy, &authority);
+        let session = session(&proxy, &authority, LONG);
         assert_eq!(session.get("http://any.example/path?q").await.status, 200, "{host}");
         let mut client = session.connect().await;
         let answer = client.ask("CONNECT secret.example:443 HTTP/1.1\r\nHost: secret.example:443\r\n\r\n").await;
@@ -115,7 +115,7 @@ async fn a_proxy_that_cannot_show_who_it_is_learns_nothing_and_nothing_goes_stra
     ]);
     for (why, port) in ports {
         let proxy = proxy("127.0.0.1", port);
-        let session = session(&proxy, &authority);
+        let session = session(&proxy, &authority, Duration::from_secs(2));
         let mut client = session.connect().await;
         let tunnel = client.ask("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
         let whole = session.get("http://a.example/").await;

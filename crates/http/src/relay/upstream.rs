@@ -156,7 +156,7 @@ mod tests {
         let (through, far) = (Arc::new(AtomicBool::new(false)), far.try_clone().unwrap());
         let watched = through.clone();
         let guard = std::thread::spawn(move || {
-            let deadline = Instant::now() + Duration::from_secs(10);
+            let deadline = Instant::now() + Duration::from_secs(60);
             while !watched.load(Ordering::SeqCst) && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -32,7 +32,7 @@ pub(super) async fn until(what: &str, done: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), waited).await.unwrap_or_else(|_| panic!("never: {what}"));
+    tokio::time::timeout(Duration::from_secs(60), waited).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// A turn that comes when the test says so.
@@ -237,7 +237,7 @@ async fn a_caller_that_hangs_up_while_the_store_is_away_gives_back_what_it_gets(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hang_up_at_the_very_moment_of_hand_over_gives_the_browser_back() {
     let (reached, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut ports = Ports { line_takes: Duration::from_millis(300), ..Ports::default() };
+    let mut ports = Ports { line_takes: Duration::from_secs(2), ..Ports::default() };
     ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((pool(1).build(), None))));
     let taking = reached.clone();
     ports.line.expect_take_now().return_once(move |_, _, _| {
@@ -270,7 +270,8 @@ async fn a_session_created_for_a_caller_that_hung_up_ends() {
     let starting = reached.clone();
     ports.engine.expect_start().returning(move |_| {
         starting.store(true, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(300));
+        // Longer than it takes to hang up, and to notice it.
+        std::thread::sleep(Duration::from_secs(2));
         Ok(Started::default())
     });
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));

@@ -61,8 +61,8 @@ async fn seen_ahead(
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
     // For the first caller, and ahead.
     until("asked ahead", || asked.load(Ordering::SeqCst) == 2).await;
-    // The server notes the answer right after it has it, on a thread of its own.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // The server notes the answer right after it has it, on a thread of its own, and shows that to nobody.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     (api, stored)
 }
 
@@ -102,7 +102,7 @@ async fn an_answer_that_cannot_be_made_after_all_corrects_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_hangs_up_meanwhile_leaves_no_second_one() {
     let (trail, back, reached) = (Trail::default(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut ports = Ports { trail: trail.clone(), line_takes: Duration::from_millis(300), ..Ports::default() };
+    let mut ports = Ports { trail: trail.clone(), line_takes: Duration::from_secs(2), ..Ports::default() };
     ports.wake.expect_wake().return_const(());
     ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
     let ended = Arc::clone(&back);
@@ -118,6 +118,9 @@ async fn a_caller_that_hangs_up_meanwhile_leaves_no_second_one() {
     until("taking", || reached.load(Ordering::SeqCst)).await;
     drop(stream);
     until("given back", || back.load(Ordering::SeqCst)).await;
+    // Its record is finished by whoever drops its request, and the browser given back by another thread.
+    let lost = || trail.entries.lock().unwrap().iter().any(|(_, noted)| noted.status == 499);
+    until("its record is finished", lost).await;
     let stored = stored.lock().unwrap().clone();
     let told = trail.entries().await;
     let (_, noted) = told.last().unwrap();

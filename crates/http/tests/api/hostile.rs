@@ -353,11 +353,11 @@ async fn chunks_that_are_none_are_answered_whether_or_not_a_handler_is_at_work()
 #[tokio::test(flavor = "multi_thread")]
 async fn who_hangs_up_during_a_request_gets_no_answer() {
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
-    let api = TestApi::start(Ports { keys_take: Duration::from_secs(60), ..Ports::default() });
+    let api = TestApi::start(Ports { keys_take: Duration::from_secs(600), ..Ports::default() });
     let mut stream = api.connect().await;
     stream.write_all(&request("POST", "/browser_pools", &[&key], "{}")).await.unwrap();
     stream.shutdown().await.unwrap();
     let mut all = Vec::new();
-    tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut all)).await.expect("an end").unwrap();
+    tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut all)).await.expect("an end").unwrap();
     assert_eq!(all, b"");
 }

@@ -49,7 +49,7 @@ impl Log {
 
 /// The first line that holds all of `facts`, as soon as there is one.
 async fn line(facts: &[&str]) -> String {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let log = Log::text();
         if let Some(line) = log.lines().find(|line| facts.iter().all(|fact| line.contains(fact))) {

@@ -87,7 +87,7 @@ async fn open(api: &TestApi) -> WebSocketStream<TcpStream> {
 
 /// Code and reason of the close frame that comes next.
 async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, String) {
-    let next = tokio::time::timeout(Duration::from_secs(10), socket.next()).await.expect("an end");
+    let next = tokio::time::timeout(Duration::from_secs(60), socket.next()).await.expect("an end");
     match next {
         Some(Ok(Message::Close(Some(frame)))) => (frame.code.into(), frame.reason.to_string()),
         other => panic!("no close frame but {other:?}"),
@@ -118,7 +118,7 @@ async fn a_draining_server_closes_sockets_as_drain_and_is_done_soon() {
     let draining = tokio::spawn(api.server.drain());
     assert_eq!(closed(&mut socket).await, (1012, "drain".to_owned()));
     drop(socket);
-    tokio::time::timeout(Duration::from_secs(20), draining).await.expect("done").unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(60), draining).await.expect("done").unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,6 +165,6 @@ async fn an_open_socket_is_use_of_the_session() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), closed).await.expect("idle once the socket is gone");
+    tokio::time::timeout(Duration::from_secs(60), closed).await.expect("idle once the socket is gone");
     assert_eq!(activity.idle(), [session_id(1)]);
 }

@@ -160,7 +160,7 @@ async fn a_call_on_a_session_is_told_as_its_event() {
     let path = format!("/browsers/{}", session_id(1));
     api.request("GET", &path, &[&key, "X-Request-Id: mine"], "").await;
     api.request("GET", "/browsers/nobody", &[&key], "").await;
-    let (session, event) = heard.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
+    let (session, event) = heard.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
     assert_eq!(session, session_id(1));
     let body: serde_json::Value = serde_json::from_str(&event.body).unwrap();
     let data = json!({ "operation_id": "get_browser", "request_id": "mine", "status": 200, "duration_ms": 0 });

@@ -113,7 +113,7 @@ impl Client {
     }
 
     fn next(&self) -> Value {
-        let event = self.heard.recv_timeout(Duration::from_secs(30)).expect("an event");
+        let event = self.heard.recv_timeout(Duration::from_secs(60)).expect("an event");
         serde_json::from_str(&event.body).unwrap()
     }
 

@@ -30,7 +30,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use url::Url;
 
 /// Nothing in these tests takes this long unless it hangs.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Awaits, but not for ever.
 pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {

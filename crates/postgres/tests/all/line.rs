@@ -19,7 +19,7 @@ use pretty_assertions::assert_eq;
 use time::Duration;
 
 use crate::audit::{entry, of, record, records};
-use crate::support::{TestResult, until};
+use crate::support::{Held, TestResult, until};
 use crate::world::{Fault, World, label, lease, other_node, place, seconds, session_numbers, ticket_id};
 
 async fn enter(world: &World, place: &Place) -> Result<i64, Fault> {
@@ -105,20 +105,14 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     // The only connection is with a call that waits for a lock.
     let database = Database::new(&world.db.config().clone().with_connections(1));
     let (line, projects) = (PgWaitingLine::new(database.clone()), PgProjects::new(database));
-    let locked = world.db.execute("BEGIN; LOCK TABLE pool_waiters; SELECT pg_sleep(3); COMMIT");
-    let waiting = async |event: &str| {
-        let seen = format!("SELECT 1 FROM pg_stat_activity WHERE {event} AND datname = current_database()");
-        until(event, async || world.db.rows(&seen).await.is_ok_and(|rows| !rows.is_empty())).await
-    };
-    let holding = async {
-        waiting("wait_event = 'PgSleep'").await?;
-        // However it ends, the connection was with it for as long.
-        drop(line.decided(testing::node_id()).await);
-        Ok::<_, Fault>(())
-    };
+    let locked = Held::begin(&world.db, "LOCK TABLE pool_waiters").await?;
+    // It is given up in the end, and the connection was with it for as long.
+    let holding = async { drop(line.decided(testing::node_id()).await) };
     let taking = async {
-        waiting("wait_event_type = 'Lock'").await?;
-        Ok::<_, Fault>(line.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await?)
+        locked.until_waited_for().await?;
+        let taken = line.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await;
+        locked.commit().await?;
+        Ok::<_, Fault>(taken?)
     };
     // A web worker's readings, which have another connection: whoever waits sees by them that the database lives.
     let reading = tokio::task::spawn_blocking(move || -> TestResult {
@@ -131,9 +125,7 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
             Ok(())
         })
     });
-    let (locked, held, taken, read) = tokio::join!(locked, holding, taking, reading);
-    locked?;
-    held?;
+    let ((), taken, read) = tokio::join!(holding, taking, reading);
     read??;
     assert_eq!(taken?, TakenNow::Busy);
     let taken = world.line.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await?;

@@ -10,7 +10,7 @@ fn said(payload: &str) -> Heard {
 }
 
 async fn next(notifications: &mut Notifications) -> Result<Heard, tokio::time::error::Elapsed> {
-    tokio::time::timeout(std::time::Duration::from_secs(30), notifications.next()).await
+    tokio::time::timeout(std::time::Duration::from_secs(60), notifications.next()).await
 }
 
 #[tokio::test]

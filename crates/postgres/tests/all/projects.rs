@@ -15,7 +15,7 @@ use casement_postgres::PgProfiles;
 use pretty_assertions::assert_eq;
 use ulid::Ulid;
 
-use crate::support::{TestResult, until};
+use crate::support::{Held, TestResult, until};
 use crate::world::{Fault, World, key, label, seconds};
 
 fn project(n: u32, name: &str) -> Project {
@@ -136,15 +136,16 @@ async fn j6_a_deletion_sees_what_is_made_in_the_project_at_that_moment() -> Test
     // As a creation does it, which takes its time between the row and its commit.
     let (id, profile) = (uuid::Uuid::from_u128(doomed.id.ulid().0), uuid::Uuid::from_u128(late.id.ulid().0));
     let creation = format!(
-        "BEGIN; SELECT id FROM projects WHERE id = '{id}' FOR NO KEY UPDATE;
-        UPDATE profiles SET project_id = '{id}' WHERE id = '{profile}'; SELECT pg_sleep(1); COMMIT"
+        "SELECT id FROM projects WHERE id = '{id}' FOR NO KEY UPDATE;
+        UPDATE profiles SET project_id = '{id}' WHERE id = '{profile}'"
     );
-    let asleep = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()";
-    let deletion = async {
-        until("the creation", async || world.db.rows(asleep).await.is_ok_and(|rows| !rows.is_empty())).await?;
-        Ok::<_, Fault>(world.projects.delete(organization_id(), doomed.id, seconds(9)).await?)
+    let creation = Held::begin(&world.db, &creation).await?;
+    let committing = async {
+        creation.until_waited_for().await?;
+        creation.commit().await
     };
-    let (created, deleted) = tokio::join!(world.db.execute(&creation), deletion);
+    let deletion = world.projects.delete(organization_id(), doomed.id, seconds(9));
+    let (created, deleted) = tokio::join!(committing, deletion);
     created?;
     assert_eq!(deleted?, ProjectDeleted::InUse(vec![ResourceCount { kind: "profiles", count: 1 }]));
     Ok(())
@@ -176,8 +177,9 @@ async fn a_limit_counts_from_the_next_creation_on() -> TestResult {
 async fn what_may_have_been_committed_is_told_apart_from_what_was_not() -> TestResult {
     let maybe_done = async |when: &str| {
         let world = World::new().await?;
+        // Clearly longer than a caller waits, and shorter than the server lets a statement take.
         let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
-            'BEGIN PERFORM pg_sleep(4); RETURN new; END'; CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON projects";
+            'BEGIN PERFORM pg_sleep(7); RETURN new; END'; CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON projects";
         world.db.execute(&format!("{slow} {when} FOR EACH ROW EXECUTE FUNCTION slow()")).await?;
         let created = world.projects.create(&project(1, "one")).await;
         let Err(StoreError::Unavailable { maybe_done, .. }) = created else { return Err("it answered in time".into()) };

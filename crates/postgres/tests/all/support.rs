@@ -2,15 +2,20 @@
 
 use std::time::{Duration, Instant};
 
+use casement_postgres::testing::TestDatabase;
+use tokio_postgres::{Client, NoTls};
+
+use crate::world::Fault;
+
 /// What a test gives back: any error fails it, with its text.
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// Asks until the answer is yes.
 ///
 /// # Errors
-/// With `what`, when half a minute has passed without.
+/// With `what`, when two minutes have passed without: a cluster may have to be made meanwhile, on a machine that is busy.
 pub(crate) async fn until(what: &str, mut asked: impl AsyncFnMut() -> bool) -> TestResult {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !asked().await {
         if Instant::now() > deadline {
             return Err(format!("still not: {what}").into());
@@ -18,4 +23,41 @@ pub(crate) async fn until(what: &str, mut asked: impl AsyncFnMut() -> bool) -> T
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
+}
+
+/// A transaction on a connection of its own, which holds what it has locked until it is told to commit.
+pub(crate) struct Held {
+    client: Client,
+    pid: i32,
+    /// A transaction sees the activity of others as it was at its first look.
+    beside: Client,
+}
+
+impl Held {
+    /// Begins it with these statements.
+    pub(crate) async fn begin(db: &TestDatabase, statements: &str) -> Result<Self, Fault> {
+        let (client, beside) = (connect(db).await?, connect(db).await?);
+        let pid = client.query_one("SELECT pg_backend_pid()", &[]).await?.try_get(0)?;
+        client.batch_execute(&format!("BEGIN; {statements}")).await?;
+        Ok(Self { client, pid, beside })
+    }
+
+    /// Waits until somebody waits for what it holds.
+    pub(crate) async fn until_waited_for(&self) -> TestResult {
+        let waiting = "SELECT 1 FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))";
+        let is_waited_for =
+            async || self.beside.query(waiting, &[&self.pid]).await.is_ok_and(|waiting| !waiting.is_empty());
+        until("somebody waits for the lock", is_waited_for).await
+    }
+
+    pub(crate) async fn commit(self) -> TestResult {
+        Ok(self.client.batch_execute("COMMIT").await?)
+    }
+}
+
+async fn connect(db: &TestDatabase) -> Result<Client, Fault> {
+    let (client, connection) = tokio_postgres::connect(&db.url(), NoTls).await?;
+    // It ends with the client.
+    drop(tokio::spawn(connection));
+    Ok(client)
 }

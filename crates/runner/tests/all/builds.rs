@@ -1,6 +1,6 @@
 //! Sources that become something to run, and those that do not.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 use std::sync::Arc;
 
 use casement_domain::deployment::{BuildStep, Builder as _};
@@ -44,8 +44,10 @@ async fn what_was_built_with_another_interpreter_is_not_used_again() {
     place.build(PYTHON, "main.py", &lines).await.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
     // Another one, which sandboxes do not see: there the installation fails that this is about.
     let newer = place.config.data_dir.join("python");
-    std::fs::write(&newer, "#!/bin/sh\necho cpython-399-x86_64-linux-gnu\n").unwrap();
-    std::fs::set_permissions(&newer, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let text = place.config.data_dir.join("python.sh");
+    std::fs::write(&text, "#!/bin/sh\necho cpython-399-x86_64-linux-gnu\n").unwrap();
+    // A file that this process itself had open for writing may be busy: another test's child may still hold it.
+    assert!(Command::new("install").args(["--mode=755"]).args([&text, &newer]).status().unwrap().success());
     place.config.python = newer;
     place.again();
     let lines = Arc::new(Heard::default());
@@ -95,7 +97,7 @@ const ENDLESS: &str = "import time\nprint('loading for ever')\nwhile True:\n    
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_build_that_takes_too_long_to_load_fails_and_ends_with_all_that_it_started() {
-    let (place, lines) = (Place::with(|config| config.load_seconds = 10), Arc::new(Heard::default()));
+    let (place, lines) = (Place::with(|config| config.load_seconds = 20), Arc::new(Heard::default()));
     let failed = place.build(&[("main.py", ENDLESS)], "main.py", &lines).await.unwrap_err();
     assert_eq!((failed.step, failed.reason.as_str()), (BuildStep::Load, "main.py: its process was not done in time"));
     assert!(lines.text().contains("loading for ever"), "{}", lines.text());
@@ -117,7 +119,7 @@ const NOSY: &str = r#"
 import os, socket
 
 def ask(request):
-    with socket.create_connection(("127.0.0.1", 3128), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", 3128), timeout=60) as connection:
         connection.sendall(request.encode())
         return connection.recv(100).decode().split(" ")[1]
 

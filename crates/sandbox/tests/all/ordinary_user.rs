@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::ensure;
 use casement_sandbox::{Host, HostError};
 
-use crate::support::config;
+use crate::support::{config, program_in};
 
 /// Runs every other test of this program again as nobody, where this one runs as root.
 #[tokio::test]
@@ -17,8 +17,7 @@ async fn everything_holds_for_an_ordinary_user_too() -> anyhow::Result<()> {
     }
     let open = std::fs::Permissions::from_mode(0o755);
     let dir = tempfile::Builder::new().permissions(open).tempdir_in("/tmp")?;
-    let program = dir.path().join("tests");
-    std::fs::copy(std::env::current_exe()?, &program)?;
+    let program = program_in(dir.path())?;
     let ran = Command::new("/usr/bin/setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"])
         .arg(&program)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use casement_sandbox::MemoryLimit;
 
-use crate::support::{Place, groups};
+use crate::support::{Place, groups, program_in};
 
 const NOBODY: u32 = 65534;
 const ASKED: &str = "CASEMENT_TEST_ASKED_FOR_LIMIT";
@@ -39,8 +39,7 @@ impl Group {
         fs::create_dir_all(&group)?;
         // The program of the tests may lie where nobody can go.
         let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir_in("/tmp")?;
-        let program = dir.path().join("tests");
-        fs::copy(std::env::current_exe()?, &program)?;
+        let program = program_in(dir.path())?;
         let enter = r#"echo $$ >"$0/cgroup.procs" && exec "$@""#;
         let asked = Command::new("/bin/sh")
             .args(["-c", enter])

@@ -19,7 +19,7 @@ fn answering(fd: u32, answer: &str) -> String {
 
 async fn ask(stream: tokio::net::UnixStream) -> anyhow::Result<String> {
     let (mut stream, mut answer) = (stream, String::new());
-    within(Duration::from_secs(10), stream.read_to_string(&mut answer)).await??;
+    within(Duration::from_secs(60), stream.read_to_string(&mut answer)).await??;
     Ok(answer)
 }
 
@@ -59,9 +59,14 @@ async fn a_connection_to_an_ended_sandbox_is_refused() -> anyhow::Result<()> {
     let mut spec = place.script("a", "true");
     spec.sockets = 1;
     let sandbox = place.host.start(spec).await?;
-    within(Duration::from_secs(30), sandbox.exited()).await??;
-    assert!(sandbox.connect(0).await.is_err());
-    Ok(())
+    within(Duration::from_secs(60), sandbox.exited()).await??;
+    // A process that another test was starting when the socket was made has it until it runs its own program.
+    let refused = async {
+        while sandbox.connect(0).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(Duration::from_secs(60), refused).await
 }
 
 /// A server that comes back makes its sockets anew; what is bound in is their directory.
@@ -82,7 +87,7 @@ async fn the_way_out_works_again_after_its_socket_was_made_anew() -> anyhow::Res
         let listener = tokio::net::UnixListener::bind(&path)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
         let serve = async { listener.accept().await?.0.write_all(life.as_bytes()).await };
-        let (served, answer) = tokio::join!(within(Duration::from_secs(30), serve), ask(sandbox.connect(0).await?));
+        let (served, answer) = tokio::join!(within(Duration::from_secs(60), serve), ask(sandbox.connect(0).await?));
         served??;
         assert_eq!(answer?, life);
     }

@@ -3,9 +3,10 @@
 use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use casement_sandbox::{Host, HostConfig, Sandbox, Spec};
 use tempfile::TempDir;
 
@@ -38,7 +39,7 @@ impl Place {
 
     pub(crate) async fn output_of(&self, spec: Spec) -> anyhow::Result<String> {
         let sandbox = self.host.start(spec).await?;
-        within(Duration::from_secs(20), sandbox.exited()).await??;
+        within(Duration::from_secs(60), sandbox.exited()).await??;
         let output = sandbox.log().context("the starter can read it")?;
         self.host.end(&sandbox.id).await?;
         Ok(output)
@@ -82,6 +83,15 @@ pub(crate) fn spec(place: &Path, id: &str, script: &str) -> Spec {
         max_processes: 100,
         max_open_files: 256,
     }
+}
+
+/// A copy of the program of these tests, where every user can run it. It is `cp` that writes it: a file that this process itself
+/// had open for writing is busy for as long as a child that another test starts at that moment has it open, too.
+pub(crate) fn program_in(dir: &Path) -> anyhow::Result<PathBuf> {
+    let program = dir.join("tests");
+    let copied = Command::new("cp").args([&std::env::current_exe()?, &program]).status()?;
+    ensure!(copied.success(), "cp: {copied}");
+    Ok(program)
 }
 
 pub(crate) async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> anyhow::Result<T> {

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One connection, attached to the browser's first page.
 pub(crate) struct Cdp {
@@ -70,9 +70,17 @@ impl Cdp {
 
     /// Opens an address and waits until it is loaded. Gives the network error, if there is one.
     pub(crate) async fn open(&mut self, url: &str) -> anyhow::Result<Option<String>> {
+        // It is answered before the page has come there: until then whoever asks is answered by the one before.
+        self.until("globalThis.isBefore = true").await?;
         let answer = self.call("Page.navigate", json!({ "url": url })).await?;
-        self.until("document.readyState === 'complete'").await?;
+        let there = "!globalThis.isBefore && location.href !== 'about:blank' && document.readyState === 'complete'";
+        self.until(there).await?;
         Ok(answer["errorText"].as_str().map(str::to_owned))
+    }
+
+    /// Waits until an expression has this value.
+    pub(crate) async fn until_is(&mut self, expression: &str, wanted: &Value) -> anyhow::Result<()> {
+        self.until(&format!("JSON.stringify({expression}) === {}", Value::from(wanted.to_string()))).await
     }
 
     /// Waits until an expression is true.

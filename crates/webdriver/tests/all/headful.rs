@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::cdp::Cdp;
 use super::fake_egress::SITE;
-use super::support::{Place, png_size, sized};
+use super::support::{Place, hand_out, png_size, sized};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn browsers_with_a_display_have_its_size_and_see_nothing_of_each_other() -> anyhow::Result<()> {
@@ -22,17 +22,19 @@ async fn browsers_with_a_display_have_its_size_and_see_nothing_of_each_other() -
     let mut in_frame = Cdp::attach(&place.engine, framed).await?;
 
     let size = "[innerWidth, innerHeight, screen.width, screen.height]";
-    assert_eq!(in_kiosk.evaluate(size).await?, json!([1280, 720, 1280, 720]));
+    // A window takes its size a moment after it is there.
+    in_kiosk.until_is(size, &json!([1280, 720, 1280, 720])).await?;
+    in_frame
+        .until("innerWidth === 1024 && innerHeight < 768 && screen.width === 1024 && screen.height === 768")
+        .await?;
     let seen = in_frame.evaluate(size).await?;
     assert_eq!((&seen[0], &seen[2], &seen[3]), (&json!(1024), &json!(1024), &json!(768)));
     assert!(seen[1].as_u64().is_some_and(|height| (500..768).contains(&height)), "the window has a frame: {seen}");
     assert_eq!(in_kiosk.evaluate("navigator.webdriver").await?, false);
 
     for id in [kiosk, framed] {
-        place
-            .engine
-            .hand_out(id, HandOut { start_url: Some(StartUrl::parse(SITE).expect("a URL")), ..HandOut::default() })
-            .await?;
+        let start_url = Some(StartUrl::parse(SITE).expect("a URL"));
+        hand_out(&place.engine, id, HandOut { start_url, ..HandOut::default() }).await?;
     }
     in_kiosk.until("document.title === 'the site' && document.readyState === 'complete'").await?;
     in_frame.until("document.title === 'the site' && document.readyState === 'complete'").await?;
@@ -54,7 +56,7 @@ async fn browsers_with_a_display_have_its_size_and_see_nothing_of_each_other() -
 
     place.engine.end(kiosk).await?;
     assert_eq!(place.remains(kiosk), Vec::<String>::new());
-    place.engine.hand_out(framed, HandOut::default()).await?;
+    hand_out(&place.engine, framed, HandOut::default()).await?;
     place.engine.end_all().await?;
     assert_eq!(place.remains(framed), Vec::<String>::new());
     Ok(())

@@ -21,7 +21,7 @@ use super::login_site::{Login, Origins, given, logins};
 use super::support::{Place, headless};
 
 /// How long a page may take to show something else.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How often in a row nothing may come of a reading.
 const FRUITLESS: u32 = 4;
 /// Names the only login to try, by a part of its name; everything that is read is shown then.
@@ -66,7 +66,9 @@ impl Person<'_> {
     async fn log_in(&mut self) -> anyhow::Result<()> {
         self.place.engine.open(self.browser, &format!("{}/{}/login", origins().shop, self.login.name)).await?;
         for _ in 0..200 {
-            let hopeless = self.login.expect.ends_with("not-understood") && self.last.is_some();
+            // Nothing else is to come, and that has been seen once.
+            let whole = self.trace.iter().map(String::as_str).chain(["not-understood"]).collect::<Vec<_>>().join(" > ");
+            let hopeless = self.login.expect == whole && self.fruitless > 0;
             let within = if hopeless { Duration::from_millis(300) } else { PATIENCE };
             let wait = Await { differs_from: self.last.clone(), within };
             match self.look(wait).await {

@@ -17,7 +17,7 @@ use ulid::Ulid;
 
 use super::cdp::Cdp;
 use super::fake_egress::{FakeEgress, SITE};
-use super::support::{Place, chromium, config, headless, launch, next, processes, signal, within};
+use super::support::{Place, chromium, config, gone, headless, launch, next, signal, within};
 
 const WRITE: &str = "document.cookie = 'ends=1'; document.cookie = 'stays=1; max-age=999'; localStorage.kept = 'here'";
 const READ: &str = "document.cookie.split('; ').sort().join() + localStorage.kept";
@@ -87,7 +87,7 @@ async fn a_profile_is_taken_out_although_the_server_dies_meanwhile() -> anyhow::
     let mut first = place.engine.capture(id).await?;
     first.next().await.context("a piece")??;
     drop(first);
-    ensure!(processes(&place.engine, id, |line| line.contains("/chromium")).await?.is_empty(), "it is closed");
+    gone(&place.engine, id, |line| line.contains("/chromium")).await?;
 
     place.engine.clone().detach().await;
     place.egress = Arc::new(FakeEgress::default());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use casement_domain::browser::{BrowserEngine, Launch, Shape, Viewport};
+use casement_domain::browser::{BrowserEngine, EngineError, EngineFault, HandOut, Launch, Shape, Viewport};
 use casement_domain::ids::BrowserId;
 use casement_webdriver::{Engine, EngineConfig, EngineEvent};
 use rustix::process::{Pid, Signal};
@@ -109,6 +109,31 @@ pub(crate) async fn processes(engine: &Engine, id: BrowserId, test: impl Fn(&str
     Ok(pids)
 }
 
+/// Waits until a browser has no such process.
+pub(crate) async fn gone(engine: &Engine, id: BrowserId, test: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let left = processes(engine, id, &test).await?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        anyhow::ensure!(Instant::now() < deadline, "{left:?} go on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Hands a browser out. A busy machine may be slower than anybody waits for one browser, where others can be had.
+pub(crate) async fn hand_out(engine: &Engine, id: BrowserId, to: HandOut) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match engine.hand_out(id, to.clone()).await {
+            Err(EngineError::Timeout { .. } | EngineError::Failed { fault: EngineFault::BrowserHung, .. })
+                if Instant::now() < deadline => {}
+            answer => return Ok(answer?),
+        }
+    }
+}
+
 /// Chromium's first process.
 pub(crate) async fn chromium(engine: &Engine, id: BrowserId) -> anyhow::Result<i32> {
     let found = processes(engine, id, |line| line.contains("--remote-debugging-port") && !line.contains("--type="));
@@ -120,7 +145,7 @@ pub(crate) fn signal(pid: i32, signal: Signal) -> anyhow::Result<()> {
 }
 
 pub(crate) async fn next(events: &mut UnboundedReceiver<EngineEvent>) -> anyhow::Result<EngineEvent> {
-    within(Duration::from_secs(30), events.recv()).await?.context("the engine is there")
+    within(Duration::from_secs(120), events.recv()).await?.context("the engine is there")
 }
 
 pub(crate) async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> anyhow::Result<T> {
@@ -129,10 +154,10 @@ pub(crate) async fn within<T>(limit: Duration, what: impl Future<Output = T>) ->
 
 /// Waits until something is so.
 pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !so() {
         if Instant::now() > deadline {
-            bail!("not within 10 s: {what}");
+            bail!("not within a minute: {what}");
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

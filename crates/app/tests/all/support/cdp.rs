@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket, protocol::CloseFrame};
 use url::Url;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A connection to `cdp_ws_url`.
 pub(crate) struct Cdp {
@@ -81,6 +81,12 @@ impl Cdp {
         ensure!(answer["errorText"].is_null(), "{url}: {}", answer["errorText"]);
         let whole = "new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', done))";
         self.evaluate(page, whole).map(drop)
+    }
+
+    /// Waits until the page was drawn: before that, Chromium drops keys and clicks.
+    pub(crate) fn until_drawn(&mut self, page: &str) -> anyhow::Result<()> {
+        let drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
+        self.evaluate(page, drawn).map(drop)
     }
 
     /// The command line of the running browser, as it tells it itself.

@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use super::leftovers::processes_of;
 use super::{Server, until};
 
-/// For one script, its own browser's start and what is installed for a program included.
-const DEADLINE: Duration = Duration::from_secs(300);
+/// For one script on a busy machine, its own browser's start and what is installed for a program included.
+const DEADLINE: Duration = Duration::from_secs(900);
 
 /// Where the clients are installed.
 pub(crate) struct Clients {

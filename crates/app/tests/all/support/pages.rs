@@ -23,7 +23,7 @@ const GREEN: &str = "<!doctype html><title>Green</title><style>html{background:r
 const INDEX: &str = "<!doctype html><meta charset=utf-8><title>A page</title><h1>It works</h1><a href=/form>A form</a>";
 
 /// How long a browser may keep a connection without asking for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A small web server on 127.0.0.1. `/`, `/form` and `/green` are there; [`Pages::put`] adds others.
 pub(crate) struct Pages {

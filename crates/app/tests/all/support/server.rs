@@ -15,6 +15,7 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 use super::http::{Answer, Request};
 use super::leftovers::{Process, processes_of, remains_of};
@@ -22,9 +23,11 @@ use super::until;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_casement");
 /// To a line on standard output: a database cluster is made, and others may start browsers at the same time.
-const TO_READY: Duration = Duration::from_secs(90);
+const TO_READY: Duration = Duration::from_secs(300);
 /// For a server to end: running requests have 30 s, then its database stops.
-const TO_END: Duration = Duration::from_secs(90);
+const TO_END: Duration = Duration::from_secs(300);
+/// For a browser of a pool to become free, on a busy machine.
+const TO_FILL: Duration = Duration::from_secs(300);
 /// How much of a server's log a failure shows.
 const SHOWN: usize = 120;
 
@@ -81,6 +84,8 @@ pub(crate) struct Server {
     root: TempDir,
     options: Options,
     address: SocketAddr,
+    /// Keeps the port of the address.
+    _port: TcpSocket,
     key: String,
     child: Option<Child>,
     watchdog: Child,
@@ -112,6 +117,7 @@ impl Server {
         // Sandboxes run as users of their own, which must be able to pass through; sockets want short paths.
         let open = Permissions::from_mode(0o711);
         let root = tempfile::Builder::new().prefix("casement-e2e-").permissions(open).tempdir_in("/tmp")?;
+        let (port, address) = port_at(options.listen.unwrap_or(Ipv4Addr::LOCALHOST.into()))?;
         let watchdog = Command::new("sh")
             .args(["-c", WATCHDOG])
             // Not as arguments: it would be found as something that the server left.
@@ -122,8 +128,7 @@ impl Server {
             .process_group(0)
             .spawn()
             .context("cannot start sh")?;
-        let address = SocketAddr::new(options.listen.unwrap_or(Ipv4Addr::LOCALHOST.into()), 0);
-        let mut server = Self { root, options, address, key: String::new(), child: None, watchdog };
+        let mut server = Self { root, options, address, _port: port, key: String::new(), child: None, watchdog };
         server.begin()?;
         server.key = match &server.options.beside {
             Some(beside) => beside.key.clone(),
@@ -231,9 +236,14 @@ impl Server {
         self.create(&json!({ "headless": true, "timeout_seconds": 600 }))
     }
 
-    /// A browser of the pool.
+    /// A browser of the pool, once one is free.
     pub(crate) fn acquire(&self, pool: &str) -> anyhow::Result<Session> {
-        let answer = self.post(&format!("/browser_pools/{pool}/acquire"), &json!({ "acquire_timeout_seconds": 60 }))?;
+        let path = format!("/browser_pools/{pool}/acquire");
+        let answer = until(&format!("a browser of the pool {pool}"), TO_FILL, || {
+            let answer = self.post(&path, &json!({ "acquire_timeout_seconds": 60 }));
+            // 204: none became free in time; whoever wants one asks again.
+            (!answer.as_ref().is_ok_and(|answer| answer.status == 204)).then_some(answer)
+        })??;
         Ok(Session(answer.expect(200)?.json()?))
     }
 
@@ -245,7 +255,7 @@ impl Server {
     /// Waits until the pool has so many browsers that nobody uses.
     pub(crate) fn until_available(&self, pool: &str, count: u64) -> anyhow::Result<()> {
         let path = format!("/browser_pools/{pool}");
-        until(&format!("{count} browsers in the pool {pool}"), Duration::from_secs(90), || {
+        until(&format!("{count} browsers in the pool {pool}"), TO_FILL, || {
             let found = self.get(&path).ok()?.json().ok()?;
             (found["available_count"] == count).then_some(())
         })
@@ -346,7 +356,7 @@ impl Server {
         self.stop_all()?;
         let root = self.root.path();
         let nothing = || remains_of(root).is_empty().then_some(());
-        until("nothing of the server is left", Duration::from_secs(10), nothing)
+        until("nothing of the server is left", Duration::from_secs(60), nothing)
             .with_context(|| format!("left behind:\n  {}", remains_of(root).join("\n  ")))
     }
 }
@@ -370,9 +380,20 @@ impl Drop for Server {
     }
 }
 
-/// The same program, in a mount namespace of its own.
+/// A port of this address that nobody else is given as long as the socket is there, also while the server between two of its lives
+/// does not listen. Nobody listens at the socket itself, and the server, which may use an address anew as it may, takes no notice of it.
+fn port_at(ip: IpAddr) -> anyhow::Result<(TcpSocket, SocketAddr)> {
+    let socket = if ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(SocketAddr::new(ip, 0)).with_context(|| format!("no port at {ip}"))?;
+    let address = socket.local_addr()?;
+    Ok((socket, address))
+}
+
+/// The same program, in a mount namespace of its own, without the disks of other tests: it would count as something of theirs.
 fn in_place_of_resolv_conf(file: &Path, program: &Command) -> Command {
-    let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+    let script = "cut -d' ' -f5 /proc/self/mountinfo | grep ^/tmp/casement-e2e- | xargs -r umount -l
+        mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(file);
     command.arg(program.get_program()).args(program.get_args());

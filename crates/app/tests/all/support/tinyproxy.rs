@@ -36,7 +36,7 @@ impl Tinyproxy {
         command.args(["--pdeathsig", "KILL", "tinyproxy", "-d", "-c"]).arg(dir.path().join("config"));
         command.stdin(Stdio::null()).stdout(File::create(dir.path().join("log"))?);
         let mut started = Self { address, child: command.spawn().context("cannot start setpriv")?, dir };
-        until("tinyproxy listens", Duration::from_secs(30), || match started.child.try_wait() {
+        until("tinyproxy listens", Duration::from_secs(120), || match started.child.try_wait() {
             Ok(None) => TcpStream::connect(address).is_ok().then_some(Ok(())),
             ended => Some(Err(ended)),
         })?

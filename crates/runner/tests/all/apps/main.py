@@ -159,7 +159,7 @@ def connect(context: KernelContext, payload):
     found = {}
     for host, port in payload:
         try:
-            with socket.create_connection((host, port), timeout=10) as connection:
+            with socket.create_connection((host, port), timeout=60) as connection:
                 connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
                 found[f"{host}:{port}"] = connection.recv(100).decode()
         except OSError as error:
@@ -173,7 +173,7 @@ def proxy(context: KernelContext, payload):
     import socket
 
     def ask(request):
-        with socket.create_connection(("127.0.0.1", 3128), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", 3128), timeout=60) as connection:
             connection.sendall(request.encode())
             return connection.recv(100).decode().split(" ")[1]
 
