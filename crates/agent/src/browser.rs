@@ -171,10 +171,13 @@ impl Browser {
     }
 
     /// Brings every page to the size of `viewport`, and those opened later too.
+    ///
+    /// One that a client has given a size of its own keeps that. If all do, nothing is changed.
     pub(crate) async fn resize(&self, viewport: Viewport) -> Result<(), CdpError> {
-        *self.viewport.lock().unwrap_or_else(PoisonError::into_inner) = viewport;
+        let before = std::mem::replace(&mut *self.viewport.lock().unwrap_or_else(PoisonError::into_inner), viewport);
         let mut in_front = Vec::new();
         let mut screen_follows = false;
+        let (mut fitted, mut kept) = (false, None);
         for target in self.pages().await? {
             let Ok(page) = self.attach(target, BROWSER).await else { continue };
             if !screen_follows {
@@ -184,9 +187,19 @@ impl Browser {
                 if !seen.hidden {
                     in_front.push((seen.focused, page.target.clone()));
                 }
-                self.fit(&page, viewport, true).await?;
+                match self.fit(&page, viewport, true).await {
+                    Ok(()) => fitted = true,
+                    Err(error) => kept = Some((error, page.target.clone())),
+                }
             }
             self.detach(&page).await;
+        }
+        if let Some((error, target)) = kept.filter(|_| !fitted) {
+            *self.viewport.lock().unwrap_or_else(PoisonError::into_inner) = before;
+            let page = self.attach(target, BROWSER).await?;
+            self.resize_screen(&page, before).await;
+            self.detach(&page).await;
+            return Err(error);
         }
         // A page behind others takes its size only when it comes to the front: put back what was there, the focused one last.
         in_front.sort_unstable();
@@ -236,10 +249,17 @@ impl Browser {
             if seen.hidden {
                 let target = json!({ "targetId": page.target });
                 self.cdp.call(None, "Target.activateTarget", target, BROWSER).await?;
-            } else {
-                self.move_edges(page, viewport, seen).await?;
+                seen = self.settled(page, viewport).await?;
+                continue;
             }
-            seen = self.settled(page, viewport).await?;
+            let before = self.move_edges(page, viewport, seen).await?;
+            let after = self.settled(page, viewport).await?;
+            if (after.width, after.height) == (seen.width, seen.height) {
+                // A client gives it a size of its own, or it says so: moved once more, the edges would only go astray.
+                self.cdp.call(None, "Browser.setWindowBounds", before, BROWSER).await?;
+                break;
+            }
+            seen = after;
         }
         if seen.has(viewport) {
             return Ok(());
@@ -248,7 +268,8 @@ impl Browser {
         Err(CdpError::Refused { method: "Browser.setWindowBounds", message })
     }
 
-    async fn move_edges(&self, page: &Page, viewport: Viewport, seen: Seen) -> Result<(), CdpError> {
+    /// Answers what puts them back.
+    async fn move_edges(&self, page: &Page, viewport: Viewport, seen: Seen) -> Result<Value, CdpError> {
         let target = json!({ "targetId": page.target });
         let window = self.cdp.call(None, "Browser.getWindowForTarget", target, BROWSER).await?;
         let side = |key: &str, want: u32, have: i64, guess: u32| {
@@ -259,8 +280,10 @@ impl Browser {
             "width": side("width", viewport.width, seen.width, viewport.width),
             "height": side("height", viewport.height, seen.height, viewport.height + WINDOW_FRAME),
         });
-        let params = json!({ "windowId": window["windowId"], "bounds": bounds });
-        self.cdp.call(None, "Browser.setWindowBounds", params, BROWSER).await.map(drop)
+        let params = |bounds: &Value| json!({ "windowId": window["windowId"], "bounds": bounds });
+        self.cdp.call(None, "Browser.setWindowBounds", params(&bounds), BROWSER).await?;
+        let sides = &window["bounds"];
+        Ok(params(&json!({ "width": sides["width"], "height": sides["height"] })))
     }
 
     /// The page as it is once it has its size, or after the time it gets for that.
@@ -368,8 +391,9 @@ async fn heed(browser: std::sync::Weak<Browser>, mut notices: mpsc::Receiver<Not
                 }
             }
             "Target.targetCreated" if notice.params["targetInfo"]["type"] == "page" => {
-                if let Some(target) = notice.params["targetInfo"]["targetId"].as_str() {
-                    browser.fit_new(target.to_owned()).await;
+                if let Some(target) = notice.params["targetInfo"]["targetId"].as_str().map(str::to_owned) {
+                    // Beside this: a page that is slow must not hold up what else there is to hear.
+                    tokio::spawn(async move { browser.fit_new(target).await });
                 }
             }
             _ => {}

@@ -178,11 +178,15 @@ fn set_mode(connection: &RustConnection, root: Window, width: u16, height: u16) 
     // Refused when the output has it already, which is as good.
     connection.randr_add_output_mode(output, mode).map_err(DisplayError::x)?.ignore_error();
     let configure = |mode: u32, outputs: &[u32]| {
-        connection
+        let configured = connection
             .randr_set_crtc_config(crtc, 0, resources.config_timestamp, 0, 0, mode, randr::Rotation::ROTATE0, outputs)
             .map_err(DisplayError::x)?
             .reply()
-            .map_err(DisplayError::x)
+            .map_err(DisplayError::x)?;
+        match configured.status {
+            randr::SetConfig::SUCCESS => Ok(()),
+            refused => Err(DisplayError::X(format!("the display does not take its size: {refused:?}"))),
+        }
     };
     // The screen must never be smaller than what its output shows: off, size, on.
     configure(0, &[])?;

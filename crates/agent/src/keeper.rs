@@ -81,9 +81,11 @@ async fn kept(core: &Arc<Core>) -> End {
     };
     answer(waiting, Ok(core.status().borrow().clone()));
     loop {
-        let pid = up.chromium.pid();
+        let (pid, group) = (up.chromium.pid(), up.chromium.group());
         tokio::select! {
             status = up.chromium.wait() => {
+                // Whoever hears of the end may take the profile: nothing writes to it any more then.
+                gone(group).await;
                 if let Some(display) = &up.display
                     && let Some(pid) = display.gone(WITH_IT).await
                 {

@@ -23,17 +23,7 @@ pub(crate) struct DataDir {
 impl DataDir {
     /// Makes the directory where it is missing, and takes it.
     pub(crate) fn take(path: PathBuf) -> anyhow::Result<Self> {
-        // Sandboxes run as users of their own and must be able to pass through; what is secret is closed by itself.
-        let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(mode)
-            .create(&path)
-            .with_context(|| format!("cannot make the data directory {}", path.display()))?;
-        let found = rustix::fs::stat(&path)?;
-        if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o022 != 0 {
-            bail!("{} must belong to the user that runs casement, and nobody else may write to it", path.display());
-        }
+        make(&path)?;
         let lock = open_private(&path.join("lock"), false)?;
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!("another casement serve uses {}; `casement stop` stops it", path.display());
@@ -77,9 +67,13 @@ impl DataDir {
         Ok(fs::remove_file(self.path.join(DEFAULT_POOL_WANTED))?)
     }
 
-    /// Writes the first API key where only its owner reads it.
+    /// Writes the first API key where only its owner reads it. One of another database is kept as `api-key.before`.
     pub(crate) fn write_api_key(&self, text: &str) -> anyhow::Result<()> {
-        write_whole(&self.key_file(), format!("{text}\n").as_bytes())
+        let (file, before) = (self.key_file(), self.path.join("api-key.before"));
+        if file.exists() && !before.exists() {
+            fs::rename(&file, &before).with_context(|| format!("cannot rename {}", file.display()))?;
+        }
+        write_whole(&file, format!("{text}\n").as_bytes())
     }
 
     /// Takes it away.
@@ -100,6 +94,27 @@ impl DataDir {
             Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
     }
+}
+
+/// Makes the directory where it is missing, and checks that it is ours alone.
+pub(crate) fn make(path: &Path) -> anyhow::Result<()> {
+    // Sandboxes run as users of their own and must be able to pass through; what is secret is closed by itself.
+    let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .with_context(|| format!("cannot make the data directory {}", path.display()))?;
+    check_owner(path)
+}
+
+/// What is written into a directory of somebody else could not be read there.
+pub(crate) fn check_owner(path: &Path) -> anyhow::Result<()> {
+    let found = rustix::fs::stat(path)?;
+    if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o022 != 0 {
+        bail!("{} must belong to the user that runs casement, and nobody else may write to it", path.display());
+    }
+    Ok(())
 }
 
 /// Where `casement stop` finds a running server.

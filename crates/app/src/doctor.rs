@@ -3,15 +3,21 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use casement_domain::browser::{BrowserEngine as _, EngineError, Launch, Shape};
+use casement_domain::{BrowserId, IdSource as _};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_postgres::cluster::Binaries;
+use casement_postgres::{Database, DatabaseConfig};
 use casement_sandbox::Check;
 use casement_webdriver::{Engine, EngineConfig, check_script_runner, check_versions};
 
+use crate::data_dir;
 use crate::egress::WaysOut;
-use crate::settings::DataDir;
+use crate::settings::DoctorSettings;
+use crate::system::System;
 
 /// One thing that was looked at.
 struct Finding {
@@ -22,14 +28,18 @@ struct Finding {
 }
 
 const PROGRAMS: [(&str, &str, &str); 2] = [("X server", "Xvfb", "xvfb"), ("ffmpeg", "ffmpeg", "ffmpeg")];
+/// For a browser to start and to be driven, on a slow machine.
+const LONGEST_TRIAL: Duration = Duration::from_secs(90);
+/// When a browser that we could not end ends by itself.
+const ABANDONED_SECONDS: u32 = 120;
 const LEAST_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 const LEAST_OPEN_FILES: u64 = 8192;
 const SCRIPT_RUNNER_REMEDY: &str = "cargo xtask up installs it in target/runner; elsewhere, copy that folder to ../lib/casement/runner \
     beside the program, readable for all, or give --script-runner";
 
 /// Runs the command; fails if anything is missing.
-pub(crate) async fn run(data_dir: DataDir) -> anyhow::Result<()> {
-    let findings = look(&data_dir.path()?).await?;
+pub(crate) async fn run(settings: DoctorSettings) -> anyhow::Result<()> {
+    let findings = look(&settings).await?;
     let mut out = std::io::stdout();
     for finding in &findings {
         let mark = if finding.ok { "ok     " } else { "MISSING" };
@@ -44,31 +54,46 @@ pub(crate) async fn run(data_dir: DataDir) -> anyhow::Result<()> {
     }
 }
 
-async fn look(data_dir: &Path) -> anyhow::Result<Vec<Finding>> {
+async fn look(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
+    let place = Place::of(settings.store.data_dir.path()?);
+    let data_dir = place.dir();
     let mut findings: Vec<Finding> = check_versions().await.into_iter().map(Finding::from).collect();
     findings.extend(PROGRAMS.into_iter().map(|(name, file, package)| program(name, file, package)));
-    match sandbox_checks(data_dir).await {
-        Ok(checks) => findings.extend(checks.into_iter().map(Finding::from)),
+    let engine = engine(data_dir).await;
+    match &engine {
+        Ok(engine) => findings.extend(engine.checks().await.into_iter().map(Finding::from)),
         Err(error) => findings.push(finding(
             "sandboxes",
             Err(format!("{error:#}")),
             "mend what is missing above, then look again",
         )),
     }
-    findings.push(finding("script runner", script_runner(data_dir), SCRIPT_RUNNER_REMEDY));
-    findings.push(finding(
-        "PostgreSQL",
-        Binaries::newest()
-            .map(|found| format!("{} in {}", found.major, found.dir.display()))
-            .map_err(|error| error.to_string()),
-        "install the package postgresql, or give --database-url",
-    ));
+    let script_runner = script_runner(settings.script_runner.as_deref(), data_dir);
+    findings.push(finding("script runner", script_runner, SCRIPT_RUNNER_REMEDY));
+    findings.push(match &settings.store.database_url {
+        Some(url) => finding("PostgreSQL", database(url).await, "start it, or give another --database-url"),
+        None => finding(
+            "PostgreSQL",
+            Binaries::newest()
+                .map(|found| format!("{} in {}", found.major, found.dir.display()))
+                .map_err(|error| error.to_string()),
+            "install the package postgresql, or give --database-url",
+        ),
+    });
     findings.push(finding("disk", disk(data_dir), "make room, or give another --data-dir"));
     findings.push(finding(
         "open files",
         open_files(),
         "raise the limit: ulimit -n 65536, or LimitNOFILE= of the service",
     ));
+    // With something missing it would only say so once more.
+    if let Some(engine) = engine.ok().filter(|_| findings.iter().all(|finding| finding.ok)) {
+        findings.push(finding(
+            "a browser",
+            browser(&engine).await,
+            "CASEMENT_LOG=debug casement doctor tells how far it came",
+        ));
+    }
     Ok(findings)
 }
 
@@ -89,10 +114,63 @@ fn program(name: &str, file: &str, package: &str) -> Finding {
     finding(name, found, &format!("install the package {package}"))
 }
 
-async fn sandbox_checks(data_dir: &Path) -> anyhow::Result<Vec<Check>> {
+/// Where the server's browsers will be: the data directory, or before its first start a directory beside it, since what is only looked
+/// at is not to be made, by root for another user least of all.
+struct Place {
+    dir: PathBuf,
+    is_for_now: bool,
+}
+
+impl Place {
+    fn of(data_dir: PathBuf) -> Self {
+        if data_dir.exists() {
+            return Self { dir: data_dir, is_for_now: false };
+        }
+        let above = data_dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
+        Self { dir: above.join(format!(".casement-doctor-{}", std::process::id())), is_for_now: true }
+    }
+
+    fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_for_now {
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+async fn database(url: &str) -> Result<String, String> {
+    let config = DatabaseConfig::parse(url).map_err(|error| error.to_string())?;
+    Database::new(&config).ping().await.map_err(|error| error.to_string())?;
+    Ok("the one of --database-url answers".to_owned())
+}
+
+async fn engine(data_dir: &Path) -> anyhow::Result<Engine> {
+    data_dir::make(data_dir)?;
     let config = EngineConfig::discover(data_dir.to_owned())?;
     let egress = Egress::new(Rules::default(), Arc::new(SystemResolver::default()), Limits::default());
-    Ok(Engine::new(config, Arc::new(WaysOut::new(egress))).await?.checks().await)
+    Ok(Engine::new(config, Arc::new(WaysOut::new(egress))).await?)
+}
+
+/// Starts a browser as a session has one, drives it, and ends it.
+async fn browser(engine: &Engine) -> Result<String, String> {
+    let shape = Shape { headless: true, ..Shape::default() };
+    let launch = Launch { id: BrowserId::from_ulid(System.next()), shape, abandoned_after_seconds: ABANDONED_SECONDS };
+    let began = Instant::now();
+    let driven = tokio::time::timeout(LONGEST_TRIAL, async {
+        let started = engine.start(&launch).await?;
+        let took = began.elapsed();
+        engine.drive(launch.id).await?;
+        Ok::<_, EngineError>(format!("{} answered after {} ms, over WebDriver too", started.version, took.as_millis()))
+    });
+    let driven = driven.await.map_err(|_| format!("nothing came of it within {} s", LONGEST_TRIAL.as_secs()));
+    let ended = engine.end(launch.id).await.map_err(|error| error.to_string());
+    let said = driven?.map_err(|error| error.to_string())?;
+    ended.map(|()| said)
 }
 
 impl From<Check> for Finding {
@@ -103,9 +181,9 @@ impl From<Check> for Finding {
 }
 
 /// Where it is, as the server would find it.
-fn script_runner(data_dir: &Path) -> Result<String, String> {
-    let folder = match std::env::var_os("CASEMENT_SCRIPT_RUNNER") {
-        Some(folder) => PathBuf::from(folder),
+fn script_runner(given: Option<&Path>, data_dir: &Path) -> Result<String, String> {
+    let folder = match given {
+        Some(folder) => folder.to_owned(),
         None => EngineConfig::discover(data_dir.to_owned())
             .map_err(|error| error.to_string())?
             .script_runner

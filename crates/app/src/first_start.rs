@@ -151,4 +151,15 @@ mod tests {
         let (_folder, data_dir) = started(false).await;
         assert!(!data_dir.key_file().exists());
     }
+
+    #[test]
+    fn the_key_of_a_database_that_was_used_before_is_not_lost_to_one_that_is_new() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data_dir = DataDir::take(folder.path().join("data")).expect("a data directory");
+        for key in ["first", "second", "third"] {
+            data_dir.write_api_key(key).expect("written");
+        }
+        let read = |name: &str| std::fs::read_to_string(data_dir.path().join(name)).expect("there");
+        assert_eq!((read("api-key"), read("api-key.before")), ("third\n".to_owned(), "first\n".to_owned()));
+    }
 }

@@ -47,6 +47,9 @@ use zeroizing_alloc::ZeroAlloc;
 #[global_allocator]
 static MEMORY: ZeroAlloc<std::alloc::System> = ZeroAlloc(std::alloc::System);
 
+/// How long what blocks a thread is waited for at the end.
+const ENDING: std::time::Duration = std::time::Duration::from_secs(1);
+
 fn main() -> ExitCode {
     let command = match Arguments::read() {
         Ok(arguments) => arguments.command,
@@ -81,11 +84,14 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr(), "casement: cannot leave the session keyring: {error}");
         return ExitCode::FAILURE;
     }
-    let done = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(Box::pin(run(command))));
+    let done = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from).and_then(
+        |runtime| {
+            let done = runtime.block_on(Box::pin(run(command)));
+            // What still blocks a thread, such as a database that takes long to recover, is safe to be left anywhere.
+            runtime.shutdown_timeout(ENDING);
+            done
+        },
+    );
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -100,7 +106,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Serve(settings) => Box::pin(serve::run(*settings)).await,
         Command::Keys(command) => keys::run(command).await,
         Command::Secrets(command) => secrets::run(command).await,
-        Command::Doctor(data_dir) => doctor::run(data_dir).await,
+        Command::Doctor(settings) => doctor::run(settings).await,
         Command::Stop(settings) => stop::run(settings).await,
         Command::Deploy(command) => remote::deploy(command).await,
         Command::Invoke(command) => remote::invoke(command).await,
@@ -122,5 +128,7 @@ where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
     let filter = EnvFilter::try_from_env("CASEMENT_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(writer).init();
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(writer);
+    // What cannot be written must end nobody: else it is said on standard error once more, which panics where that is full or gone.
+    subscriber.log_internal_errors(false).init();
 }

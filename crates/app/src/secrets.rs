@@ -13,6 +13,7 @@ use casement_domain::sealing::{KeyId, Resealed, Sealer as _};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_postgres::{PgCredentialProviders, PgCredentials, PgDeployments, PgProfiles, PgProxies};
 
+use crate::data_dir;
 use crate::proxies::{self, Dialer};
 use crate::sealing::MasterKeys;
 use crate::settings::SecretsCommand;
@@ -23,6 +24,11 @@ use crate::{credential_providers, credentials, extensions, profiles};
 /// Runs the command. A server may run meanwhile: it learns of the new key by itself.
 pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
     let SecretsCommand::Rotate { store, master_key } = command;
+    let place = store.data_dir.path()?;
+    if master_key.is_none() && place.exists() {
+        // The running server reads the key that is written here.
+        data_dir::check_owner(&place)?;
+    }
     let beside = Store::open_for(&store).await?;
     let done = async {
         let data_dir = store.data_dir.path()?;

@@ -1,6 +1,7 @@
 //! `casement serve`: puts everything together, runs it, and takes it apart in order.
 
 mod ending;
+mod filling;
 mod ground;
 mod repositories;
 mod sessions;
@@ -15,8 +16,9 @@ use casement_http::{Config, Server};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tracing::info;
+use tracing::{info, warn};
 
+use self::filling::Filling;
 use self::ground::Ground;
 use self::sessions::{Core, Writers};
 use self::use_cases::UseCases;
@@ -24,6 +26,7 @@ use self::work::{Heard, Work};
 use crate::data_dir::DataDir;
 use crate::doctor::raise_open_files;
 use crate::first_start;
+use crate::postmaster::Postmaster;
 use crate::settings::ServeSettings;
 use crate::stop::{self, StopOrder};
 use crate::store::Store;
@@ -51,17 +54,24 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
     let starting = async {
         let mut store = Store::open(data_dir.path(), settings.database_url.as_deref()).await?;
         let postmaster = store.watch(data_dir.path());
-        let running = Running::start(&settings, &data_dir, &store, listener).await?;
-        anyhow::Ok((store, postmaster, running))
+        match Running::start(&settings, &data_dir, &store, listener).await {
+            Ok((running, filling)) => anyhow::Ok((store, postmaster, running, filling)),
+            // Nobody may start it again soon, so that nothing is left running.
+            Err(error) => Err(close(&store, postmaster).await.err().unwrap_or(error)),
+        }
     };
     // What a start that is broken off leaves, the next one takes up or ends, as after a kill.
-    let (store, postmaster, running) = tokio::select! {
+    let (store, postmaster, running, filling) = tokio::select! {
         started = starting => started?,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
     stop::hear(data_dir.path(), orders)?;
-    running.announce(&data_dir)?;
+    if let Err(error) = running.announce(&data_dir) {
+        warn!(%error, "cannot say on standard output that the server is ready");
+    }
+    // Behind the line that programs read.
+    tokio::spawn(filling.tell());
 
     let order = tokio::select! {
         Some(order) = ordered.recv() => order,
@@ -70,13 +80,18 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
     };
     info!(?order, "stopping");
     running.stop(order).await;
-    store.database.close();
-    if let Some(postmaster) = postmaster {
-        postmaster.stop().await?;
-    }
+    close(&store, postmaster).await?;
     stop::unhear(data_dir.path());
     info!("stopped");
     Ok(())
+}
+
+async fn close(store: &Store, postmaster: Option<Postmaster>) -> anyhow::Result<()> {
+    store.database.close();
+    match postmaster {
+        Some(postmaster) => postmaster.stop().await,
+        None => Ok(()),
+    }
 }
 
 /// A server at work.
@@ -95,7 +110,7 @@ impl Running {
         data_dir: &DataDir,
         store: &Store,
         listener: TcpListener,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<(Self, Filling)> {
         let metrics =
             PrometheusBuilder::new().set_buckets(&SECONDS)?.install_recorder().context("cannot set up the metrics")?;
         let (ground, failed_proxies) = Ground::lay(settings, data_dir, store, listener.local_addr()?).await?;
@@ -104,11 +119,12 @@ impl Running {
         let heard = Heard { events: ground.engine.events(), failed_proxies };
         ground.take_up(&core.sessions).await?;
         let has_default_pool = begin(settings, data_dir, &ground, &core).await?;
+        let (looked_at, filling) = Filling::begin(ground.rows.pools.clone()).await?;
         let cases = UseCases::new(&ground, &core, settings, data_dir);
         let services = cases.services(&ground, &core, store, data_dir, &metrics)?;
         let server = casement_http::serve(config(settings, &ground), services, listener)?;
-        let work = Work::begin(&ground, &core, cases, heard, (settings, store, metrics));
-        Ok(Self { server, ground, core, work, writers, has_default_pool })
+        let work = Work::begin(&ground, &core, cases, heard, looked_at, (settings, store, metrics));
+        Ok((Self { server, ground, core, work, writers, has_default_pool }, filling))
     }
 
     /// Says that the server is ready, for whoever started it: a program reads the first line, a person the rest.
@@ -117,8 +133,10 @@ impl Running {
         writeln!(out, "casement ready http://{}", self.server.local_addr())?;
         let url = self.ground.public_url.as_str().trim_end_matches('/');
         let (key, pool) = (data_dir.key_file(), first_start::DEFAULT_POOL);
-        let key = key.display();
-        writeln!(out, "\n  URL       {url}\n  API key   {key}\n")?;
+        // Of a database that another data directory has begun with, nobody here has the key.
+        let (there, key) = (key.exists(), key.display());
+        let told = if there { key.to_string() } else { "made by `casement keys create --name NAME`".to_owned() };
+        writeln!(out, "\n  URL       {url}\n  API key   {told}\n")?;
         let (what, path) = if self.has_default_pool {
             (format!("Take a browser from the pool `{pool}`"), format!("browser_pools/{pool}/acquire"))
         } else {

@@ -66,7 +66,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Secrets(SecretsCommand),
     /// Look whether this host gives what Casement needs, and say what to do where it does not
-    Doctor(DataDir),
+    Doctor(DoctorSettings),
     /// Stop the server; sessions go on and are found again by its next start
     Stop(StopSettings),
     /// Deploy a program, and show how it is built
@@ -100,6 +100,15 @@ pub(crate) enum Command {
         /// The database
         file: PathBuf,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorSettings {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The folder of the script runner [default: beside the program]
+    #[arg(long, value_name = "DIR", env = "CASEMENT_SCRIPT_RUNNER")]
+    pub(crate) script_runner: Option<PathBuf>,
 }
 
 /// Where this installation keeps its things.

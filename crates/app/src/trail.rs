@@ -166,7 +166,11 @@ async fn next_group(receiver: &mut mpsc::Receiver<Kept>, group: &mut Vec<Kept>, 
     if !some_late {
         return coming.await > 0;
     }
-    tokio::time::timeout(AGAIN, coming).await.is_err() || !group.is_empty()
+    if tokio::time::timeout(AGAIN, coming).await == Ok(0) {
+        // Nothing more comes. What is late is tried for as long as whoever waits for the end has patience.
+        tokio::time::sleep(AGAIN).await;
+    }
+    true
 }
 
 /// Writes all of them. Records that the database will never take are taken out one by one, and only these are lost.
@@ -305,6 +309,26 @@ mod tests {
             assert!(matches!(trail.keep(entry(n)).await, Err(StoreError::Unavailable { .. })));
         }
         assert!(began.elapsed() < AGAIN, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn what_is_late_at_the_end_is_tried_until_the_database_is_back() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let mut repository = MockAuditRepository::new();
+        let (seen, mut tries) = (Arc::clone(&written), 0);
+        repository.expect_append().returning(move |entries| {
+            tries += 1;
+            if tries < 4 {
+                return Err(away());
+            }
+            seen.lock().expect("records").extend(entries.iter().map(|entry| entry.id));
+            Ok(())
+        });
+        let (trail, writer) = GroupedTrail::start(Arc::new(repository));
+        trail.keep(entry(1)).await.expect_err("the database is away");
+        drop(trail);
+        writer.finish(Duration::from_secs(60)).await;
+        assert_eq!(*written.lock().expect("records"), [entry(1).id]);
     }
 
     #[tokio::test]

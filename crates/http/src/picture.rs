@@ -39,6 +39,15 @@ static PLACES: Places = Places {
     keep: Duration::from_secs(60),
 };
 
+/// For answers that still come from a site, which may take as long as it likes.
+static COMING: Places = Places {
+    free: Semaphore::const_new(16),
+    each: 4,
+    shares: Mutex::new(BTreeMap::new()),
+    wait: Duration::from_secs(30),
+    keep: Duration::from_secs(60),
+};
+
 /// How many answers may be held, how long a caller waits for its place, and how long an answer is kept.
 struct Places {
     free: Semaphore,
@@ -80,6 +89,14 @@ struct Permits {
 /// `unavailable`, when none of its own has become free for half a minute, or none at all.
 pub(crate) async fn place_of(session: SessionId) -> Result<Place, ApiError> {
     PLACES.take(session).await
+}
+
+/// A place for one answer that comes from a site to a session. Given back when it is dropped.
+///
+/// # Errors
+/// As [`place_of`].
+pub(crate) async fn coming_to(session: SessionId) -> Result<Place, ApiError> {
+    COMING.take(session).await
 }
 
 impl Places {

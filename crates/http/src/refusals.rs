@@ -5,7 +5,7 @@ use casement_domain::{
     access::{AccessError, ProjectArchived},
     api_key::{AuthenticateError, KeyError},
     audit::ReadAuditError,
-    browser::EngineError,
+    browser::{EngineError, EngineFault},
     field::{Bad, FieldCode, InvalidInput},
     inside::{InsideError, UpstreamFault},
     organization::LimitExceeded,
@@ -43,7 +43,8 @@ impl From<EngineError> for ApiError {
         match error {
             // The browser's own id means nothing to a caller.
             EngineError::NotRunning(_) => {
-                Self::new(Code::BrowserUnavailable, "the session's browser is not running").caused_by(error)
+                let message = "the session's browser is not running";
+                Self::new(Code::BrowserUnavailable, message).with_inner(EngineFault::BrowserCrashed, message)
             }
             EngineError::Failed { fault, message } => {
                 Self::new(Code::BrowserUnavailable, "the browser did not do it; nothing took effect")
@@ -56,7 +57,10 @@ impl From<EngineError> for ApiError {
             EngineError::OutOfRange(why) => InvalidInput::of("viewport", Bad::new(FieldCode::OutOfRange, why)).into(),
             EngineError::Profile(why) => InvalidInput::of("profile", Bad::new(FieldCode::NotAllowed, why)).into(),
             EngineError::Extension(why) => InvalidInput::of("extensions", Bad::new(FieldCode::NotAllowed, why)).into(),
-            EngineError::Timeout { .. } => Self::new(Code::Timeout, error.to_string()),
+            EngineError::Timeout { .. } => {
+                let message = error.to_string();
+                Self::new(Code::Timeout, message.clone()).with_inner(EngineFault::BrowserHung, message)
+            }
             EngineError::NoRoom(_) => {
                 Self::new(Code::Unavailable, "there is no room for another browser now").caused_by(error)
             }
@@ -219,6 +223,19 @@ impl From<LimitExceeded> for ApiError {
     }
 }
 
+/// There is no session yet that could be out of reach, and a start that fails leaves nothing: it can be asked for again.
+fn not_started(error: EngineError) -> ApiError {
+    let message = "the browser did not start; nothing was done";
+    match error {
+        EngineError::Failed { fault, message: why } => ApiError::new(Code::Unavailable, message).with_inner(fault, why),
+        EngineError::Timeout { .. } => {
+            ApiError::new(Code::Unavailable, message).with_inner(EngineFault::BrowserHung, error.to_string())
+        }
+        EngineError::NotRunning(_) => ApiError::new(Code::Unavailable, message).caused_by(error),
+        other => other.into(),
+    }
+}
+
 impl From<CreateSessionError> for ApiError {
     fn from(error: CreateSessionError) -> Self {
         match error {
@@ -228,7 +245,7 @@ impl From<CreateSessionError> for ApiError {
             CreateSessionError::ProjectGone => Self::new(Code::NotFound, error.to_string()),
             CreateSessionError::NameTaken(_) => Self::new(Code::NameConflict, error.to_string()),
             CreateSessionError::Limit(limit) => limit.into(),
-            CreateSessionError::Engine(engine) => engine.into(),
+            CreateSessionError::Engine(engine) => not_started(engine),
             CreateSessionError::Store(store) => store.into(),
         }
     }

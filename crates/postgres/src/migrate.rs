@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use diesel::Connection;
+use diesel::migration::MigrationSource;
+use diesel::pg::Pg;
 use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
@@ -39,7 +41,11 @@ type SyncConnection = AsyncConnectionWrapper<AsyncPgConnection>;
 /// # Errors
 /// [`MigrateError`]; each migration is a transaction of its own, so what was applied before stays.
 pub async fn migrate(config: &DatabaseConfig) -> Result<Vec<String>, MigrateError> {
-    run(config, |connection| connection.run_pending_migrations(MIGRATIONS).map(|done| names(&done))).await
+    run(config, |connection| {
+        refuse_newer(connection)?;
+        connection.run_pending_migrations(MIGRATIONS).map(|done| names(&done))
+    })
+    .await
 }
 
 /// Takes every migration back, the newest first: the schema is then empty. For tests and for leaving.
@@ -48,6 +54,18 @@ pub async fn migrate(config: &DatabaseConfig) -> Result<Vec<String>, MigrateErro
 /// [`MigrateError`], as [`migrate`].
 pub async fn revert_all(config: &DatabaseConfig) -> Result<Vec<String>, MigrateError> {
     run(config, |connection| connection.revert_all_migrations(MIGRATIONS).map(|done| names(&done))).await
+}
+
+/// On a schema that this version does not know it would start, and fail later.
+fn refuse_newer(connection: &mut SyncConnection) -> diesel::migration::Result<()> {
+    let known = MigrationSource::<Pg>::migrations(&MIGRATIONS)?;
+    let applied = connection.applied_migrations()?;
+    match applied.iter().find(|applied| !known.iter().any(|known| known.name().version() == **applied)) {
+        Some(newer) => {
+            Err(format!("a later casement has used the database (migration {newer}): start that one").into())
+        }
+        None => Ok(()),
+    }
 }
 
 fn names(versions: &[impl ToString]) -> Vec<String> {

@@ -57,7 +57,7 @@ impl Engine {
     }
 
     /// Whoever asked may not ask again: of a start that failed nothing is stored. The rest of a browser is ended until nothing is left.
-    fn end_again(&self, id: BrowserId) {
+    pub(crate) fn end_again(&self, id: BrowserId) {
         let is_new = self.0.unended.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         if !is_new {
             return;

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use casement_agent::protocol::Channel;
 use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::BrowserId;
+use fantoccini::error::CmdError;
 use fantoccini::{Client, ClientBuilder};
 use http::Uri;
 use hyper_util::rt::TokioIo;
@@ -20,6 +21,10 @@ use crate::fault::failed;
 const CHROMEDRIVER: &str = "http://127.0.0.1:9515/";
 /// Where chromedriver finds the browser.
 const DEBUGGER: &str = "127.0.0.1:9222";
+const TITLE: &str = "Casement";
+const PAGE: &str = "data:text/html,<title>Casement</title>";
+const WINDOW: (u32, u32) = (800, 600);
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// Connects to the chromedriver of one browser, whatever address is asked for.
 #[derive(Clone)]
@@ -47,7 +52,8 @@ impl Service<Uri> for Connector {
 }
 
 impl Engine {
-    /// A WebDriver session attached to the running browser. Closing it leaves the browser as it is.
+    /// A WebDriver session attached to the running browser. Closing it leaves the browser as it is. For browsers that no caller has
+    /// had: what a sandbox writes is taken as it comes.
     ///
     /// # Errors
     /// [`EngineError::NotRunning`]; [`EngineError::Failed`] if chromedriver makes no session.
@@ -60,15 +66,34 @@ impl Engine {
         client.map_err(|error| failed(EngineFault::AgentError, format!("no WebDriver session: {error}")))
     }
 
-    /// A PNG of the page in front as WebDriver takes it, in device pixels.
+    /// Drives a running browser as a WebDriver client does: opens a page, sizes its window, takes a picture of the page.
     ///
     /// # Errors
-    /// Those of [`Engine::webdriver_client`]; [`EngineError::Failed`] if no picture was taken.
-    pub async fn page_screenshot(&self, id: BrowserId) -> Result<Vec<u8>, EngineError> {
+    /// Those of [`Engine::webdriver_client`]; [`EngineError::Failed`] if the browser did not do one of it.
+    pub async fn drive(&self, id: BrowserId) -> Result<(), EngineError> {
         let client = self.webdriver_client(id).await?;
-        let taken = client.screenshot().await;
-        // The picture counts; a session that cannot be closed ends with its browser.
+        let driven = drive(&client).await;
+        // What was done counts; a session that cannot be closed ends with its browser.
         client.close().await.ok();
-        taken.map_err(|error| failed(EngineFault::BrowserHung, format!("no picture of the page: {error}")))
+        driven.map_err(|why| failed(EngineFault::AgentError, why))
     }
+}
+
+async fn drive(client: &Client) -> Result<(), String> {
+    let did_not = |what: &'static str| move |error: CmdError| format!("WebDriver does not {what}: {error}");
+    client.goto(PAGE).await.map_err(did_not("open a page"))?;
+    client.set_window_size(WINDOW.0, WINDOW.1).await.map_err(did_not("size a window"))?;
+    let size = client.get_window_size().await.map_err(did_not("tell the size of a window"))?;
+    if size != (WINDOW.0.into(), WINDOW.1.into()) {
+        return Err(format!(
+            "WebDriver sized a window to {} x {} instead of {} x {}",
+            size.0, size.1, WINDOW.0, WINDOW.1
+        ));
+    }
+    let title = client.title().await.map_err(did_not("read a title"))?;
+    let picture = client.screenshot().await.map_err(did_not("take a picture"))?;
+    if title != TITLE || !picture.starts_with(PNG) {
+        return Err(format!("WebDriver shows {title:?} in {} bytes instead of {TITLE:?} in a PNG", picture.len()));
+    }
+    Ok(())
 }

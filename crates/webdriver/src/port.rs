@@ -35,6 +35,7 @@ impl BrowserEngine for Engine {
 
     async fn set_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
         let running = self.running(id)?;
+        let _turn = running.changing.lock().await;
         running.agent.viewport(spoken(viewport)).await.map_err(|error| match error {
             ClientError::Refused(ErrorBody { code: ErrorCode::OutOfRange, message, .. }) => {
                 EngineError::OutOfRange(shorten(message))

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Where a sandbox sees it.
 pub(crate) const INSIDE: &str = "/run/casement/runner";
@@ -61,6 +62,9 @@ fn copied(place: &Path, copies: &Path) -> io::Result<PathBuf> {
     let name = PARTS.iter().chain([&NODE]).map(|part| changed(part)).collect::<io::Result<Vec<_>>>()?;
     let name = name.iter().map(|(seconds, length)| format!("{seconds:x}-{length:x}")).collect::<Vec<_>>().join("-");
     let target = copies.join(&name);
+    // Several starts at once may all be the first.
+    static COPYING: Mutex<()> = Mutex::new(());
+    let _alone = COPYING.lock().unwrap_or_else(PoisonError::into_inner);
     if target.is_dir() {
         return Ok(target);
     }
@@ -73,6 +77,8 @@ fn copied(place: &Path, copies: &Path) -> io::Result<PathBuf> {
     for made in [copies, &half] {
         fs::set_permissions(made, fs::Permissions::from_mode(0o755))?;
     }
+    // It may be installed anew at this very moment.
+    check(&half).map_err(io::Error::other)?;
     fs::rename(&half, &target)?;
     Ok(target)
 }

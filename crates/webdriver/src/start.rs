@@ -99,12 +99,16 @@ impl Engine {
             Err(error) => Err(error),
         };
         if made.is_err() {
-            if let Err(error) = self.clear_away(id).await {
-                tracing::warn!(browser = %id, error, "a browser that did not start has left something");
+            let cleared = self.clear_away(id).await;
+            {
+                let mut places = self.0.places();
+                if matches!(places.get(&id), Some(Place::Starting(_))) {
+                    places.remove(&id);
+                }
             }
-            let mut places = self.0.places();
-            if matches!(places.get(&id), Some(Place::Starting(_))) {
-                places.remove(&id);
+            if let Err(error) = cleared {
+                tracing::warn!(browser = %id, error, "a browser that did not start has left something");
+                self.end_again(id);
             }
         }
         made

@@ -54,6 +54,19 @@ struct Known {
     ended: VecDeque<(String, &'static str)>,
 }
 
+impl Known {
+    /// Remembers why a watch is over, unless that was said before.
+    fn end(&mut self, id: &str, why: &'static str) {
+        if self.running.remove(id).is_none() {
+            return;
+        }
+        self.ended.push_back((id.to_owned(), why));
+        if self.ended.len() > REMEMBERED {
+            self.ended.pop_front();
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Running {
     changes: Arc<AsyncMutex<mpsc::UnboundedReceiver<Change>>>,
@@ -93,12 +106,7 @@ impl Watches {
                 () = running.stop.cancelled() => STOPPED,
                 why = eyes.watch(&told) => why,
             };
-            let mut known = watches.known();
-            known.running.remove(&name);
-            known.ended.push_back((name, why));
-            if known.ended.len() > REMEMBERED {
-                known.ended.pop_front();
-            }
+            watches.known().end(&name, why);
         });
         Ok(id)
     }
@@ -118,9 +126,7 @@ impl Watches {
     pub(super) fn stop(&self, id: &str) -> Result<(), Fault> {
         self.running(id)?.stop.cancel();
         // At once, and not when the task gets to it: who asks again is told that it is gone.
-        if self.known().running.remove(id).is_some() {
-            self.known().ended.push_back((id.to_owned(), STOPPED));
-        }
+        self.known().end(id, STOPPED);
         Ok(())
     }
 

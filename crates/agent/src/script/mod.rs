@@ -126,8 +126,16 @@ impl Setting {
             Ok(Ok(Some(Said { is: Word::Ready, .. }))) => Ok(process),
             _ => {
                 process.end().await;
+                self.free_page().await;
                 self.fresh().await
             }
+        }
+    }
+
+    /// Frees the page from what a script that is over may have left running in it: no other one could reach the browser.
+    async fn free_page(&self) {
+        if let Some(live) = self.core.ready() {
+            live.browser.free_stuck_page().await;
         }
     }
 }
@@ -159,10 +167,19 @@ async fn execute(core: &Arc<Core>, asked: ExecuteScript) -> Result<ScriptEnd, Re
     };
     core.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))?;
     scripts.quiet().take();
+    let _asleep_then = AsleepThen(core);
     let setting = Setting { core: Arc::clone(core), folder };
-    let ended = in_turn(&setting, &asked, arrived, time, patience).await;
-    *scripts.quiet() = Some(AbortOnDropHandle::new(tokio::spawn(fall_asleep(Arc::clone(core)))));
-    ended
+    in_turn(&setting, &asked, arrived, time, patience).await
+}
+
+/// However a script ends, also by its caller's going away: what is ready for the next one does not stay awake.
+struct AsleepThen<'a>(&'a Arc<Core>);
+
+impl Drop for AsleepThen<'_> {
+    fn drop(&mut self) {
+        let asleep = tokio::spawn(fall_asleep(Arc::clone(self.0)));
+        *self.0.scripts.quiet() = Some(AbortOnDropHandle::new(asleep));
+    }
 }
 
 /// Runs the script and sees to the process for the next one.
@@ -200,6 +217,7 @@ async fn in_turn(
         }
         Outcome::Said(said) => {
             process.end().await;
+            setting.free_page().await;
             let why = said.error.unwrap_or_default();
             let message: String = why.lines().next().unwrap_or_default().chars().take(300).collect();
             return Err(Refusal::new(ErrorCode::BrowserHung, message));
@@ -208,6 +226,7 @@ async fn in_turn(
             let pid = process.pid();
             let status = process.wait(ENDING).await;
             process.end().await;
+            setting.free_page().await;
             if crashed(status, &stderr) {
                 setting.core.telemetry.program_ended("script-runner", Phase::Running, pid);
             }
@@ -216,9 +235,7 @@ async fn in_turn(
         }
         Outcome::Late => {
             process.end().await;
-            if let Some(live) = setting.core.ready() {
-                live.browser.free_stuck_page().await;
-            }
+            setting.free_page().await;
             setting.core.scripts.prepare(setting);
             (false, None, Some(too_late(named)))
         }
@@ -243,7 +260,7 @@ async fn ready(setting: &Setting) -> Result<Process, Refusal> {
     })
 }
 
-/// Makes a process ready when the caller goes away and its script's process with it.
+/// Frees the page and makes a process ready when the caller goes away and its script's process with it.
 struct Abandoned<'a>(Option<&'a Setting>);
 
 impl Abandoned<'_> {
@@ -254,8 +271,11 @@ impl Abandoned<'_> {
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
-        if let Some(setting) = self.0 {
-            setting.core.scripts.prepare(setting);
+        if let Some(setting) = self.0.cloned() {
+            tokio::spawn(async move {
+                setting.free_page().await;
+                setting.core.scripts.prepare(&setting);
+            });
         }
     }
 }

@@ -50,6 +50,39 @@ async fn a_headless_session_from_its_start_to_its_crash() {
 }
 
 #[tokio::test]
+async fn a_page_that_a_client_has_sized_keeps_its_size_and_its_window_when_the_viewport_changes() {
+    let sandbox = Sandbox::start(&config(true));
+    let status = sandbox.ready("sized by a client").await;
+    let client = sandbox.client().await;
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let first = cdp.attach(&target).await;
+    let size = "innerWidth + 'x' + innerHeight";
+    cdp.until(&first, size, &json!("900x700")).await;
+    let sized = json!({ "width": 500, "height": 400, "deviceScaleFactor": 1, "mobile": false });
+    let larger = Viewport { width: 1100, height: 800, refresh_rate: 60 };
+
+    // The only one there is: nothing can follow, and nothing is changed.
+    cdp.call(Some(&first), "Emulation.setDeviceMetricsOverride", sized.clone()).await;
+    cdp.until(&first, size, &json!("500x400")).await;
+    client.viewport(larger).await.unwrap_err();
+    assert_eq!(client.status().await.unwrap().viewport, status.viewport);
+    cdp.call(Some(&first), "Emulation.clearDeviceMetricsOverride", json!({})).await;
+    cdp.until(&first, size, &json!("900x700")).await;
+    cdp.until(&first, "screen.width + 'x' + screen.height", &json!("900x700")).await;
+
+    // The others do follow.
+    let second = cdp.page("about:blank#new", true).await;
+    cdp.until(&second, size, &json!("900x700")).await;
+    cdp.call(Some(&first), "Emulation.setDeviceMetricsOverride", sized).await;
+    cdp.until(&first, size, &json!("500x400")).await;
+    client.viewport(larger).await.unwrap();
+    assert_eq!(client.status().await.unwrap().viewport, larger);
+    cdp.until(&second, size, &json!("1100x800")).await;
+    assert_eq!(cdp.evaluate(&first, size).await, json!("500x400"));
+}
+
+#[tokio::test]
 async fn a_headless_session_that_hides_nothing_has_exact_pages_and_pictures_too() {
     let sandbox = Sandbox::start(&config(true));
     let status = tokio::time::timeout(Duration::from_secs(60), sandbox.ready("headless")).await.unwrap();

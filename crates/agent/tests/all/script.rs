@@ -325,6 +325,27 @@ async fn f5_scripts_run_one_after_the_other_in_order_and_too_many_are_refused() 
 }
 
 #[tokio::test]
+async fn a_page_in_a_loop_is_freed_too_when_the_caller_of_its_script_goes_away() {
+    let (sandbox, client) = started("page loop, hang-up").await;
+    result(&client, "return 1").await;
+    let mut cdp = Cdp::dial(&sandbox, &client.status().await.unwrap()).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    let mut looping = Box::pin(execute(&client, "return await page.evaluate(() => { while (true) {} })"));
+    let stuck = async {
+        while tokio::time::timeout(Duration::from_secs(2), cdp.evaluate(&page, "1")).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        end = &mut looping => panic!("it has ended: {end:?}"),
+        () = stuck => {}
+    }
+    drop(looping);
+    assert_eq!(result(&client, "return await page.evaluate(() => 6 * 7)").await, json!(42));
+}
+
+#[tokio::test]
 async fn a_caller_that_goes_away_ends_its_script() {
     let (sandbox, client) = started("hang-up").await;
     result(&client, "return 1").await;

@@ -9,7 +9,7 @@ use casement_domain::pool::{FairQueue, PoolFiller, PoolRepository, Round, WarmEr
 use casement_domain::session::{PoolWake, Sessions};
 use casement_domain::{Clock, PoolId, ProjectId};
 use time::OffsetDateTime;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -48,6 +48,8 @@ pub(crate) struct PoolLoop {
     pub(crate) bell: PoolBell,
     pub(crate) slots: StartSlots,
     pub(crate) figures: PoolFigures,
+    /// Hears of each pool that was looked at, as long as somebody wants to know.
+    pub(crate) looked_at: mpsc::UnboundedSender<PoolId>,
 }
 
 fn word(error: &EngineError) -> &'static str {
@@ -97,6 +99,7 @@ pub(crate) async fn run(context: PoolLoop, stop: CancellationToken) {
                 Ok(found) => {
                     later.extend(found.again_at.map(|at| (pool, at)));
                     take_up(&context, &mut queue, pool, found);
+                    let _ = context.looked_at.send(pool);
                 }
                 Err(error) => {
                     warn!(%pool, %error, "cannot look after a pool");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use casement_domain::PoolId;
 use casement_domain::pool::PoolFiller;
 use casement_postgres::{Notifications, node_channel};
 use casement_webdriver::EngineEvent;
@@ -48,11 +49,12 @@ impl Work {
         core: &Core,
         cases: UseCases,
         heard: Heard,
+        looked_at: mpsc::UnboundedSender<PoolId>,
         (settings, store, metrics): (&ServeSettings, &Store, PrometheusHandle),
     ) -> Self {
         let filler = PoolFiller::new(core.pool_deps.clone(), ground.rows.browsers.clone(), core.sessions.clone());
         let (clearing, beating) = keep_house(ground, core, &cases, (store, filler.clone()));
-        keep_browsers(ground, core, heard, filler);
+        keep_browsers(ground, core, heard, (filler, looked_at));
         keep_for_a_time(ground, core, settings);
         let stop = || core.stop.child_token();
         tokio::spawn(extensions::sweep(cases.extensions, stop()));
@@ -96,7 +98,12 @@ fn keep_house(
 }
 
 /// Browsers that end are noticed, and enough are kept ready.
-fn keep_browsers(ground: &Ground, core: &Core, heard: Heard, filler: PoolFiller) {
+fn keep_browsers(
+    ground: &Ground,
+    core: &Core,
+    heard: Heard,
+    (filler, looked_at): (PoolFiller, mpsc::UnboundedSender<PoolId>),
+) {
     let (sessions, spares) = (core.sessions.clone(), core.spares.clone());
     let telling = proxies::tell_failed(heard.failed_proxies, sessions.clone());
     tokio::spawn(core.stop.clone().run_until_cancelled_owned(telling));
@@ -109,6 +116,7 @@ fn keep_browsers(ground: &Ground, core: &Core, heard: Heard, filler: PoolFiller)
         bell: core.bell.clone(),
         slots: slots.clone(),
         figures: core.figures.clone(),
+        looked_at,
     };
     tokio::spawn(fill_pools(pool_loop, core.stop.child_token()));
     tokio::spawn(keep_spares(spares, core.port.clone(), slots, core.stop.child_token()));

@@ -1,5 +1,6 @@
 //! The configuration file, as the built program reads it.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use anyhow::ensure;
@@ -71,6 +72,7 @@ fn the_doctor_looks_at_all_that_is_needed_and_says_the_remedy_of_what_is_missing
         "bubblewrap",
         "user namespaces",
         "memory",
+        "a browser",
     ] {
         assert!(said.lines().any(|line| line.starts_with("ok ") && line.contains(name)), "{name}: {said}");
     }
@@ -80,6 +82,23 @@ fn the_doctor_looks_at_all_that_is_needed_and_says_the_remedy_of_what_is_missing
     assert_eq!(lines.len(), 2, "{said}");
     assert_eq!(lines[0], "MISSING  open files: at most 4096");
     assert!(lines[1].starts_with("         -> raise the limit"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn the_doctor_leaves_no_trace_where_there_was_no_start_and_asks_the_operators_database() -> anyhow::Result<()> {
+    let folder = tempfile::Builder::new().prefix("casement-e2e-").tempdir_in("/tmp")?;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711))?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_casement"));
+    command.args(["doctor", "--database-url", "postgresql://nobody@127.0.0.1:1/none", "--data-dir"]);
+    command.arg(folder.path().join("data")).env("CASEMENT_CONFIG", "/dev/null");
+
+    let output = command.output()?;
+
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let missing: Vec<&str> = said.lines().filter(|line| line.starts_with("MISSING")).collect();
+    assert!(missing.len() == 1 && missing[0].starts_with("MISSING  PostgreSQL: "), "{said}");
+    assert_eq!(std::fs::read_dir(folder.path())?.count(), 0, "{said}");
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,11 +16,13 @@ use ulid::Ulid;
 
 use super::bad_database::{SmallDisk, Way};
 use super::host::{
-    browser_of, chromium, count, end_reason, idle_browsers, page_at, sandbox, sandboxes, server_process, sql,
-    until_ended_well, uuid,
+    all_of, browser_of, chromium, count, end_reason, id_of, idle_browsers, kind, page_at, sandbox, sandboxes,
+    server_process, sql, until_ended_well, uuid,
 };
 use super::support::http::{Answer, Request};
-use super::support::{Cdp, Options, Pages, Process, Server, Session, Shared, processes_of, remains_of, until};
+use super::support::{
+    Cdp, Options, Pages, Process, Server, Session, Shared, png_size, processes_of, remains_of, until,
+};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -188,16 +191,18 @@ fn a_server_that_is_terminated_tells_its_clients_and_leaves_their_sessions() -> 
         left = remains_of(&root);
         left.extend(places.iter().filter(|place| place.exists()).map(|place| format!("{}", place.display())));
         left.extend(control_groups_named(&browser));
-        let claims = fs::read_dir("/run/casement/uids").into_iter().flatten().flatten();
-        left.extend(claims.filter(|claim| claimed_by(claim, &server)).map(|claim| format!("the claim {claim:?}")));
+        left.extend(claims_below(&server.data_dir()));
         left.is_empty().then_some(())
     })
     .with_context(|| format!("{left:#?}"))
 }
 
-/// Whether a user of this machine is still set aside for a sandbox of this server.
-fn claimed_by(claim: &fs::DirEntry, server: &Server) -> bool {
-    fs::read_to_string(claim.path()).is_ok_and(|text| text.starts_with(&*server.data_dir().to_string_lossy()))
+/// The users of this machine that are still set aside for sandboxes at or below a directory.
+fn claims_below(dir: &Path) -> Vec<String> {
+    let claims = fs::read_dir("/run/casement/uids").into_iter().flatten().flatten();
+    let is_below =
+        |claim: &fs::DirEntry| fs::read_to_string(claim.path()).is_ok_and(|of| Path::new(&of).starts_with(dir));
+    claims.filter(is_below).map(|claim| format!("the claim {claim:?}")).collect()
 }
 
 fn control_groups_named(browser: &str) -> Vec<String> {
@@ -205,6 +210,90 @@ fn control_groups_named(browser: &str) -> Vec<String> {
     let ours = controllers.map(|entry| entry.path().join("casement")).chain(["/sys/fs/cgroup/casement".into()]);
     let groups = ours.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
     groups.map(|entry| entry.path().display().to_string()).filter(|path| path.contains(browser)).collect()
+}
+
+#[test]
+fn i3_a_reboot_ends_what_ran_its_pools_fill_again_and_nothing_of_the_past_is_left_or_claimed() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    let mut server = Server::start(Options::reaching(&pages))?;
+    pool(&server, "rebooted", 1)?;
+    let session = server.headless()?;
+    let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+    client.page()?;
+    server.until_available("rebooted", 1)?;
+    let before = sandboxes(&server)?;
+    assert_eq!(before.len(), 2, "the session's and the pool's");
+    let ran: Vec<Process> = before.iter().flat_map(|id| all_of(&server, id)).collect();
+
+    lose_power(&mut server)?;
+    ensure!(client.until_closed()?.is_none(), "a machine without power says no word");
+    server.restart()?;
+
+    let path = format!("/browsers/{}", session.id());
+    until("the session has ended", SOON, || (server.get(&path).ok()?.status == 404).then_some(()))?;
+    assert_eq!(end_reason(&server, session.id())?, "crashed");
+    let refused = Cdp::connect(session.text("cdp_ws_url")).err().context("the dead session took a connection")?;
+    assert!(refused.to_string().contains("404"), "{refused}");
+    assert_eq!(server.get("/browsers")?.expect(200)?.json()?, json!([]));
+    assert_eq!(sql(&server, "select count(*) from sessions where state <> 'ended'")?, "0", "no session goes on");
+    until("the database has forgotten the dead browsers", SOON, || {
+        known_browsers(&server).ok()?.iter().all(|id| !before.contains(id)).then_some(())
+    })?;
+    let mut left: Vec<String> = Vec::new();
+    until("nothing of what ran is left", SOON, || {
+        left = before.iter().flat_map(|id| remains_of_sandbox(&server, id)).collect();
+        left.extend(ran.iter().filter(|process| still_runs(process)).map(|process| format!("{process:?}")));
+        left.is_empty().then_some(())
+    })
+    .with_context(|| format!("{left:#?}"))?;
+
+    let next = server.acquire("rebooted")?;
+    let browser = browser_of(&server, &next)?;
+    let mut client = Cdp::connect(next.text("cdp_ws_url"))?;
+    let page = client.page()?;
+    client.open(&page, &pages.url("/green"))?;
+    assert_eq!(client.evaluate(&page, "document.title")?, "Green");
+    // Made since, as none of the former ones is known any more.
+    assert_eq!(known_browsers(&server)?, [browser.as_str()], "what the database claims is what there is");
+    assert_eq!(sandboxes(&server)?, [browser]);
+    Ok(())
+}
+
+/// Ends all that runs on the server's machine at once, as a loss of power does: the server, its database, its sandboxes. What lies in
+/// `/run` stays, as it does where only a container is started anew.
+fn lose_power(server: &mut Server) -> anyhow::Result<()> {
+    server.kill()?;
+    until("nothing runs any more", SOON, || {
+        let running = server.processes();
+        for process in &running {
+            // One that has ended meanwhile needs it no more.
+            drop(server.signal(process, Signal::KILL));
+        }
+        running.is_empty().then_some(())
+    })
+}
+
+/// The browsers that the database knows of.
+fn known_browsers(server: &Server) -> anyhow::Result<Vec<String>> {
+    sql(server, "select id from browsers order by created_at")?.lines().map(id_of).collect()
+}
+
+/// Whether that process is still there, and not another with its number.
+fn still_runs(process: &Process) -> bool {
+    let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line);
+    // One that has ended and is waited for has no command line.
+    !line.is_empty() && process.argv.iter().all(|word| line.contains(word.as_str()))
+}
+
+/// What is left of a sandbox on this machine, a line each.
+fn remains_of_sandbox(server: &Server, id: &str) -> Vec<String> {
+    let dir = sandbox(server, id);
+    let mut left = remains_of(&dir);
+    left.extend(dir.exists().then(|| format!("{}", dir.display())));
+    left.extend(control_groups_named(id));
+    left.extend(claims_below(&dir));
+    left
 }
 
 #[test]
@@ -231,6 +320,80 @@ fn i5_a_killed_chromium_ends_its_session_and_its_pool_fills_again() -> anyhow::R
         (!dir.exists() && processes_of(&dir).is_empty()).then_some(())
     })?;
     gone(server, "crashing")
+}
+
+#[test]
+fn i5_a_pool_whose_browsers_are_killed_again_and_again_fills_again_each_time() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    pool(server, "mortal", 1)?;
+    let mut killed: Vec<String> = Vec::new();
+    for _ in 0..3 {
+        let browser = filled_anew(server, "mortal", &killed)?;
+        server.signal(&chromium(server, &browser)?[0], Signal::KILL)?;
+        killed.push(browser);
+    }
+
+    let last = filled_anew(server, "mortal", &killed)?;
+    let session = server.acquire("mortal")?;
+    assert_eq!(browser_of(server, &session)?, last);
+    let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = client.page()?;
+    assert_eq!(client.evaluate(&page, "6 * 7")?, 42);
+    let mut left: Vec<String> = Vec::new();
+    until("nothing of the killed ones is left", SOON, || {
+        left = killed.iter().flat_map(|id| remains_of_sandbox(server, id)).collect();
+        left.is_empty().then_some(())
+    })
+    .with_context(|| format!("{left:#?}"))?;
+    gone(server, "mortal")
+}
+
+/// Waits for an idle browser of a pool besides those that were killed: the last of them stands there until its death is noticed.
+fn filled_anew(server: &Server, pool: &str, killed: &[String]) -> anyhow::Result<String> {
+    until("the pool has filled again", 5 * SOON, || {
+        idle_browsers(server, pool).ok()?.into_iter().find(|id| !killed.contains(id))
+    })
+}
+
+#[test]
+fn i5_a_session_outlives_its_gpu_process() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    for headless in [true, false] {
+        let session = server.create(&json!({ "headless": headless, "timeout_seconds": 600 }))?;
+        let browser = browser_of(server, &session)?;
+        let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+        let page = client.page()?;
+        client.open(&page, &pages.url("/green"))?;
+        client.until_drawn(&page)?;
+        client.evaluate(&page, "window.mark = 42")?;
+        let shown = picture(&mut client, &page)?;
+        let first = until("it has a GPU process", SOON, || gpu_process(server, &browser))?;
+
+        server.signal(&first, Signal::KILL)?;
+
+        assert_eq!(client.evaluate(&page, "window.mark")?, 42, "the same page answers on the same connection");
+        // Before that the browser may not have noticed, and a picture would be asked of the dead one.
+        until("another GPU process has taken its place", SOON, || {
+            gpu_process(server, &browser).filter(|now| now.pid != first.pid)
+        })?;
+        assert!(picture(&mut client, &page)? == shown, "it is drawn as before: all green");
+        let shot = server.post(&format!("/browsers/{}/computer/screenshot", session.id()), &json!({}))?.expect(200)?;
+        assert_eq!(png_size(&shot.body), Some((1920, 1080)));
+        assert_eq!(end_reason(server, session.id())?, "", "the session goes on");
+        server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    }
+    Ok(())
+}
+
+/// The process that draws for all pages of a browser.
+fn gpu_process(server: &Server, browser: &str) -> Option<Process> {
+    chromium(server, browser).ok()?.into_iter().find(|process| kind(process) == Some("gpu-process"))
+}
+
+/// What a page shows, as Chromium hands it out.
+fn picture(client: &mut Cdp, page: &str) -> anyhow::Result<String> {
+    let taken = client.call_in(Some(page), "Page.captureScreenshot", &json!({}))?;
+    Ok(taken["data"].as_str().context("no picture")?.to_owned())
 }
 
 /// Deletes a pool with all that it has.

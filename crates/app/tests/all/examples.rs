@@ -5,10 +5,12 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::support::{Clients, Shared, png_size, repository, until};
+use super::support::{Clients, Options, Server, Shared, png_size, repository, until};
 
 /// What a headless browser of the pool shows unless it was asked for another size.
 const WHOLE: Option<(u32, u32)> = Some((1920, 1080));
+/// For a browser of a pool to come up, on a busy machine.
+const A_START: Duration = Duration::from_secs(300);
 
 #[test]
 fn the_example_of_files_takes_a_directory_home() -> anyhow::Result<()> {
@@ -188,10 +190,72 @@ fn the_playwright_lines_of_the_readme_take_a_picture_of_the_page() -> anyhow::Re
     Ok(())
 }
 
+#[test]
+fn the_example_that_a_start_prints_takes_a_picture_and_the_start_tells_how_its_pools_fill() -> anyhow::Result<()> {
+    // Its own: what it says of its pools begins with its start.
+    let mut server = Server::start(Options { default_pool: true, ..Options::default() })?;
+
+    the_printed_example_takes_a_picture(&server)?;
+
+    let lines = [0, 1, 2].map(|ready| format!("pool default: {ready} of 2 browsers ready"));
+    until_said(&server, &lines[2])?;
+    let said = filling(&server);
+    // Each once and in this order; two browsers may come up at once.
+    assert_eq!(said, lines.into_iter().filter(|line| said.contains(line)).collect::<Vec<_>>());
+    assert!(server.said()[0].starts_with("casement ready http://"), "{:?}", server.said());
+
+    let pool = |name: &str| server.post("/browser_pools", &json!({ "name": name, "size": 1, "headless": true }));
+    pool("later")?.expect(201)?;
+    server.until_available("later", 1)?;
+    assert_eq!(filling(&server), said, "a pool that was made after the start");
+
+    pool("last")?.expect(201)?;
+    server.kill()?;
+    server.restart()?;
+    until_said(&server, "pool last: 1 of 1 browsers ready")?;
+    let said = filling(&server);
+    assert!(said.iter().all(|line| line.starts_with("pool last: ")), "the others were full: {said:?}");
+    Ok(())
+}
+
+#[test]
+fn the_example_that_a_start_without_the_default_pool_prints_takes_a_picture() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+
+    the_printed_example_takes_a_picture(&server)?;
+
+    assert!(filling(&server).is_empty(), "there is no pool: {:?}", server.said());
+    Ok(())
+}
+
+/// Copies it from what the server has said, as a person does.
+fn the_printed_example_takes_a_picture(server: &Server) -> anyhow::Result<()> {
+    let example = until("an example on standard output", A_START, || {
+        let said = server.said();
+        let lines: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("    ")).collect();
+        lines.last()?.ends_with("screenshot.png").then(|| lines.join("\n") + "\n")
+    })?;
+
+    let run = Clients::find()?.run_text(server, "printed.sh", &example, &[])?;
+
+    ensure!(png_size(&run.file("screenshot.png")?).is_some(), "no picture:\n{example}");
+    Ok(())
+}
+
+/// What the server has said of how its pools fill.
+fn filling(server: &Server) -> Vec<String> {
+    server.said().into_iter().filter(|line| line.starts_with("pool ")).collect()
+}
+
+fn until_said(server: &Server, line: &str) -> anyhow::Result<()> {
+    until(line, A_START, || server.said().iter().any(|said| said == line).then_some(()))
+        .with_context(|| format!("it has said {:?}", server.said()))
+}
+
 /// The lines of the README ask once for a browser, and say what 204 means.
 fn until_one_is_free() -> anyhow::Result<()> {
     let server = &Shared::get().server;
-    until("a browser of the default pool", Duration::from_secs(300), || {
+    until("a browser of the default pool", A_START, || {
         let pool = server.get("/browser_pools/default").ok()?.json().ok()?;
         (pool["available_count"].as_u64()? > 0).then_some(())
     })

@@ -89,9 +89,14 @@ pub(super) fn end_reason(server: &Server, session: &str) -> anyhow::Result<Strin
     sql(server, &format!("select coalesce(end_reason, '') from sessions where id = '{}'", uuid(session)?))
 }
 
+/// All processes of a sandbox.
+pub(super) fn all_of(server: &Server, browser: &str) -> Vec<Process> {
+    with_descendants(processes_of(&sandbox(server, browser)))
+}
+
 /// Chromium's own processes in a sandbox: the browser first, then the others.
 pub(super) fn chromium(server: &Server, browser: &str) -> anyhow::Result<Vec<Process>> {
-    let mut all = with_descendants(processes_of(&sandbox(server, browser)));
+    let mut all = all_of(server, browser);
     // Chromium writes the arguments of its later processes as one word.
     all.retain(|process| {
         process.argv.first().and_then(|word| word.split(' ').next()).is_some_and(|name| name.ends_with("/chromium"))

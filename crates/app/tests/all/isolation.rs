@@ -11,15 +11,17 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::json;
 
 use super::extensions::{form, send, zip};
-use super::host::{browser_of, chromium, kind, sandbox};
+use super::host::{all_of, browser_of, chromium, kind, sandbox};
 use super::site::Site;
 use super::support::{Cdp, Options, Process, Server, Session, processes_of, until};
 
 const SOON: Duration = Duration::from_secs(60);
+/// How many kinds of things one caller leaves, and the next looks for.
+const KINDS: usize = 17;
 
 struct Place {
     server: Server,
@@ -117,8 +119,37 @@ pub(super) fn first_process(server: &Server, session: &Session) -> anyhow::Resul
     Ok(chromium(server, &browser_of(server, session)?)?.remove(0))
 }
 
+/// Whether a process of the session has the word in its environment, as the host sees them all.
+fn runs_with(server: &Server, session: &Session, word: &str) -> anyhow::Result<bool> {
+    let holds = |process: &Process| {
+        let variables = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+        variables.windows(word.len()).any(|window| window == word.as_bytes())
+    };
+    Ok(all_of(server, &browser_of(server, session)?).iter().any(holds))
+}
+
+/// Whether a program that the session's caller starts finds the word in its own environment or in that of another.
+fn finds_in_environments(server: &Server, session: &Session, word: &str) -> anyhow::Result<bool> {
+    let line = format!("cat /proc/[0-9]*/environ 2>/dev/null | grep -q {word}");
+    let path = format!("/browsers/{}/process/exec", session.id());
+    let ended = server.post(&path, &json!({ "command": line, "timeout_sec": 110 }))?.expect(200)?.json()?;
+    match ended["exit_code"].as_i64() {
+        Some(0) => Ok(true),
+        Some(1) => Ok(false),
+        _ => bail!("{ended}"),
+    }
+}
+
+/// What is there of all that a caller can leave, by kind.
+fn look(server: &Server, session: &Session, visit: &mut Visit) -> anyhow::Result<BTreeMap<String, bool>> {
+    let mut found = visit.look()?;
+    found.insert("environment".to_owned(), runs_with(server, session, "canary")?);
+    found.insert("environment, from inside".to_owned(), finds_in_environments(server, session, "canary")?);
+    Ok(found)
+}
+
 /// Leaves something of every kind in the session.
-fn plant(session: &Session, site: &Site) -> anyhow::Result<Visit> {
+fn plant(server: &Server, session: &Session, site: &Site) -> anyhow::Result<Visit> {
     let mut first = Visit::of(session, site)?;
     first.grant(&["clipboardReadWrite", "clipboardSanitizedWrite", "geolocation", "notifications"])?;
     let with_password = site.url("/locked").replacen("http://", "http://canary:canary@", 1);
@@ -130,37 +161,50 @@ fn plant(session: &Session, site: &Site) -> anyhow::Result<Visit> {
     let download = json!({ "behavior": "allow", "downloadPath": "/tmp/canary-downloads" });
     first.client.call("Browser.setDownloadBehavior", &download)?;
     first.client.evaluate(&page, "void Object.assign(document.createElement('a'), { href: '/download' }).click()")?;
+    let program = json!({ "command": "sleep", "args": ["3600"], "env": { "CANARY": "canary" } });
+    server.post(&format!("/browsers/{}/process/spawn", session.id()), &program)?.expect(201)?;
     Ok(first)
 }
 
-#[test]
-fn e1_e2_nothing_that_one_caller_leaves_is_there_for_the_next_or_for_another() -> anyhow::Result<()> {
+fn nothing_is_handed_on(pool: &str, headless: bool) -> anyhow::Result<()> {
     let Place { server, site } = place();
-    server.post("/browser_pools", &json!({ "name": "canary", "size": 1, "headless": true }))?.expect(201)?;
-    let session = server.acquire("canary")?;
+    server.post("/browser_pools", &json!({ "name": pool, "size": 1, "headless": headless }))?.expect(201)?;
+    let session = server.acquire(pool)?;
     let browser = browser_of(server, &session)?;
     let process = first_process(server, &session)?;
-    let mut first = plant(&session, site)?;
+    let mut first = plant(server, &session, site)?;
     let downloaded = format!("/proc/{}/root/tmp/canary-downloads/canary.txt", process.pid);
     until("the download is there", SOON, || Path::new(&downloaded).exists().then_some(()))?;
-    let planted = first.look()?;
+    // It begins with the environment of whoever starts it.
+    until("the program runs", SOON, || runs_with(server, &session, "canary").ok()?.then_some(()))?;
+    let planted = look(server, &session, &mut first)?;
     let missing: Vec<_> = planted.iter().filter(|(_, there)| !**there).collect();
-    assert!(planted.len() == 15 && missing.is_empty(), "what was left is not seen where it was left: {missing:?}");
+    assert!(planted.len() == KINDS && missing.is_empty(), "what was left is not seen where it was left: {missing:?}");
     let (tabs, pages) = first.traces()?;
     assert!(tabs == 2 && pages > 2, "{tabs} tabs, {pages} pages");
     assert!(!files_with(&process, "canary").is_empty(), "files");
 
-    let other = server.headless()?;
+    let other = server.create(&json!({ "headless": headless, "timeout_seconds": 600 }))?;
     assert_clean(server, site, &other).context("another session at the same time")?;
 
-    server.release("canary", &session)?;
+    server.release(pool, &session)?;
     assert!(processes_of(&sandbox(server, &browser)).is_empty(), "its processes, and all that they remember, are gone");
     assert!(!sandbox(server, &browser).exists());
-    let next = server.acquire("canary")?;
+    let next = server.acquire(pool)?;
     assert_ne!(browser_of(server, &next)?, browser);
     assert_clean(server, site, &next).context("the next caller of the pool")?;
     server.delete(&format!("/browsers/{}", other.id()))?.expect(204)?;
-    server.send("DELETE", "/browser_pools/canary", Some(&json!({ "force": true })))?.expect(204).map(drop)
+    server.send("DELETE", &format!("/browser_pools/{pool}"), Some(&json!({ "force": true })))?.expect(204).map(drop)
+}
+
+#[test]
+fn e1_e2_nothing_that_one_caller_leaves_is_there_for_the_next_or_for_another() -> anyhow::Result<()> {
+    nothing_is_handed_on("canary", true)
+}
+
+#[test]
+fn e1_e2_nothing_that_one_caller_leaves_on_a_display_is_there_for_the_next_or_for_another() -> anyhow::Result<()> {
+    nothing_is_handed_on("canary-on-a-display", false)
 }
 
 /// Forwards what a page asks of an extension.
@@ -225,8 +269,8 @@ fn assert_clean(server: &Server, site: &Site, session: &Session) -> anyhow::Resu
     ensure!(files.is_empty(), "files: {files:#?}");
     let page = visit.page.clone();
     visit.client.open(&page, &site.url("/"))?;
-    let found = visit.look()?;
-    ensure!(found.len() == 15 && present(&found).is_empty(), "still there: {:?}", present(&found));
+    let found = look(server, session, &mut visit)?;
+    ensure!(found.len() == KINDS && present(&found).is_empty(), "still there: {:?}", present(&found));
     Ok(())
 }
 

@@ -2,17 +2,18 @@
 
 use serde_json::{Value, json};
 
+use super::selenium::{assert_nothing_evil_runs, size_of_page};
 use super::support::{Cdp, Clients, Server, Session, Shared};
 
 const SCRIPT: &str = "crates/app/tests/scripts/puppeteer_drive.mjs";
 
-fn saw() -> Value {
-    json!({
+fn saw(session: &Session) -> anyhow::Result<Value> {
+    Ok(json!({
         "said": "Hello, Ada",
         "computed": { "product": 42, "title": "Pressed", "seen": ["click"] },
-        "picture": [1920, 1080],
+        "picture": size_of_page(session)?,
         "title": "Green",
-    })
+    }))
 }
 
 /// The client has gone; another one finds the browser and the page as they were left.
@@ -23,28 +24,36 @@ fn still_there(server: &Server, session: &Session) -> anyhow::Result<()> {
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }
 
-#[test]
-fn puppeteer_drives_the_page_that_is_open_over_cdp() -> anyhow::Result<()> {
+/// Over the address that stands in that field of the session.
+fn puppeteer_drives(headless: bool, field: &str, protocol: &str) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
-    let session = server.headless()?;
+    let session = server.create(&json!({ "headless": headless, "timeout_seconds": 600 }))?;
 
-    let arguments = [session.text("cdp_ws_url"), "cdp", &pages.url("")];
+    let arguments = [session.text(field), protocol, &pages.url("")];
     let run = Clients::find()?.run(server, SCRIPT, &arguments)?;
 
-    assert_eq!(run.json()?, saw());
+    assert_eq!(run.json()?, saw(&session)?);
     still_there(server, &session)
 }
 
 #[test]
+fn puppeteer_drives_the_page_that_is_open_over_cdp() -> anyhow::Result<()> {
+    puppeteer_drives(true, "cdp_ws_url", "cdp")
+}
+
+#[test]
+fn puppeteer_drives_the_page_that_is_open_on_a_display_over_cdp() -> anyhow::Result<()> {
+    puppeteer_drives(false, "cdp_ws_url", "cdp")
+}
+
+#[test]
 fn puppeteer_drives_the_page_that_is_open_over_webdriver_bidi() -> anyhow::Result<()> {
-    let Shared { server, pages } = Shared::get();
-    let session = server.headless()?;
+    puppeteer_drives(true, "webdriver_ws_url", "webDriverBiDi")
+}
 
-    let arguments = [session.text("webdriver_ws_url"), "webDriverBiDi", &pages.url("")];
-    let run = Clients::find()?.run(server, SCRIPT, &arguments)?;
-
-    assert_eq!(run.json()?, saw());
-    still_there(server, &session)
+#[test]
+fn puppeteer_drives_the_page_that_is_open_on_a_display_over_webdriver_bidi() -> anyhow::Result<()> {
+    puppeteer_drives(false, "webdriver_ws_url", "webDriverBiDi")
 }
 
 #[test]
@@ -62,7 +71,7 @@ fn b6_capabilities_over_bidi_choose_neither_program_nor_arguments() -> anyhow::R
     let arguments = [session.text("webdriver_ws_url"), "webDriverBiDi", &pages.url(""), &evil.to_string()];
     let run = Clients::find()?.run(server, SCRIPT, &arguments)?;
 
-    assert_eq!(run.json()?, saw(), "the client drives the session's own browser");
-    super::selenium::assert_nothing_evil_runs(server, &session)?;
+    assert_eq!(run.json()?, saw(&session)?, "the client drives the session's own browser");
+    assert_nothing_evil_runs(server, &session)?;
     still_there(server, &session)
 }

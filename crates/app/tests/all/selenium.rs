@@ -1,6 +1,6 @@
 //! Selenium over `{base_url}/wd`: classic WebDriver, and BiDi at the address that the new session names.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::{Cdp, Clients, Server, Session, Shared};
 
@@ -8,10 +8,19 @@ fn address(session: &Session) -> String {
     format!("{}/wd", session.text("base_url"))
 }
 
-#[test]
-fn selenium_drives_the_running_browser_classic_and_bidi() -> anyhow::Result<()> {
+/// How large a page is: the whole viewport, or what the window leaves of it where there is one to be seen.
+pub(super) fn size_of_page(session: &Session) -> anyhow::Result<Value> {
+    if session.0["headless"] == true {
+        return Ok(json!([1920, 1080]));
+    }
+    let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = client.page()?;
+    client.evaluate(&page, "[1920, 1080 - (outerHeight - innerHeight)]")
+}
+
+fn selenium_drives(headless: bool) -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
-    let session = server.headless()?;
+    let session = server.create(&json!({ "headless": headless, "timeout_seconds": 600 }))?;
 
     let arguments = [address(&session), session.token().to_owned(), pages.url("")];
     let arguments = arguments.each_ref().map(String::as_str);
@@ -21,7 +30,7 @@ fn selenium_drives_the_running_browser_classic_and_bidi() -> anyhow::Result<()> 
         "websocket": session.text("webdriver_ws_url").split('?').next(),
         "said": "Hello, Ada",
         "seen": ["click"],
-        "picture": [1920, 1080],
+        "picture": size_of_page(&session)?,
         "console": "heard over BiDi",
         "tree": [pages.url("/form")],
         "title": "Green",
@@ -32,6 +41,16 @@ fn selenium_drives_the_running_browser_classic_and_bidi() -> anyhow::Result<()> 
     assert_eq!(later.evaluate(&page, "document.title")?, "Green", "quit() leaves the browser and its page");
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     Ok(())
+}
+
+#[test]
+fn selenium_drives_the_running_browser_classic_and_bidi() -> anyhow::Result<()> {
+    selenium_drives(true)
+}
+
+#[test]
+fn selenium_drives_the_running_browser_on_a_display_classic_and_bidi() -> anyhow::Result<()> {
+    selenium_drives(false)
 }
 
 #[test]

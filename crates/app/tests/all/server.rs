@@ -52,6 +52,17 @@ fn a_session_and_its_page_outlive_a_server_that_is_killed() -> anyhow::Result<()
 }
 
 #[test]
+fn a_log_that_cannot_be_written_ends_nothing() -> anyhow::Result<()> {
+    let mut server = Server::start(Options { deaf: true, ..Options::default() })?;
+
+    let session = server.headless()?;
+
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    assert!(server.stop()?.success(), "it ends as it should");
+    Ok(())
+}
+
+#[test]
 fn the_first_key_opens_the_api_and_none_does_not() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
 

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Instant};
 use actix_web::HttpResponse;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{
+    SessionId,
     browser::{EngineError, EngineFault},
     curl::{CurlAnswer, CurlInput},
     field::{Bad, FieldCode, InvalidInput},
@@ -12,7 +13,6 @@ use casement_domain::{
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 use crate::{
@@ -27,7 +27,6 @@ use crate::{
 const LONGEST: usize = 10 * 1024 * 1024;
 /// A longer body than this needs one of a few places while it comes, and while it is read by the caller.
 const SMALL: usize = 1024 * 1024;
-static COMING: Semaphore = Semaphore::const_new(16);
 
 /// What to ask, and whom.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -90,7 +89,9 @@ pub(crate) async fn curl(mut inside: Inside) -> Answer {
         let seconds = u32::try_from(limit.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
         ApiError::from(InsideError::Unanswered { seconds })
     };
-    let body = tokio::time::timeout(limit.saturating_sub(began.elapsed()), whole(body)).await.map_err(late)??;
+    let body = tokio::time::timeout(limit.saturating_sub(began.elapsed()), whole(body, inside.session.id))
+        .await
+        .map_err(late)??;
     let body = match base64 {
         true => STANDARD.encode(body),
         false => String::from_utf8(body).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()),
@@ -108,7 +109,7 @@ pub(crate) async fn curl(mut inside: Inside) -> Answer {
     })
 }
 
-async fn whole(mut parts: ByteStream) -> Result<Vec<u8>, ApiError> {
+async fn whole(mut parts: ByteStream, session: SessionId) -> Result<Vec<u8>, ApiError> {
     let mut body = Vec::new();
     let mut place = None;
     while let Some(part) = parts.next().await {
@@ -121,7 +122,7 @@ async fn whole(mut parts: ByteStream) -> Result<Vec<u8>, ApiError> {
             other => other.into(),
         })?;
         if body.len() + part.len() > SMALL && place.is_none() {
-            place = COMING.acquire().await.ok();
+            place = Some(picture::coming_to(session).await?);
         }
         if body.len() + part.len() > LONGEST {
             let message = format!("the answer is longer than {LONGEST} bytes; curl/raw has no such limit");

@@ -98,8 +98,8 @@ async fn a_browser_that_cannot_be_started_is_an_answer_with_its_cause() {
     for (error, expected) in [
         (
             EngineError::Failed { fault: EngineFault::BrowserCrashed, message: "it ended with 11".into() },
-            "503\nretry-after: 1\n{\"code\":\"browser_unavailable\",\"message\":\"the browser did not do it; nothing took \
-             effect\",\"inner_error\":{\"code\":\"browser_crashed\",\"message\":\"it ended with 11\"}}",
+            "503\nretry-after: 1\n{\"code\":\"unavailable\",\"message\":\"the browser did not start; nothing was done\",\
+             \"inner_error\":{\"code\":\"browser_crashed\",\"message\":\"it ended with 11\"}}",
         ),
         (
             EngineError::NoRoom("secret detail".into()),
@@ -107,7 +107,8 @@ async fn a_browser_that_cannot_be_started_is_an_answer_with_its_cause() {
         ),
         (
             EngineError::Timeout { seconds: 20 },
-            "504\nx-should-retry: false\n{\"code\":\"timeout\",\"message\":\"the browser took longer than 20 s\"}",
+            "503\nretry-after: 1\n{\"code\":\"unavailable\",\"message\":\"the browser did not start; nothing was done\",\
+             \"inner_error\":{\"code\":\"browser_hung\",\"message\":\"the browser took longer than 20 s\"}}",
         ),
         (
             EngineError::Lost { fault: EngineFault::AgentError, message: "silent".into() },

@@ -366,7 +366,7 @@ fn bring_up(config: &ClusterConfig) -> Result<Cluster, ClusterError> {
     let socket_dir = socket::prepare(&data_dir, &account)?;
     initdb::write_configuration(&data_dir, &socket_dir, &account, Durability::Durable)?;
     log::shorten(&log_path(&data_dir)).on("rotating", &log_path(&data_dir))?;
-    let pid = start_postmaster(&binaries, &account, &data_dir)?;
+    let pid = start_postmaster(&binaries, &account, &data_dir, &socket_dir)?;
     Ok(Cluster { data_dir, socket_dir, pid, origin, log_keeper: None })
 }
 
@@ -417,9 +417,15 @@ fn adopt(data_dir: &Path, account: &Account) -> Result<Option<Cluster>, ClusterE
     Ok(Some(Cluster { data_dir, socket_dir, pid: found.pid, origin: Origin::Adopted, log_keeper: None }))
 }
 
-fn start_postmaster(binaries: &Binaries, account: &Account, data_dir: &Path) -> Result<i32, ClusterError> {
+fn start_postmaster(
+    binaries: &Binaries,
+    account: &Account,
+    data_dir: &Path,
+    socket_dir: &Path,
+) -> Result<i32, ClusterError> {
     let log = log_path(data_dir);
     postmaster::clear_leftovers(data_dir)?;
+    socket::clear_leftovers(socket_dir)?;
     let child = postmaster::spawn(binaries, account, data_dir, &log)?;
     let pid = i32::try_from(child.id()).unwrap_or_default();
     // The child is waited for by nobody else: without this a postmaster that ends would stay a zombie.

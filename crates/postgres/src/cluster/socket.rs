@@ -65,6 +65,18 @@ pub(super) fn check(dir: &Path, account: &Account) -> Result<(), ClusterError> {
     }
 }
 
+/// Clears away the socket of a killed postmaster and the lock of it, whose number may belong to somebody else by now: PostgreSQL would
+/// take that for another postmaster. Only for a directory whose postmaster is known to be gone.
+pub(super) fn clear_leftovers(dir: &Path) -> Result<(), ClusterError> {
+    for name in [SOCKET_NAME.to_owned(), format!("{SOCKET_NAME}.lock")] {
+        match fs::remove_file(dir.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).on("clearing away", dir),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Whether somebody listens there.
 pub(super) fn answers(dir: &Path) -> bool {
     UnixStream::connect(dir.join(SOCKET_NAME)).is_ok()

@@ -37,6 +37,20 @@ async fn every_migration_is_undone_by_its_down_and_made_again_by_its_up() -> Tes
 }
 
 #[tokio::test]
+async fn a_schema_of_a_later_version_is_refused_and_left_alone() -> TestResult {
+    let db = TestDatabase::fresh().await?;
+    db.execute("INSERT INTO __diesel_schema_migrations (version) VALUES ('99991231235959')").await?;
+    let before = db.rows(SNAPSHOT).await?;
+
+    let refused = migrate(db.config()).await.err().ok_or("it went on")?;
+
+    let told = "a later casement has used the database (migration 99991231235959): start that one";
+    assert_eq!(refused.to_string(), told);
+    assert_eq!(db.rows(SNAPSHOT).await?, before);
+    Ok(())
+}
+
+#[tokio::test]
 async fn two_nodes_that_start_at_once_migrate_once() -> TestResult {
     let db = TestDatabase::empty().await?;
     let (one, other) = tokio::join!(migrate(db.config()), migrate(db.config()));

@@ -20,6 +20,8 @@ const UNPACKING: Duration = Duration::from_secs(60);
 impl ExtensionMachine for Engine {
     async fn add(&self, browser: BrowserId, name: &str, content: ByteStream) -> Result<(), InsideError> {
         let running = self.running(browser)?;
+        // A browser that starts anew takes what waits for it: nothing is exchanged meanwhile.
+        let _turn = running.changing.lock().await;
         let (noted, content) = Content::of(content);
         let name = ExtensionName { name: name.to_owned() };
         let added = running.agent.upload::<serde_json::Value>(ADD, &name, content, UNPACKING).await;

@@ -182,8 +182,8 @@ async fn webdriver_attaches_and_leaves_the_browser(place: &Place, id: BrowserId)
     eprintln!("WebDriver session after {:?}", began.elapsed());
     client.goto(&format!("{SITE}/by-webdriver")).await?;
     assert_eq!(client.title().await?, "the site");
+    assert_eq!(png_size(&client.screenshot().await?)?, (1000, 700));
     client.close().await?;
-    assert_eq!(png_size(&place.engine.page_screenshot(id).await?)?, (1000, 700));
     let mut page = Cdp::attach(&place.engine, id).await?;
     assert_eq!(page.evaluate("location.pathname").await?, "/by-webdriver");
     Ok(())

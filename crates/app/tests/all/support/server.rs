@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -44,6 +44,9 @@ fi
 rm -rf "$ROOT"
 "#;
 
+/// The lines of a program's standard output so far.
+type Lines = Arc<Mutex<Vec<String>>>;
+
 /// How a server is started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
@@ -59,6 +62,8 @@ pub(crate) struct Options {
     pub(crate) resolv_conf: Option<PathBuf>,
     /// Where it listens, if not at this machine alone.
     pub(crate) listen: Option<IpAddr>,
+    /// Where what it logs cannot be written.
+    pub(crate) deaf: bool,
     /// Further variables. The test's own `CASEMENT_…` are not handed on.
     pub(crate) variables: Vec<(String, String)>,
     /// Whose database it uses, with whose first key, if not one of its own; see [`Server::another`].
@@ -88,6 +93,7 @@ pub(crate) struct Server {
     _port: TcpSocket,
     key: String,
     child: Option<Child>,
+    said: Lines,
     watchdog: Child,
 }
 
@@ -128,7 +134,8 @@ impl Server {
             .process_group(0)
             .spawn()
             .context("cannot start sh")?;
-        let mut server = Self { root, options, address, _port: port, key: String::new(), child: None, watchdog };
+        let (key, said) = (String::new(), Lines::default());
+        let mut server = Self { root, options, address, _port: port, key, child: None, said, watchdog };
         server.begin()?;
         server.key = match &server.options.beside {
             Some(beside) => beside.key.clone(),
@@ -198,6 +205,11 @@ impl Server {
     /// All that it has logged so far, over all its lives.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    /// The lines that it has written to standard output since its last start.
+    pub(crate) fn said(&self) -> Vec<String> {
+        self.said.lock().unwrap().clone()
     }
 
     /// Another command of the program on the same directory: `server.command(&["keys", "list"])`.
@@ -295,25 +307,22 @@ impl Server {
         if !self.options.default_pool {
             command.arg("--no-default-pool");
         }
-        let log = File::options().create(true).append(true).open(self.log_file())?;
+        let log = if self.options.deaf { Path::new("/dev/full").to_owned() } else { self.log_file() };
+        let log = File::options().create(true).append(true).open(log)?;
         // Ctrl-C at the terminal is for the test program; the watchdog does the rest.
         command.args(&self.options.flags).stdout(Stdio::piped()).stderr(log).stdin(Stdio::null()).process_group(0);
         let mut child = command.spawn().with_context(|| format!("cannot start {PROGRAM}"))?;
-        let lines = lines_of(child.stdout.take().context("no standard output")?);
+        self.said = lines_of(child.stdout.take().context("no standard output")?);
         self.child = Some(child);
-        self.address = self.until_ready(&lines)?;
+        self.address = self.until_ready()?;
         Ok(())
     }
 
-    fn until_ready(&mut self, lines: &mpsc::Receiver<String>) -> anyhow::Result<SocketAddr> {
-        let address = |line: &str| line.strip_prefix("casement ready http://").map(str::parse::<SocketAddr>);
-        let mut heard = Vec::new();
+    fn until_ready(&mut self) -> anyhow::Result<SocketAddr> {
+        let address = |line: &String| line.strip_prefix("casement ready http://").map(str::parse::<SocketAddr>);
         until("`casement ready` on standard output", TO_READY, || {
-            if let Ok(line) = lines.try_recv() {
-                heard.push(line);
-            }
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-            heard.iter().find_map(|line| address(line)).map(Ok).or_else(|| ended.map(Err))
+            self.said.lock().unwrap().iter().find_map(address).map(Ok).or_else(|| ended.map(Err))
         })
         .and_then(|found| match found {
             Ok(address) => address.context("the address is none"),
@@ -410,14 +419,15 @@ fn kill_remains(root: &Path) {
 }
 
 /// Reads on for as long as the program writes, so that it never waits for us.
-fn lines_of(output: impl std::io::Read + Send + 'static) -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
+fn lines_of(output: impl std::io::Read + Send + 'static) -> Lines {
+    let lines = Lines::default();
+    let read = Arc::clone(&lines);
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            drop(sender.send(line));
+            read.lock().unwrap().push(line);
         }
     });
-    receiver
+    lines
 }
 
 fn end_of(log: &str) -> String {
