@@ -194,17 +194,18 @@ impl Browser {
             }
             self.detach(&page).await;
         }
-        if let Some((error, target)) = kept.filter(|_| !fitted) {
-            *self.viewport.lock().unwrap_or_else(PoisonError::into_inner) = before;
-            let page = self.attach(target, BROWSER).await?;
-            self.resize_screen(&page, before).await;
-            self.detach(&page).await;
-            return Err(error);
-        }
         // A page behind others takes its size only when it comes to the front: put back what was there, the focused one last.
         in_front.sort_unstable();
         for (_, target) in in_front {
             self.cdp.call(None, "Target.activateTarget", json!({ "targetId": target }), BROWSER).await?;
+        }
+        if let Some((error, target)) = kept.filter(|_| !fitted) {
+            *self.viewport.lock().unwrap_or_else(PoisonError::into_inner) = before;
+            if let Ok(page) = self.attach(target, BROWSER).await {
+                self.resize_screen(&page, before).await;
+                self.detach(&page).await;
+            }
+            return Err(error);
         }
         // New windows still open at the size of the command line: from now on each is told.
         self.cdp.call(None, "Target.setDiscoverTargets", json!({ "discover": true }), BROWSER).await.map(drop)

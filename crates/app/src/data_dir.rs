@@ -67,10 +67,11 @@ impl DataDir {
         Ok(fs::remove_file(self.path.join(DEFAULT_POOL_WANTED))?)
     }
 
-    /// Writes the first API key where only its owner reads it. One of another database is kept as `api-key.before`.
+    /// Writes the first API key where only its owner reads it. Those of other databases are kept as `api-key.before-1` and so on.
     pub(crate) fn write_api_key(&self, text: &str) -> anyhow::Result<()> {
-        let (file, before) = (self.key_file(), self.path.join("api-key.before"));
-        if file.exists() && !before.exists() {
+        let file = self.key_file();
+        let unused = (1..).map(|n| self.path.join(format!("api-key.before-{n}"))).find(|before| !before.exists());
+        if let Some(before) = unused.filter(|_| file.exists()) {
             fs::rename(&file, &before).with_context(|| format!("cannot rename {}", file.display()))?;
         }
         write_whole(&file, format!("{text}\n").as_bytes())

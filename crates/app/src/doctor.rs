@@ -167,7 +167,11 @@ async fn browser(engine: &Engine) -> Result<String, String> {
         engine.drive(launch.id).await?;
         Ok::<_, EngineError>(format!("{} answered after {} ms, over WebDriver too", started.version, took.as_millis()))
     });
-    let driven = driven.await.map_err(|_| format!("nothing came of it within {} s", LONGEST_TRIAL.as_secs()));
+    // Nothing of it is left, however it ends.
+    let driven = tokio::select! {
+        driven = driven => driven.map_err(|_| format!("nothing came of it within {} s", LONGEST_TRIAL.as_secs())),
+        _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
+    };
     let ended = engine.end(launch.id).await.map_err(|error| error.to_string());
     let said = driven?.map_err(|error| error.to_string())?;
     ended.map(|()| said)

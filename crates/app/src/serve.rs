@@ -57,7 +57,12 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
         match Running::start(&settings, &data_dir, &store, listener).await {
             Ok((running, filling)) => anyhow::Ok((store, postmaster, running, filling)),
             // Nobody may start it again soon, so that nothing is left running.
-            Err(error) => Err(close(&store, postmaster).await.err().unwrap_or(error)),
+            Err(error) => {
+                if let Err(also) = close(&store, postmaster).await {
+                    warn!(error = %also, "the private PostgreSQL was not stopped");
+                }
+                Err(error)
+            }
         }
     };
     // What a start that is broken off leaves, the next one takes up or ends, as after a kill.

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use casement_postgres::{Cluster, ClusterConfig, Database, DatabaseConfig, migrate};
-use tracing::info;
+use futures_util::future::OptionFuture;
+use tracing::{info, warn};
 
 use crate::data_dir::DataDir;
 use crate::postmaster::Postmaster;
@@ -32,7 +33,16 @@ impl Store {
         };
         let url = url.map_or_else(|| cluster.as_ref().map(Cluster::url).unwrap_or_default(), str::to_owned);
         let config = DatabaseConfig::parse(&url).context("the database URL")?;
-        let applied = migrate(&config).await.context("cannot bring the database schema up to date")?;
+        let applied = match migrate(&config).await {
+            Ok(applied) => applied,
+            Err(error) => {
+                // Nobody may start it again soon, so that nothing is left running.
+                if let Some(Err(also)) = OptionFuture::from(cluster.map(Cluster::stop)).await {
+                    warn!(error = %also, "the private PostgreSQL was not stopped");
+                }
+                return Err(error).context("cannot bring the database schema up to date");
+            }
+        };
         if !applied.is_empty() {
             info!(migrations = applied.len(), "the database schema is up to date");
         }

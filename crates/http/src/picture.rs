@@ -39,12 +39,13 @@ static PLACES: Places = Places {
     keep: Duration::from_secs(60),
 };
 
-/// For answers that still come from a site, which may take as long as it likes.
+/// For answers that still come from a site. The request was made by then, so that the caller's own time is the bound: `unavailable`
+/// would be a promise that nothing was done.
 static COMING: Places = Places {
     free: Semaphore::const_new(16),
     each: 4,
     shares: Mutex::new(BTreeMap::new()),
-    wait: Duration::from_secs(30),
+    wait: Duration::from_secs(3600),
     keep: Duration::from_secs(60),
 };
 
@@ -94,7 +95,7 @@ pub(crate) async fn place_of(session: SessionId) -> Result<Place, ApiError> {
 /// A place for one answer that comes from a site to a session. Given back when it is dropped.
 ///
 /// # Errors
-/// As [`place_of`].
+/// `unavailable` after an hour: callers have less time.
 pub(crate) async fn coming_to(session: SessionId) -> Result<Place, ApiError> {
     COMING.take(session).await
 }

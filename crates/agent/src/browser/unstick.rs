@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::Browser;
+use crate::cdp::CdpError;
 
 /// A page that has not answered for so long hangs.
 const ANSWER: Duration = Duration::from_millis(300);
@@ -20,7 +21,7 @@ impl Browser {
     pub(crate) async fn free_stuck_page(&self) {
         let Some(page) = self.page.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
         // Told to a page at rest, it would end what runs there next.
-        if self.evaluate(&page.session, "0", ANSWER).await.is_err() {
+        if let Err(CdpError::Timeout { .. }) = self.evaluate(&page.session, "0", ANSWER).await {
             let ended = self.cdp.call(Some(&page.session), "Runtime.terminateExecution", json!({}), END).await;
             tracing::debug!(ended = ended.is_ok(), "a page hung when its script was ended");
         }

@@ -15,7 +15,7 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use serde_json::json;
 use tokio::sync::{Mutex as Turnstile, Semaphore};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::process::{Process, Said, Word};
@@ -29,6 +29,8 @@ use crate::telemetry::Phase;
 const MAX_REQUEST: usize = 8 << 20;
 /// How long a process may take to be ready.
 const START: Duration = Duration::from_secs(20);
+/// A process that is not ready after so long may be held up by a page that hangs.
+const STUCK: Duration = Duration::from_secs(3);
 /// How long a process may take to find out whether it can be used again.
 const CHECK: Duration = Duration::from_secs(5);
 /// How long a process that broke off may take to end.
@@ -109,6 +111,17 @@ impl Setting {
             process.tell(&json!({ "is": "connect", "endpoint": self.endpoint() })).await?;
             process.hear().await
         };
+        let freed = async {
+            sleep(STUCK).await;
+            self.free_page().await;
+            std::future::pending::<()>().await;
+        };
+        let warm = async {
+            tokio::select! {
+                warm = warm => warm,
+                () = freed => unreachable!("it waits for ever"),
+            }
+        };
         match timeout(START, warm).await {
             Ok(Ok(Some(Said { is: Word::Ready, .. }))) => Ok(process),
             Ok(Err(error)) => Err(error.to_string()),
@@ -126,7 +139,6 @@ impl Setting {
             Ok(Ok(Some(Said { is: Word::Ready, .. }))) => Ok(process),
             _ => {
                 process.end().await;
-                self.free_page().await;
                 self.fresh().await
             }
         }
@@ -197,7 +209,6 @@ async fn in_turn(
     let mut run = Run { setting, process, stained: false };
     let abandoned = Abandoned(Some(setting));
     let outcome = run.whole(&asked.code, limit).await;
-    abandoned.not();
     let (stdout, stderr) = run.process.printed();
     let Run { mut process, stained, .. } = run;
     let (success, result, error) = match outcome {
@@ -218,6 +229,7 @@ async fn in_turn(
         Outcome::Said(said) => {
             process.end().await;
             setting.free_page().await;
+            abandoned.not();
             let why = said.error.unwrap_or_default();
             let message: String = why.lines().next().unwrap_or_default().chars().take(300).collect();
             return Err(Refusal::new(ErrorCode::BrowserHung, message));
@@ -226,7 +238,6 @@ async fn in_turn(
             let pid = process.pid();
             let status = process.wait(ENDING).await;
             process.end().await;
-            setting.free_page().await;
             if crashed(status, &stderr) {
                 setting.core.telemetry.program_ended("script-runner", Phase::Running, pid);
             }
@@ -240,6 +251,7 @@ async fn in_turn(
             (false, None, Some(too_late(named)))
         }
     };
+    abandoned.not();
     Ok(ScriptEnd { success, result, error, stdout, stderr })
 }
 

@@ -85,13 +85,13 @@ pub(crate) async fn curl(mut inside: Inside) -> Answer {
     let began = Instant::now();
     let input = CurlInput { url, method, headers, body, timeout_ms, patience };
     let CurlAnswer { status, headers, body } = inside.services().curl.send(&inside.session, input).await?;
-    let late = |_| {
+    let late = || {
         let seconds = u32::try_from(limit.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
         ApiError::from(InsideError::Unanswered { seconds })
     };
     let body = tokio::time::timeout(limit.saturating_sub(began.elapsed()), whole(body, inside.session.id))
         .await
-        .map_err(late)??;
+        .map_err(|_| late())??;
     let body = match base64 {
         true => STANDARD.encode(body),
         false => String::from_utf8(body).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()),
@@ -105,7 +105,8 @@ pub(crate) async fn curl(mut inside: Inside) -> Answer {
     let answer = serde_json::to_vec(&answer).map_err(ApiError::internal)?;
     Ok(match answer.len() {
         0..=SMALL => HttpResponse::Ok().content_type("application/json").body(answer),
-        _ => picture::place_of(inside.session.id).await?.answer("application/json", answer),
+        // The request was made: that there is no place is not to be taken for nothing done.
+        _ => picture::place_of(inside.session.id).await.map_err(|_| late())?.answer("application/json", answer),
     })
 }
 

@@ -4,7 +4,7 @@ use super::super::input::no_invocation;
 use super::super::{CreateSession, Created, Session, SessionEvent, SessionState, SessionWish};
 use super::{CreateSessionError, EndSessionError, Sessions, hand_out};
 use crate::access::Scope;
-use crate::browser::{Browser, BrowserState, EngineError, Launch, Shape};
+use crate::browser::{Browser, BrowserState, EngineError, EngineFault, Launch, Shape};
 use crate::extension::resolve;
 use crate::field::InvalidInput;
 use crate::ids::{BrowserId, SessionId};
@@ -155,6 +155,11 @@ impl Sessions {
             // Whoever minds the browsers knows it as the session's from now on; what became of it before, nobody told. It
             // has answered once already, so it may be slow.
             match self.deps.engine.hand_out(id, hand_out(&active)).await {
+                // It may have begun to open the address.
+                Err(EngineError::Timeout { seconds }) if wish.start_url.is_some() => {
+                    let message = format!("it did not answer within {seconds} s when it was given its start URL");
+                    Err(EngineError::Lost { fault: EngineFault::BrowserHung, message }.into())
+                }
                 Err(error) if wish.start_url.is_some() || matches!(error, EngineError::NotRunning(_)) => {
                     Err(error.into())
                 }
