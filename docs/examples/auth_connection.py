@@ -1,5 +1,6 @@
 """Logs a profile in to a site with a credential that is stored; for whatever else the site asks, a person opens the address that is shown.
 
+    pip install kernel==0.80.0
     python auth_connection.py shop.example ann https://shop.example/account "ann at the shop"
 """
 

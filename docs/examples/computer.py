@@ -1,6 +1,6 @@
 """Copies all the text of a page with mouse and keyboard, as a person would, with the public Python client.
 
-    pip install kernel
+    pip install kernel==0.80.0
     CASEMENT_KEY=… python computer.py [URL]
 
 It prints the text, and leaves screen.png where it runs.

@@ -1,4 +1,7 @@
-"""An extension that is kept, loaded into a browser at its start, and a second one loaded while it runs."""
+"""An extension that is kept, loaded into a browser at its start, and a second one loaded while it runs.
+
+    pip install kernel==0.80.0
+"""
 import io
 import json
 import os

@@ -1,6 +1,6 @@
 """Puts files into a session, gives one to a page, watches what happens, and takes a directory home, with the public Python client.
 
-    pip install kernel
+    pip install kernel==0.80.0
     CASEMENT_KEY=… python files.py
 
 It leaves work.zip where it runs.

@@ -1,6 +1,6 @@
 """Takes a browser from the pool `default` with the public Python client, takes a picture of it, gives it back.
 
-    pip install kernel
+    pip install kernel==0.80.0
     CASEMENT_KEY=… python kernel_client.py [URL]
 
 It prints the session's pool and leaves kernel.png where it runs.

@@ -1,6 +1,6 @@
 """Runs programs inside a session, talks to one of them, and reads a log, with the public Python client.
 
-    pip install kernel
+    pip install kernel==0.80.0
     CASEMENT_KEY=… python process.py
 """
 import base64

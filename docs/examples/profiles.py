@@ -1,6 +1,6 @@
 """Logs in once, keeps the login as a profile, and is logged in in the next session, with the public Python client.
 
-    pip install kernel
+    pip install kernel==0.80.0
     CASEMENT_KEY=… python profiles.py [URL]
 """
 import os

@@ -1,6 +1,6 @@
 """Sends a session's traffic through a proxy, then straight again, without a restart of its browser, with the public Python client.
 
-    pip install kernel
+    pip install kernel==0.80.0
     CASEMENT_KEY=… python proxies.py HOST PORT USER PASSWORD [URL]
 """
 import os

@@ -1,6 +1,6 @@
 """Records what a session shows while it opens a page, and downloads the film, with the public Python client.
 
-    pip install kernel
+    pip install kernel==0.80.0
     CASEMENT_KEY=… python recording.py [URL]
 
 It prints the address of a page that plays the recording, and leaves recording.mp4 where it runs.

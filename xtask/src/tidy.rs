@@ -141,3 +141,32 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     let files = targets.map(|target| target.split('#').next().unwrap_or_default());
     files.filter(|target| !target.is_empty() && !target.contains("://"))
 }
+
+#[test]
+fn every_test_that_the_page_on_hardening_names_exists() {
+    let page = fs::read_to_string(workspace::root().join("docs/hardening.md")).expect("there is such a page");
+    let named: Vec<_> = named_tests(&page).collect();
+    assert!(named.len() > 50, "the page names {} tests: is it read rightly?", named.len());
+    let sources = all_sources();
+    let mut broken = Vec::new();
+    for (member, file, test) in named {
+        let folder = workspace::root().join("crates").join(member);
+        let declares = |text: &str| text.contains(&format!("fn {test}("));
+        let found = sources
+            .iter()
+            .any(|(path, text)| path.starts_with(&folder) && path.file_stem() == Some(file.as_ref()) && declares(text));
+        if !found {
+            broken.push(format!("docs/hardening.md: there is no test {member}/{file}::{test}"));
+        }
+    }
+    assert_none(&broken);
+}
+
+/// Tests that a page names as `crate/file::test`, in backticks.
+fn named_tests(page: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    page.split('`').skip(1).step_by(2).filter_map(|quoted| {
+        let (place, test) = quoted.split_once("::")?;
+        let (member, file) = place.split_once('/')?;
+        Some((member, file, test))
+    })
+}

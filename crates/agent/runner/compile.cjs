@@ -4,7 +4,7 @@
 const vm = require('node:vm');
 const util = require('node:util');
 const { SourceMap } = require('node:module');
-const { parseSync, transformSync } = require('@swc/core');
+const { transformSync } = require('@swc/core');
 
 const NAME = 'script.ts';
 const HEAD = '(async (page, context, browser) => {\n';
@@ -18,60 +18,6 @@ const OPTIONS = {
   sourceMaps: true,
   jsc: { parser: { syntax: 'typescript', decorators: true }, target: 'es2024', transform: {} },
 };
-
-/** A script that is longer is not looked through. */
-const MOST_LOOKED = 64 << 10;
-
-// What a script may name of the process and leave nothing in that `traces.cjs` does not see. Whatever else it names there may keep state
-// that cannot be looked at afterwards, make code, or run it later. A script that is found wrongly is only given a process of its own.
-const KNOWN = new Set([
-  'Object Array Number Boolean String Symbol BigInt Date Promise RegExp Map Set WeakMap WeakSet Iterator JSON Math Intl',
-  'Error AggregateError EvalError RangeError ReferenceError SyntaxError TypeError URIError SuppressedError DOMException',
-  'ArrayBuffer DataView Uint8Array Int8Array Uint16Array Int16Array Uint32Array Int32Array BigUint64Array BigInt64Array',
-  'Uint8ClampedArray Float16Array Float32Array Float64Array DisposableStack AsyncDisposableStack',
-  'Infinity NaN undefined parseFloat parseInt isFinite isNaN decodeURI decodeURIComponent encodeURI encodeURIComponent escape unescape',
-  'console Buffer setTimeout setInterval setImmediate clearTimeout clearInterval clearImmediate queueMicrotask',
-  'URL URLSearchParams URLPattern AbortController Event EventTarget CustomEvent TextEncoder TextDecoder Blob File',
-  'structuredClone atob btoa',
-].flatMap((line) => line.split(' ')));
-const FAR = new Set([
-  ...Object.getOwnPropertyNames(globalThis).filter((name) => !KNOWN.has(name)),
-  'require', 'module', 'exports', 'constructor', 'caller', 'callee', 'getOwnPropertyDescriptor', 'getOwnPropertyDescriptors', 'prepareStackTrace',
-]);
-
-const WORD = /[\p{ID_Start}$_][\p{ID_Continue}$]*/gu;
-
-/** Whether a name leads out of what can be looked at. What begins with an underscore is Playwright's own. */
-function isFar(name) {
-  return FAR.has(name) || /^_./.test(name);
-}
-
-/** Whether a key is an index, or the value of a variable: of those that scripts use all the time. None that is put together of texts. */
-function isPlain(key) {
-  switch (key.type) {
-    case 'NumericLiteral': case 'Identifier': case 'MemberExpression': case 'UpdateExpression': return true;
-    case 'ParenthesisExpression': return isPlain(key.expression);
-    case 'BinaryExpression': return (key.operator !== '+' || key.right.type === 'NumericLiteral') && isPlain(key.left) && isPlain(key.right);
-    default: return false;
-  }
-}
-
-/** Whether a script may reach what cannot be looked at afterwards: by a name, by a key that it puts together, or by `this`. */
-function reachesFar(code) {
-  if (code.length > MOST_LOOKED) return true;
-  // Most scripts need no closer look: every name stands as a word in the text, and every key that is made in brackets.
-  if (!/[\\[]/.test(code) && !code.match(WORD)?.some((word) => word === 'this' || word === 'import' || isFar(word))) return false;
-  const open = [parseSync(HEAD + code + TAIL, { ...OPTIONS.jsc.parser, target: OPTIONS.jsc.target })];
-  while (open.length) {
-    const node = open.pop();
-    if (node.type === 'ThisExpression' || node.type === 'Import' || node.type === 'MetaProperty') return true;
-    if (node.type === 'Identifier' && isFar(node.value)) return true;
-    const key = node.type === 'Computed' ? node.expression : node.key;
-    if (key?.type === 'StringLiteral' ? isFar(key.value) : node.type === 'Computed' && !isPlain(key)) return true;
-    for (const name in node) if (node[name] !== null && typeof node[name] === 'object') open.push(node[name]);
-  }
-  return false;
-}
 
 /** The script as a function. Throws a SyntaxError whose message says where. */
 function compile(code) {
@@ -90,7 +36,7 @@ function compile(code) {
     throw new SyntaxError(mapped(`${error.name}: ${error.message}\n${place(error.stack)}`, map));
   }
   if (typeof run !== 'function') throw new SyntaxError("SyntaxError: Unexpected token '}'");
-  return { run, map, needsProcess: reachesFar(code) };
+  return { run, map };
 }
 
 /** V8 puts the place of a syntax error on the first line of the stack. */

@@ -10,6 +10,8 @@ const { writeSync } = fs;
 const { from } = Buffer;
 const { wait } = Atomics;
 const clock = new Int32Array(new SharedArrayBuffer(4));
+const pause = setTimeout;
+const FLUSH_TIMEOUT_MS = 10_000;
 /** What is kept of each stream. The rest would be read and forgotten. */
 const KEPT = 1 << 20;
 
@@ -45,9 +47,15 @@ function freshConsole() {
   return new Console({ stdout: stream(1), stderr: stream(2) });
 }
 
-/** What the process itself has been given to write is written. */
-async function flushed() {
-  for (const out of [process.stdout, process.stderr]) await new Promise((done) => out.write('', done));
+/** What the process itself has been given to write is written, if its streams still do so. */
+function flushed() {
+  return new Promise((done) => {
+    const streams = [process.stdout, process.stderr].filter((out) => out?.writableLength > 0);
+    let unfinished = streams.length;
+    if (unfinished === 0) return done();
+    pause(done, FLUSH_TIMEOUT_MS);
+    for (const out of streams) out.write('', () => { unfinished -= 1; if (unfinished === 0) done(); });
+  }).catch(() => {});
 }
 
 module.exports = { freshConsole, flushed };

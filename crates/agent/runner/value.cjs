@@ -9,8 +9,9 @@ function inJson(value) {
   if (value === undefined) return undefined;
   let text;
   try {
-    text = stringify(value, check);
+    text = stringify(value, checker());
   } catch (error) {
+    if (error instanceof TooLong) throw new RangeError(error.message);
     if (error instanceof Unfit) throw new TypeError(error.message);
     const first = String(error?.message ?? error).split('\n')[0];
     throw new TypeError(`the returned value is not JSON: ${first}`);
@@ -23,17 +24,25 @@ function inJson(value) {
 }
 
 class Unfit extends Error {}
+class TooLong extends Error {}
 
-function check(key, value) {
-  // As it was before it was asked for its own form.
-  const raw = this[key];
-  const handle = typeof raw === 'object' && raw !== null && typeof raw._guid === 'string' && typeof raw._type === 'string';
-  const kind = handle ? raw._type : typeof value;
-  if (kind === 'bigint' || kind === 'function' || kind === 'symbol' || handle) {
-    const where = key === '' ? 'the returned value' : `"${String(key).slice(0, 100)}" in the returned value`;
-    throw new Unfit(`${where} is a ${kind}, which JSON cannot hold`);
-  }
-  return value;
+/** Refuses what JSON cannot hold, and strings that together are too long before they are copied. */
+function checker() {
+  let characters = 0;
+  return function check(key, value) {
+    // As it was before it was asked for its own form.
+    const raw = this[key];
+    const handle = typeof raw === 'object' && raw !== null && typeof raw._guid === 'string' && typeof raw._type === 'string';
+    const kind = handle ? raw._type : typeof value;
+    if (kind === 'bigint' || kind === 'function' || kind === 'symbol' || handle) {
+      const where = key === '' ? 'the returned value' : `"${String(key).slice(0, 100)}" in the returned value`;
+      throw new Unfit(`${where} is a ${kind}, which JSON cannot hold`);
+    }
+    if (kind === 'string' && (characters += value.length) > MOST_BYTES) {
+      throw new TooLong(`the returned value has more than ${characters} bytes as JSON; at most ${MOST_BYTES} are allowed`);
+    }
+    return value;
+  };
 }
 
 module.exports = { inJson };

@@ -1,10 +1,12 @@
 //! What we ask of a running browser: does the page answer, open an address, a picture of the page, another size.
 
+mod crowd;
 mod dialogs;
 mod front;
 mod reopen;
 mod unstick;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,8 @@ const PICTURE: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_millis(500);
 /// How often a page is told its size.
 const ATTEMPTS: usize = 4;
+/// Has no cookies, and is never opened.
+const NO_SITE: &str = "https://casement.invalid/";
 /// Pages looked at when all of them matter. A page could open any number.
 const MAX_PAGES: usize = 64;
 
@@ -54,6 +58,11 @@ pub(crate) struct Browser {
     page: Mutex<Option<Page>>,
     viewport: Mutex<Viewport>,
     dialogs: dialogs::Dialogs,
+    crowd: crowd::Crowd,
+    /// Whether the dialogs of new pages are to be heard of.
+    hears_dialogs: AtomicBool,
+    /// Whether new pages are to be given the size of the viewport.
+    fits_new: AtomicBool,
 }
 
 impl Browser {
@@ -75,6 +84,9 @@ impl Browser {
             page: Mutex::new(None),
             viewport: Mutex::new(viewport),
             dialogs: dialogs::Dialogs::default(),
+            crowd: crowd::Crowd::default(),
+            hears_dialogs: AtomicBool::new(false),
+            fits_new: AtomicBool::new(false),
         };
         if anew {
             browser.await_marked_page().await?;
@@ -109,9 +121,18 @@ impl Browser {
         Ok(())
     }
 
-    /// Proves that the first page answers, and gives a page without a display its exact size.
+    /// From now on the browser tells of its pages; without a display, also of the dialogs that they open.
+    pub(crate) async fn follow_pages(&self, headless: bool) -> Result<(), CdpError> {
+        if headless {
+            self.hear_all_dialogs().await?;
+        }
+        self.cdp.tell(None, "Target.setDiscoverTargets", json!({ "discover": true })).await
+    }
+
+    /// Proves that the first page and the network answer, and gives a page without a display its exact size.
     pub(crate) async fn first_answer(&self, headless: bool) -> Result<(), CdpError> {
         let page = self.kept(FIRST_ANSWER).await?;
+        self.answers(&page, FIRST_ANSWER).await?;
         let seen = self.look(&page.session, FIRST_ANSWER).await?;
         let viewport = self.viewport();
         if headless && !seen.has(viewport) {
@@ -120,25 +141,42 @@ impl Browser {
         Ok(())
     }
 
-    /// Proves within `within` that the open page answers.
+    /// Proves within `within` that the open page answers, and the network.
     pub(crate) async fn prove(&self, within: Duration) -> Result<(), CdpError> {
         let deadline = Instant::now() + within;
         let page = self.kept(within).await?;
-        match self.evaluate(&page.session, "1", left(deadline)).await {
+        match self.answers(&page, left(deadline)).await {
             // Closed by a client meanwhile: the browser has another page, or gets one.
             Err(CdpError::Refused { .. }) => {
                 self.keep(None);
                 let page = self.kept(left(deadline)).await?;
-                self.evaluate(&page.session, "1", left(deadline)).await.map(drop)
+                self.answers(&page, left(deadline)).await
             }
-            other => other.map(drop),
+            other => other,
         }
+    }
+
+    /// The page evaluates an expression, and Chromium's network service, which is a process of its own, says which cookies a site has
+    /// that does not exist: nobody else knows of cookies. Both are asked at once.
+    async fn answers(&self, page: &Page, within: Duration) -> Result<(), CdpError> {
+        let cookies = json!({ "urls": [NO_SITE] });
+        let (page, network) = tokio::join!(
+            self.evaluate(&page.session, "1", within),
+            self.cdp.call(Some(&page.session), "Network.getCookies", cookies, within),
+        );
+        page.and(network).map(drop)
     }
 
     /// Begins to open `url` in the open page and does not wait for it.
     pub(crate) async fn open(&self, url: &str) -> Result<(), CdpError> {
         let page = self.kept(BROWSER).await?;
         self.cdp.tell(Some(&page.session), "Page.navigate", json!({ "url": url })).await
+    }
+
+    /// Whether the browser itself, whatever its pages do, says nothing within `within`.
+    pub(crate) async fn is_silent(&self, within: Duration) -> bool {
+        let asked = self.cdp.call(None, "Browser.getVersion", json!({}), within).await;
+        matches!(asked, Err(CdpError::Timeout { .. }))
     }
 
     /// Asks the browser to close.
@@ -149,7 +187,12 @@ impl Browser {
     /// A PNG of `region` of the page in front, in device pixels.
     pub(crate) async fn capture(&self, region: Region) -> Result<Vec<u8>, CdpError> {
         let page = self.front().await?;
-        let taken = self.capture_page(&page, region).await;
+        // A page with a dialog is in no picture before somebody has answered that.
+        let taken = tokio::select! {
+            biased;
+            dialog = self.dialog_opens(&page.target) => Err(CdpError::Dialog(dialog.to_string())),
+            taken = self.capture_page(&page, region) => taken,
+        };
         self.detach(&page).await;
         let encoded = taken?;
         base64::engine::general_purpose::STANDARD.decode(encoded["data"].as_str().unwrap_or_default()).map_err(|e| {
@@ -179,6 +222,10 @@ impl Browser {
         let mut screen_follows = false;
         let (mut fitted, mut kept) = (false, None);
         for target in self.pages().await? {
+            // It would not answer before somebody has answered its dialog.
+            if self.dialog_of(&target).is_some() {
+                continue;
+            }
             let Ok(page) = self.attach(target, BROWSER).await else { continue };
             if !screen_follows {
                 screen_follows = self.resize_screen(&page, viewport).await;
@@ -208,7 +255,8 @@ impl Browser {
             return Err(error);
         }
         // New windows still open at the size of the command line: from now on each is told.
-        self.cdp.call(None, "Target.setDiscoverTargets", json!({ "discover": true }), BROWSER).await.map(drop)
+        self.fits_new.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Makes what pages take for the screen as large as `viewport`; any page can be asked for all. Answers whether it was done: an
@@ -226,6 +274,18 @@ impl Browser {
             tracing::warn!(%error, "the screen keeps its size");
         }
         error.is_none()
+    }
+
+    async fn page_opened(self: Arc<Self>, target: String) {
+        if !self.crowd.admit(&target) {
+            return self.close_page(&target).await;
+        }
+        if self.hears_dialogs.load(Ordering::Relaxed) {
+            Arc::clone(&self).hear_new(target.clone()).await;
+        }
+        if self.fits_new.load(Ordering::Relaxed) {
+            self.fit_new(target).await;
+        }
     }
 
     async fn fit_new(&self, target: String) {
@@ -394,8 +454,11 @@ async fn heed(browser: std::sync::Weak<Browser>, mut notices: mpsc::Receiver<Not
             "Target.targetCreated" if notice.params["targetInfo"]["type"] == "page" => {
                 if let Some(target) = notice.params["targetInfo"]["targetId"].as_str().map(str::to_owned) {
                     // Beside this: a page that is slow must not hold up what else there is to hear.
-                    tokio::spawn(async move { browser.fit_new(target).await });
+                    tokio::spawn(async move { browser.page_opened(target).await });
                 }
+            }
+            "Target.targetDestroyed" => {
+                browser.crowd.left(notice.params["targetId"].as_str().unwrap_or_default());
             }
             _ => {}
         }

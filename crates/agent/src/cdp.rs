@@ -29,6 +29,8 @@ pub(crate) enum CdpError {
     Closed,
     #[error("{method} was not answered within {} ms", .after.as_millis())]
     Timeout { method: &'static str, after: Duration },
+    #[error("{0}")]
+    Dialog(String),
     #[error("{method} was refused: {message}")]
     Refused { method: &'static str, message: String },
 }

@@ -1,6 +1,6 @@
 //! What the parts of the agent share: the state of the browser, who listens for it, and when a server last spoke.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,19 +14,24 @@ use crate::extension::Extensions;
 use crate::fs::Watches;
 use crate::login_page::LoginPage;
 use crate::process::Processes;
+use crate::process::tree::is_stopped;
 use crate::profile::Profiles;
-use crate::protocol::{AgentConfig, PROTOCOL_VERSION, Stage, State, Status, Viewport};
+use crate::protocol::{AgentConfig, ErrorCode, PROTOCOL_VERSION, Stage, State, Status, Viewport};
 use crate::replay::Replays;
+use crate::reply::Refusal;
 use crate::restart::Restarts;
 use crate::script::Scripts;
 use crate::telemetry::Telemetry;
 use crate::view::Views;
+use crate::way_out::FailedTunnels;
 
 /// The running browser and, where there is one, its display.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) browser: Arc<Browser>,
     pub(crate) display: Option<Arc<Display>>,
+    /// Chromium's main process.
+    pub(crate) pid: Option<u32>,
 }
 
 /// State shared by the sockets and the browser's keeper.
@@ -50,12 +55,15 @@ pub(crate) struct Core {
     pub(crate) views: Views,
     pub(crate) telemetry: Telemetry,
     pub(crate) watches: Arc<Watches>,
+    pub(crate) failed_tunnels: Arc<FailedTunnels>,
     status: watch::Sender<Status>,
     idle_end: watch::Sender<u64>,
     /// Why the browser is gone, for people. Set before the state that says so.
     detail: Mutex<String>,
     began: Instant,
     contact: Mutex<Instant>,
+    /// A server has spoken at least once.
+    taken_over: AtomicBool,
     streams: AtomicUsize,
     told: AtomicUsize,
 }
@@ -91,10 +99,12 @@ impl Core {
             views: Views::default(),
             telemetry: Telemetry::default(),
             watches: Arc::default(),
+            failed_tunnels: Arc::default(),
             status: watch::Sender::new(status),
             detail: Mutex::new(String::new()),
             began,
             contact: Mutex::new(Instant::now()),
+            taken_over: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             told: AtomicUsize::new(0),
         }
@@ -132,6 +142,19 @@ impl Core {
         matches!(self.status.borrow().state, State::Ready).then(|| self.live())?
     }
 
+    /// The browser, if it may be asked something and can answer.
+    ///
+    /// # Errors
+    /// It is not up, or its process is stopped.
+    pub(crate) fn usable(&self) -> Result<Arc<Live>, Refusal> {
+        let live = self.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))?;
+        if live.pid.is_some_and(is_stopped) {
+            let message = "the browser's process is stopped: it answers nothing until it goes on";
+            return Err(Refusal::new(ErrorCode::BrowserHung, message));
+        }
+        Ok(live)
+    }
+
     /// The browser that was started last, unless it is being replaced.
     pub(crate) fn live(&self) -> Option<Arc<Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -149,6 +172,7 @@ impl Core {
 
     /// A server spoke.
     pub(crate) fn touch(&self) {
+        self.taken_over.store(true, Ordering::Relaxed);
         *self.contact.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
@@ -166,6 +190,11 @@ impl Core {
     pub(crate) fn idle(&self) -> Option<Duration> {
         (self.streams.load(Ordering::Relaxed) == 0)
             .then(|| self.contact.lock().unwrap_or_else(PoisonError::into_inner).elapsed())
+    }
+
+    /// Whether a server has ever spoken.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.taken_over.load(Ordering::Relaxed)
     }
 
     /// Somebody was told how it ended.

@@ -24,7 +24,7 @@ use crate::core::Core;
 use crate::protocol::ErrorCode;
 use crate::protocol::curl::{CurlHead, CurlRequest, REQUEST, Upstream};
 use crate::reply::{self, Answer, Refusal, read_within};
-use crate::way_out;
+use crate::way_out::{FailedTunnels, Fault, PROXY_STATUS};
 
 /// Requests at once: each has a page of its own.
 const MAX_REQUESTS: usize = 8;
@@ -50,21 +50,15 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
     let place = place.map_err(|_| {
         Refusal::new(ErrorCode::LimitReached, format_args!("{MAX_REQUESTS} requests of this session are under way"))
     })?;
-    if core.ready().is_none() {
-        return Err(Refusal::new(ErrorCode::NotReady, "the browser is not ready"));
-    }
+    core.usable()?;
     let path = core.status().borrow().browser_ws_path.clone();
     let timeout_ms = asked.timeout_ms;
     let asking = async {
         let mut page = Page::open(core.config.debugging_port, &path, place).await?;
         let plain = asked.url.starts_with("http:");
-        let head = page.ask(asked).await?;
-        if plain && let Some(fault) = page.said_by_our_proxy(&head).await? {
-            let why = match fault {
-                Upstream::Proxy => "the session's proxy could not be used",
-                _ => "the destination is not allowed or not reachable",
-            };
-            return Err(Refusal::upstream(fault, format_args!("the request failed: {why}")));
+        let head = page.ask(asked, &core.failed_tunnels).await?;
+        if plain && let Some(fault) = said_by_the_way_out(&head) {
+            return Err(Refusal::upstream(fault.upstream(), format_args!("the request failed: {}", fault.text())));
         }
         Ok::<_, Refusal>((page, head))
     };
@@ -82,8 +76,6 @@ struct Page {
     /// The held answer, and where its body is read.
     held: Option<String>,
     body: Option<String>,
-    /// A part of the body that was read ahead.
-    ahead: Option<Bytes>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -95,7 +87,7 @@ impl Page {
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let attached = cdp.call(None, "Target.attachToTarget", attach, STEP).await.map_err(browser)?;
         let session = attached["sessionId"].as_str().unwrap_or_default().to_owned();
-        let page = Self { cdp, notices, session, held: None, body: None, ahead: None, _place: place };
+        let page = Self { cdp, notices, session, held: None, body: None, _place: place };
         page.call("Network.enable", json!({})).await?;
         // Asked of the network, not of what a site or an earlier visit has left here.
         page.call("Network.setBypassServiceWorker", json!({ "bypass": true })).await?;
@@ -110,15 +102,20 @@ impl Page {
     }
 
     /// Sends the request and waits for the head of the answer.
-    async fn ask(&mut self, asked: CurlRequest) -> Result<CurlHead, Refusal> {
+    async fn ask(&mut self, asked: CurlRequest, tunnels: &FailedTunnels) -> Result<CurlHead, Refusal> {
         let mut cookies = Vec::new();
-        let held = self.send(asked, &mut cookies).await?;
+        let held = self.send(asked, &mut cookies, tunnels).await?;
         self.held = held["requestId"].as_str().map(str::to_owned);
         self.head(&held, cookies).await
     }
 
     /// Sends the request and answers what is told when the answer is held.
-    async fn send(&mut self, asked: CurlRequest, cookies: &mut Vec<(String, Vec<String>)>) -> Result<Value, Refusal> {
+    async fn send(
+        &mut self,
+        asked: CurlRequest,
+        cookies: &mut Vec<(String, Vec<String>)>,
+        tunnels: &FailedTunnels,
+    ) -> Result<Value, Refusal> {
         let mut asked = Some(asked);
         let url = asked.as_ref().map(|asked| asked.url.clone()).unwrap_or_default();
         let (cdp, session) = (&self.cdp, self.session.as_str());
@@ -128,7 +125,7 @@ impl Page {
         let mut navigation = std::pin::pin!(navigation);
         loop {
             let notice = tokio::select! {
-                ended = &mut navigation => return Err(failed(ended)),
+                ended = &mut navigation => return Err(failed(ended, |why| tunnels.why(&url, why))),
                 notice = self.notices.recv() => notice.ok_or_else(|| browser(CdpError::Closed))?,
             };
             if notice.session.as_deref() != Some(session) {
@@ -207,24 +204,6 @@ impl Page {
         Ok(())
     }
 
-    /// What failed, if this is no answer of the target: of an address without encryption the way out answers itself when it does
-    /// not lead there. Its answers are told by having no more than they need.
-    async fn said_by_our_proxy(&mut self, head: &CurlHead) -> Result<Option<Upstream>, Refusal> {
-        let own =
-            [("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store"), ("content-length", "")];
-        let has = |(name, value): &(&str, &str)| {
-            head.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case(name) && (value.is_empty() || v == value))
-        };
-        // It says of a proxy that it failed in a header, too.
-        let count = head.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("proxy-status")).count();
-        if !matches!(head.status, 400 | 403 | 502) || count != own.len() || !own.iter().all(has) {
-            return Ok(None);
-        }
-        self.ahead = self.part().await.map_err(|error| Refusal::upstream(Upstream::Connect, error))?;
-        let said = self.ahead.as_deref().unwrap_or_default();
-        Ok(way_out::fault(said))
-    }
-
     fn answer(self, head: &CurlHead) -> http::Response<reply::Body> {
         let mut line = serde_json::to_vec(head).unwrap_or_default();
         line.push(b'\n');
@@ -235,9 +214,6 @@ impl Page {
 
     /// The next part of the body.
     async fn part(&mut self) -> io::Result<Option<Bytes>> {
-        if let Some(part) = self.ahead.take() {
-            return Ok(Some(part));
-        }
         while let Some(handle) = &self.body {
             let params = json!({ "handle": handle, "size": PART_BYTES });
             let read = self.cdp.call(Some(&self.session), "IO.read", params, PART).await.map_err(io::Error::other)?;
@@ -255,6 +231,12 @@ impl Page {
         }
         Ok(None)
     }
+}
+
+/// Why there is no answer of the target: of an address without encryption the way out answers itself when it does not lead there.
+fn said_by_the_way_out(head: &CurlHead) -> Option<Fault> {
+    let mut status = head.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(PROXY_STATUS));
+    status.find_map(|(_, value)| Fault::of(value))
 }
 
 /// The caller's request in place of the page's.
@@ -282,12 +264,18 @@ fn set_cookies(params: &Value) -> (String, Vec<String>) {
     (id, values.collect())
 }
 
-/// Why a navigation ended before its answer was held.
-fn failed(ended: Result<Value, CdpError>) -> Refusal {
+/// Why a navigation ended before its answer was held. `tunnel` says why there was no tunnel, by the browser's word.
+fn failed(ended: Result<Value, CdpError>, tunnel: impl Fn(&str) -> Option<Fault>) -> Refusal {
     match ended {
         Ok(answer) => {
             let why = answer["errorText"].as_str().unwrap_or("the request was not sent");
-            Refusal::upstream(fault(why), format_args!("the request failed: {why}"))
+            match tunnel(why) {
+                Some(known) => {
+                    let text = known.text();
+                    Refusal::upstream(known.upstream(), format_args!("the request failed: {text} ({why})"))
+                }
+                None => Refusal::upstream(fault(why), format_args!("the request failed: {why}")),
+            }
         }
         Err(CdpError::Refused { message, .. }) => {
             Refusal::new(ErrorCode::NotAllowed, format_args!("cannot be opened: {message}")).of_field("url")
@@ -313,6 +301,7 @@ fn fault(why: &str) -> Upstream {
 fn browser(error: CdpError) -> Refusal {
     let code = match error {
         CdpError::Timeout { .. } | CdpError::Closed | CdpError::Connect(_) => ErrorCode::BrowserHung,
+        CdpError::Dialog(_) => ErrorCode::InvalidState,
         CdpError::Refused { .. } => ErrorCode::Internal,
     };
     Refusal::new(code, error)

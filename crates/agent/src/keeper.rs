@@ -13,6 +13,7 @@ use crate::chromium::{Chromium, StartError, gone};
 use crate::core::{Core, Live};
 use crate::display::{Display, DisplayError};
 use crate::flags::{self, Plan};
+use crate::process::tree::is_stopped;
 use crate::protocol::extension::Restart;
 use crate::protocol::{
     AgentConfig, ErrorCode, ExitReason, FailureCode, MAX_SIDE, PROTOCOL_VERSION, State, Status, Viewport,
@@ -30,6 +31,13 @@ const CLOSING_WHOLE: Duration = Duration::from_secs(15);
 /// How long an extension that Chromium takes may be missing among those it tells of, and how often it is asked.
 const TAKEN: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// How often the browser is asked whether it is there, and how long it may take for the answer before it counts as hung.
+const ASK: Duration = Duration::from_secs(15);
+const HUNG: Duration = Duration::from_secs(60);
+/// For how long Chromium may be stopped: whoever debugs it may stop it, and a page it shows may not stand still for ever.
+const MAX_STOPPED: Duration = Duration::from_secs(45);
+const STOPPED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A browser ends with its display: how long the display may take to be seen gone after it.
 const WITH_IT: Duration = Duration::from_millis(500);
@@ -86,23 +94,67 @@ async fn kept(core: &Arc<Core>) -> End {
             status = up.chromium.wait() => {
                 // Whoever hears of the end may take the profile: nothing writes to it any more then.
                 gone(group).await;
+                let mut display_gone = false;
                 if let Some(display) = &up.display
                     && let Some(pid) = display.gone(WITH_IT).await
                 {
+                    display_gone = true;
                     core.telemetry.program_ended("xvfb", Phase::Running, Some(pid));
+                }
+                if !display_gone && status.as_ref().is_ok_and(ExitStatus::success) {
+                    return (State::Exited { reason: ExitReason::Closed }, "Chromium was closed from inside".to_owned());
                 }
                 core.telemetry.program_ended("chromium", Phase::Running, pid);
                 return exited(status, &up.chromium);
             }
+            () = hangs(core) => {
+                core.telemetry.program_ended("chromium", Phase::Running, pid);
+                let detail = format!("Chromium did not answer for {} s", HUNG.as_secs());
+                return (State::Exited { reason: ExitReason::Hung }, detail);
+            }
             () = core.stop.notified() => {
                 close(core, &mut up.chromium, CLOSING).await;
                 return stopped();
+            }
+            () = stood_still(pid) => {
+                up.chromium.kill_whole().await;
+                core.telemetry.program_ended("chromium", Phase::Running, pid);
+                let detail = format!("Chromium was stopped and did not go on for {} s", MAX_STOPPED.as_secs());
+                return (State::Exited { reason: ExitReason::Crashed }, detail);
             }
             Some(Ask { wish, answer: waiting }) = asked.recv() => {
                 if let Some(end) = grant(core, &mut up, (wish, waiting), &mut asked).await {
                     return end;
                 }
             }
+        }
+    }
+}
+
+/// Returns when the browser has not answered for too long. Whatever its pages do, it answers by itself.
+async fn hangs(core: &Core) {
+    loop {
+        tokio::time::sleep(ASK).await;
+        let Some(live) = core.ready() else { continue };
+        if live.browser.is_silent(HUNG).await {
+            return;
+        }
+        if let Err(error) = live.browser.close_beyond_bound().await {
+            tracing::debug!(%error, "the pages could not be counted");
+        }
+    }
+}
+
+/// Returns when the process has been stopped all the time for longer than it may be.
+async fn stood_still(pid: Option<u32>) {
+    let Some(pid) = pid else { return std::future::pending().await };
+    let mut since = None;
+    loop {
+        tokio::time::sleep(STOPPED_INTERVAL).await;
+        match is_stopped(pid) {
+            true if since.get_or_insert_with(Instant::now).elapsed() >= MAX_STOPPED => return,
+            true => {}
+            false => since = None,
         }
     }
 }
@@ -207,7 +259,7 @@ async fn prepare(core: &Core) -> Result<Option<Arc<Display>>, StartError> {
     let forwarder = forward::bind(config.forwarder_port)
         .await
         .map_err(|e| StartError::new(FailureCode::Other, format_args!("the forwarder's port: {e}")))?;
-    tokio::spawn(forward::serve(forwarder, config.egress_socket.clone()));
+    tokio::spawn(forward::serve(forwarder, config.egress_socket.clone(), Arc::clone(&core.failed_tunnels)));
     let display = if config.headless {
         None
     } else {
@@ -310,6 +362,7 @@ async fn launch(core: &Core, display: Option<Arc<Display>>, start: Start<'_>) ->
     let downloads = downloads::behavior(&config.profile);
     browser.cdp.tell(None, "Browser.setDownloadBehavior", downloads).await.map_err(|e| unresponsive(&e))?;
     browser.first_answer(config.headless).await.map_err(|e| unresponsive(&e))?;
+    browser.follow_pages(config.headless).await.map_err(|e| unresponsive(&e))?;
     if let Some(before) = before {
         browser.give_way(before).await.map_err(|e| unresponsive(&e))?;
         if config.headless
@@ -323,7 +376,7 @@ async fn launch(core: &Core, display: Option<Arc<Display>>, start: Start<'_>) ->
         display.resize(viewport).await.map_err(display_failed)?;
     }
     core.stage("evaluated");
-    core.replace(Some(Live { browser, display: display.clone() }));
+    core.replace(Some(Live { browser, display: display.clone(), pid: chromium.pid() }));
     let argv = chromium.argv();
     core.update(|status| {
         status.browser_ws_path = path;
@@ -390,7 +443,7 @@ fn unresponsive(error: &CdpError) -> StartError {
     let code = match error {
         CdpError::Connect(_) => FailureCode::DebuggingPort,
         CdpError::Closed => FailureCode::BrowserSpawn,
-        CdpError::Timeout { .. } | CdpError::Refused { .. } => FailureCode::PageUnresponsive,
+        CdpError::Timeout { .. } | CdpError::Refused { .. } | CdpError::Dialog(_) => FailureCode::PageUnresponsive,
     };
     StartError::new(code, error)
 }

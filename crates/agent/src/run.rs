@@ -20,6 +20,8 @@ const LINGER_EXITED: Duration = Duration::from_secs(2);
 const LINGER_FAILED: Duration = Duration::from_secs(10);
 /// How long whoever wants the profile or the films of a browser that ended by itself has to begin to read them.
 const LINGER_READ: Duration = Duration::from_secs(30);
+/// How long a server that has begun this sandbox has to speak to it for the first time: one that ended meanwhile never does.
+const TAKE_OVER: Duration = Duration::from_secs(45);
 
 /// Why the agent could not even begin.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +114,11 @@ async fn life(
     let watched = async {
         tokio::select! {
             _ = terminate.recv() => core.stop.notify_one(),
+            () = never_taken_over(&core) => {
+                tracing::warn!("no server has taken the sandbox over");
+                core.end(State::Exited { reason: ExitReason::Idle }, "no server spoke".to_owned());
+                core.stop.notify_one();
+            }
             () = forsaken(&core) => {
                 tracing::warn!("no server spoke for the configured time");
                 core.end(State::Exited { reason: ExitReason::Idle }, "no server spoke".to_owned());
@@ -138,7 +145,10 @@ async fn conclude(core: &Core, state: State, detail: String) -> ExitCode {
         core.telemetry.drain().await;
         core.end(state.clone(), detail);
     }
-    let by_itself = matches!(state, State::Exited { reason: ExitReason::Crashed | ExitReason::Oom });
+    let by_itself = matches!(
+        state,
+        State::Exited { reason: ExitReason::Crashed | ExitReason::Oom | ExitReason::Closed | ExitReason::Hung }
+    );
     if by_itself && (core.config.keeps_profile || core.profiles.was_loaded() || core.replays.are_kept()) {
         core.replays.stop_all();
         tokio::select! {
@@ -167,6 +177,14 @@ async fn unread(core: &Core) {
         if core.profiles.is_read() || core.replays.are_busy() {
             deadline = Instant::now() + LINGER_READ;
         }
+    }
+}
+
+/// Returns if no server speaks within the time that it has for that.
+async fn never_taken_over(core: &Core) {
+    tokio::time::sleep(TAKE_OVER).await;
+    if core.is_taken_over() {
+        std::future::pending().await
     }
 }
 

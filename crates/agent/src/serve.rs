@@ -204,7 +204,7 @@ async fn viewport(core: &Core, asked: Viewport) -> Answer {
 }
 
 fn live(core: &Core) -> Result<Arc<Live>, Refusal> {
-    core.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))
+    core.usable()
 }
 
 fn display_refusal(error: DisplayError) -> Refusal {
@@ -217,6 +217,7 @@ fn display_refusal(error: DisplayError) -> Refusal {
 fn browser_refusal(error: CdpError) -> Refusal {
     let code = match error {
         CdpError::Timeout { .. } | CdpError::Closed | CdpError::Connect(_) => ErrorCode::BrowserHung,
+        CdpError::Dialog(_) => ErrorCode::InvalidState,
         CdpError::Refused { .. } => ErrorCode::Internal,
     };
     Refusal::new(code, error)

@@ -1,21 +1,244 @@
-//! The answers of the way out, where it does not lead to what is asked for without encryption.
+//! What the way out itself answers where it does not lead to what is asked for.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::Uri;
 
 use crate::protocol::curl::Upstream;
 
-/// To the byte, with what was wrong.
-const ANSWERS: [(&str, Upstream); 4] = [
-    ("This destination is not allowed.\n", Upstream::Connect),
-    ("This destination could not be reached.\n", Upstream::Connect),
-    ("The session's proxy could not be used.\n", Upstream::Proxy),
-    ("This is not a request that a proxy can pass on.\n", Upstream::Connect),
+/// The header that marks the way out's own answers (RFC 9209). It lets no origin's pass over plain HTTP, and in the answer to a `CONNECT`
+/// there is no origin yet.
+pub(crate) const PROXY_STATUS: &str = "proxy-status";
+const OWN: &str = "casement;";
+/// How its texts begin.
+const TEXTS: [&str; 4] = [
+    "This destination is not allowed.",
+    "This destination could not be reached",
+    "The session's proxy could not be used",
+    "This is not a request that a proxy can pass on.",
+];
+/// Longest of its texts.
+const MAX_TEXT: usize = 200;
+/// Tunnels whose failures are remembered, and for how long.
+const MAX_FAILURES: usize = 64;
+const KEPT_FOR: Duration = Duration::from_secs(30);
+
+/// How the session's proxy fails, by the way out's word for it, and what it is for people.
+const PROXY_FAULTS: [(&str, &str); 8] = [
+    ("unreachable", "no connection to it could be made"),
+    ("timeout", "it did not answer in time"),
+    ("closed", "it closed the connection without an answer"),
+    ("reset", "it reset the connection"),
+    ("protocol", "its answer is not in the proxy's protocol"),
+    ("tls", "no trusted TLS connection to it could be made"),
+    ("authentication", "it does not accept the credentials"),
+    ("unknown", "the server does not know it any more"),
 ];
 
-/// What was wrong, if this is such an answer.
-pub(crate) fn fault(body: &[u8]) -> Option<Upstream> {
-    ANSWERS.iter().find(|(answer, _)| answer.as_bytes() == body).map(|(_, fault)| *fault)
+/// Why the way out did not lead to what was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The destination is refused, or cannot be reached.
+    Destination,
+    /// The session's proxy cannot be used: an index of [`PROXY_FAULTS`], where the word is one of them.
+    Proxy(Option<usize>),
+}
+
+impl Fault {
+    /// Reads a `Proxy-Status`; `None` for one that is not the way out's.
+    pub(crate) fn of(proxy_status: &str) -> Option<Self> {
+        let said = proxy_status.trim().strip_prefix(OWN)?;
+        let details = said.split(';').find_map(|param| param.trim().strip_prefix("details="));
+        Some(match details {
+            None => Self::Destination,
+            Some(word) => Self::Proxy(PROXY_FAULTS.iter().position(|(known, _)| *known == word.trim_matches('"'))),
+        })
+    }
+
+    /// What failed.
+    pub(crate) fn upstream(self) -> Upstream {
+        match self {
+            Self::Destination => Upstream::Connect,
+            Self::Proxy(_) => Upstream::Proxy,
+        }
+    }
+
+    /// One word for how the proxy failed, if it did.
+    pub(crate) fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Destination => None,
+            Self::Proxy(which) => {
+                Some(which.and_then(|which| PROXY_FAULTS.get(which)).map_or("other", |(word, _)| word))
+            }
+        }
+    }
+
+    /// For people.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::Destination => "the destination is not allowed or not reachable".to_owned(),
+            Self::Proxy(which) => {
+                let why = which.and_then(|which| PROXY_FAULTS.get(which)).map_or("it failed", |(_, why)| why);
+                format!("the session's proxy could not be used: {why}")
+            }
+        }
+    }
 }
 
 /// Whether a text that a page shows is such an answer.
 pub(crate) fn is_shown(text: &str) -> bool {
-    ANSWERS.iter().any(|(answer, _)| answer.trim_end() == text.trim())
+    let text = text.trim();
+    text.len() <= MAX_TEXT && TEXTS.iter().any(|answer| text.starts_with(answer))
+}
+
+/// Tunnels that the way out refused a moment ago. The browser says of all of them the same word.
+#[derive(Debug, Default)]
+pub(crate) struct FailedTunnels(Mutex<VecDeque<FailedTunnel>>);
+
+#[derive(Debug)]
+struct FailedTunnel {
+    place: String,
+    at: Instant,
+    fault: Fault,
+}
+
+impl FailedTunnels {
+    /// Notes what came of a tunnel to `place` (a host and a port): without a fault it stands.
+    pub(crate) fn note(&self, place: &str, fault: Option<Fault>) {
+        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.retain(|one| one.place != place && one.at.elapsed() < KEPT_FOR);
+        let Some(fault) = fault else { return };
+        if failed.len() == MAX_FAILURES {
+            failed.pop_front();
+        }
+        failed.push_back(FailedTunnel { place: place.to_owned(), at: Instant::now(), fault });
+    }
+
+    /// Why there was no tunnel for a request, which the browser says failed with `error`.
+    pub(crate) fn why(&self, url: &str, error: &str) -> Option<Fault> {
+        if !error.ends_with("ERR_TUNNEL_CONNECTION_FAILED") {
+            return None;
+        }
+        let place = place_of(url)?;
+        let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.iter().find(|one| one.place == place && one.at.elapsed() < KEPT_FOR).map(|one| one.fault)
+    }
+}
+
+/// Where the tunnel for an address leads, as `CONNECT` says it.
+fn place_of(url: &str) -> Option<String> {
+    let uri: Uri = url.split('#').next()?.parse().ok()?;
+    let port = match (uri.port_u16(), uri.scheme_str()?) {
+        (Some(port), _) => port,
+        (None, "https" | "wss") => 443,
+        (None, "http" | "ws") => 80,
+        _ => return None,
+    };
+    Some(format!("{}:{port}", uri.host()?.to_ascii_lowercase()))
+}
+
+/// What of a connection to the way out is looked at: the line that asks for a tunnel, and the head of what is answered.
+#[derive(Debug, Default)]
+pub(crate) struct Exchange {
+    asked: Vec<u8>,
+    answered: Vec<u8>,
+    done: bool,
+}
+
+/// Longest beginning of a request and of an answer that is looked at. A name has at most 253 bytes.
+const MAX_LOOKED_AT: usize = 2048;
+
+impl Exchange {
+    /// Bytes on their way out. Of another request than for a tunnel nothing more is kept.
+    pub(crate) fn sent(&mut self, bytes: &[u8]) {
+        if !self.done && !self.asked.contains(&b'\n') {
+            keep(&mut self.asked, bytes);
+            let start = self.asked.len().min(CONNECT.len());
+            self.done = self.asked[..start] != CONNECT[..start];
+        }
+    }
+
+    /// Bytes on their way in. Answers where the tunnel was to lead and what became of it, once that is known.
+    pub(crate) fn received(&mut self, bytes: &[u8]) -> Option<(String, Option<Fault>)> {
+        if self.done {
+            return None;
+        }
+        keep(&mut self.answered, bytes);
+        let end = self.answered.windows(4).position(|end| end == b"\r\n\r\n");
+        self.done = end.is_some() || self.answered.len() == MAX_LOOKED_AT;
+        let head = std::str::from_utf8(self.answered.get(..end?)?).ok()?;
+        let line = std::str::from_utf8(&self.asked).ok()?.lines().next()?;
+        let place = line.split(' ').nth(1)?.to_ascii_lowercase();
+        let status = head
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(name, _)| name.eq_ignore_ascii_case(PROXY_STATUS));
+        Some((place, status.and_then(|(_, value)| Fault::of(value))))
+    }
+}
+
+const CONNECT: &[u8] = b"CONNECT ";
+
+fn keep(kept: &mut Vec<u8>, bytes: &[u8]) {
+    let room = MAX_LOOKED_AT - kept.len();
+    kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSED: &[u8] = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\n\
+        Proxy-Status: casement; error=connection_terminated; details=\"reset\"\r\nContent-Length: 3\r\n\r\nNo\n";
+
+    #[test]
+    fn a_failed_tunnel_is_told_by_the_answer_to_its_connect_however_that_is_cut() {
+        for size in [1, 7, 4096] {
+            let mut exchange = Exchange::default();
+            for part in b"CONNECT Bank.example:443 HTTP/1.1\r\nHost: x\r\n\r\n".chunks(size) {
+                exchange.sent(part);
+            }
+            let told: Vec<_> = REFUSED.chunks(size).filter_map(|part| exchange.received(part)).collect();
+            let [(place, Some(fault))] = told.as_slice() else { panic!("{told:?}") };
+            assert_eq!((place.as_str(), fault.word()), ("bank.example:443", Some("reset")));
+            assert_eq!(fault.text(), "the session's proxy could not be used: it reset the connection");
+            assert_eq!(fault.upstream(), Upstream::Proxy);
+        }
+    }
+
+    #[test]
+    fn what_is_no_tunnel_is_not_looked_at() {
+        let mut exchange = Exchange::default();
+        exchange.sent(b"GET http://a.example/ HTTP/1.1\r\n\r\n");
+        assert_eq!(exchange.received(REFUSED), None);
+        assert!(exchange.answered.is_empty());
+    }
+
+    #[test]
+    fn what_failed_is_known_by_place_until_a_tunnel_stands_there() {
+        let failed = FailedTunnels::default();
+        let (word, url) = ("net::ERR_TUNNEL_CONNECTION_FAILED", "https://a.example/path#part");
+        assert_eq!(failed.why(url, word), None);
+        failed.note("a.example:443", Fault::of("casement; error=x; details=\"closed\""));
+        assert_eq!(failed.why(url, word).and_then(Fault::word), Some("closed"));
+        assert_eq!(failed.why("wss://A.example", word).and_then(Fault::word), Some("closed"));
+        assert_eq!(failed.why("https://a.example:444/", word), None);
+        assert_eq!(failed.why(url, "net::ERR_CONNECTION_RESET"), None);
+        failed.note("a.example:443", Fault::of("casement; error=destination_unavailable"));
+        assert_eq!(failed.why(url, word), Some(Fault::Destination));
+        failed.note("a.example:443", None);
+        assert_eq!(failed.why(url, word), None);
+        for n in 0..2 * MAX_FAILURES {
+            failed.note(&format!("{n}.example:443"), Some(Fault::Destination));
+        }
+        assert_eq!(failed.0.lock().unwrap().len(), MAX_FAILURES);
+    }
+
+    #[test]
+    fn only_the_way_outs_own_status_is_believed() {
+        assert_eq!(Fault::of("other-proxy; error=connection_refused"), None);
+        assert_eq!(Fault::of("casement; error=new; details=\"of tomorrow\"").and_then(Fault::word), Some("other"));
+    }
 }

@@ -10,6 +10,8 @@ mod client;
 mod computer;
 #[path = "all/curl.rs"]
 mod curl;
+#[path = "all/dialogs.rs"]
+mod dialogs;
 #[path = "all/endings.rs"]
 mod endings;
 #[path = "all/files.rs"]

@@ -96,7 +96,7 @@ pub(crate) async fn default_pool(
         return Ok(());
     }
     let Some(organization) = organizations.first().await? else { return Ok(()) };
-    let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true };
+    let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true, organization_wide: true };
     let input = PoolInput {
         name: Some(DEFAULT_POOL.into()),
         size: Some(DEFAULT_POOL_SIZE),
@@ -119,7 +119,7 @@ pub(crate) async fn has_default_pool(
     pools: &Pools,
 ) -> anyhow::Result<bool> {
     let Some(organization) = organizations.first().await? else { return Ok(false) };
-    let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true };
+    let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true, organization_wide: true };
     Ok(pools.get(&scope, DEFAULT_POOL).await?.is_some())
 }
 

@@ -64,7 +64,7 @@ impl ProfileReports for Reports {
         );
         let replaced = Event::profile_replaced(System.now(), profile, version.id, unseen);
         self.recorder.note_late(session, replaced);
-        self.trail.note(AuditEntry {
+        let record = AuditEntry {
             id: AuditRecordId::mint(&System),
             at: System.now(),
             auth_strategy: AuthStrategy::SessionToken,
@@ -80,7 +80,9 @@ impl ProfileReports for Reports {
             duration_ms: 0,
             user_agent: format!("session {session_id}"),
             request_id: String::new(),
-        });
+            count: 1,
+        };
+        self.trail.note(record, None);
     }
 
     fn late(&self, session: &Session, profile: ProfileId, why: &str) {

@@ -8,14 +8,15 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use casement_domain::browser::BrowserRepository;
 use casement_domain::proxy::{
-    CheckOutcome, OpenProxy, Proxies, ProxyDeps, ProxyDialer, ProxyProtocol, ProxyRepository, ProxyRouting, RouteError,
-    Upstreams,
+    CheckOutcome, OpenProxy, Proxies, ProxyDeps, ProxyDialer, ProxyFailure, ProxyProtocol, ProxyRepository,
+    ProxyRouting, RouteError, Upstreams,
 };
 use casement_domain::session::Sessions;
 use casement_domain::telemetry::Event;
 use casement_domain::{BrowserId, Clock as _, NodeId};
-use casement_egress::{Checked, Egress, Proxy};
+use casement_egress::{Checked, Egress, Proxy, ProxyFault};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use url::Url;
@@ -39,6 +40,20 @@ pub(crate) fn dialled(proxy: &OpenProxy) -> Option<Arc<Proxy>> {
     Proxy::new(protocol, place, proxy.credentials.clone(), &proxy.bypass).map(Arc::new).ok()
 }
 
+/// Why a proxy failed, in the domain's words.
+fn failure(fault: ProxyFault) -> ProxyFailure {
+    match fault {
+        ProxyFault::Unreachable => ProxyFailure::Unreachable,
+        ProxyFault::Timeout => ProxyFailure::Timeout,
+        ProxyFault::Closed => ProxyFailure::Closed,
+        ProxyFault::Reset => ProxyFailure::Reset,
+        ProxyFault::Protocol => ProxyFailure::Protocol,
+        ProxyFault::Tls => ProxyFailure::Tls,
+        ProxyFault::Authentication => ProxyFailure::Authentication,
+        ProxyFault::Unknown => ProxyFailure::Unknown,
+    }
+}
+
 /// Dials proxies under the rules of the way out.
 pub(crate) struct Dialer {
     pub(crate) egress: Egress,
@@ -49,15 +64,15 @@ pub(crate) struct Dialer {
 #[async_trait]
 impl ProxyDialer for Dialer {
     async fn check(&self, proxy: &OpenProxy, url: Option<Url>) -> CheckOutcome {
-        let Some(proxy) = dialled(proxy) else { return CheckOutcome::Unavailable };
+        let Some(proxy) = dialled(proxy) else { return CheckOutcome::Unavailable(ProxyFailure::Unknown) };
         let asked = url.is_some();
         match self.egress.check_proxy(&proxy, url.as_ref().or(self.address_url.as_ref())).await {
             Checked::Available(address) => CheckOutcome::Available(address),
-            Checked::Unavailable => CheckOutcome::Unavailable,
+            Checked::Unavailable(fault) => CheckOutcome::Unavailable(fault.map_or(ProxyFailure::Target, failure)),
             Checked::Blocked if asked => CheckOutcome::Blocked,
             Checked::Blocked => {
                 warn!("--proxy-check-url is not reachable under the rules of the way out; see --egress-allow");
-                CheckOutcome::Unavailable
+                CheckOutcome::Unavailable(ProxyFailure::Target)
             }
         }
     }
@@ -65,30 +80,33 @@ impl ProxyDialer for Dialer {
 
 /// Of how many failed requests at a time it is yet to be told.
 const UNTOLD: usize = 64;
-/// How long a session's proxy is not told of again: a page asks many times.
-const TOLD_AGAIN: time::Duration = time::Duration::SECOND;
+/// How long a failure of a session's proxy is not told of again: a page asks many times.
+const TOLD_AGAIN: Duration = Duration::from_secs(1);
+
+/// A failed request: of which browser's proxy, and why.
+pub(crate) type FailedProxy = (String, ProxyFault);
 
 /// The way out, which says of which browsers' proxies requests failed.
-pub(crate) fn telling(egress: Egress) -> (Egress, mpsc::Receiver<String>) {
+pub(crate) fn telling(egress: Egress) -> (Egress, mpsc::Receiver<FailedProxy>) {
     let (failed, heard) = mpsc::channel(UNTOLD);
     // What there is no room for is told by the next request.
-    let egress = egress.telling(Arc::new(move |browser: &str| drop(failed.try_send(browser.to_owned()))));
-    (egress, heard)
+    let tell = move |browser: &str, fault: ProxyFault| drop(failed.try_send((browser.to_owned(), fault)));
+    (egress.telling(Arc::new(tell)), heard)
 }
 
 /// Tells of failed proxies in the telemetry of their sessions.
-pub(crate) async fn tell_failed(mut failed: mpsc::Receiver<String>, sessions: Sessions) {
+pub(crate) async fn tell_failed(mut failed: mpsc::Receiver<FailedProxy>, sessions: Sessions) {
     let mut told = HashMap::new();
-    while let Some(name) = failed.recv().await {
+    while let Some((name, fault)) = failed.recv().await {
         // What programs are built in has no session.
         let Ok(browser) = name.parse::<BrowserId>() else { continue };
-        let now = System.now();
-        told.retain(|_, at| now - *at < TOLD_AGAIN);
-        if told.contains_key(&browser) {
+        told.retain(|_, at: &mut Instant| at.elapsed() < TOLD_AGAIN);
+        if told.contains_key(&(browser, fault)) {
             continue;
         }
-        told.insert(browser, now);
-        if let Err(error) = sessions.note(browser, Event::proxy_failed(now)).await {
+        told.insert((browser, fault), Instant::now());
+        let event = Event::proxy_failed(System.now(), failure(fault));
+        if let Err(error) = sessions.note(browser, event).await {
             debug!(%browser, %error, "cannot tell that a session's proxy failed");
         }
     }

@@ -10,6 +10,7 @@ mod work;
 
 use std::io::Write as _;
 use std::net::TcpListener;
+use std::num::NonZeroU32;
 
 use anyhow::Context as _;
 use casement_http::{Config, Server};
@@ -32,6 +33,8 @@ use crate::stop::{self, StopOrder};
 use crate::store::Store;
 
 const WORKERS: usize = 2;
+/// How many refused credentials an address may show in a second.
+const REFUSED_LIMIT: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 /// The buckets of every histogram; all of them hold seconds.
 const SECONDS: [f64; 12] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
@@ -155,6 +158,11 @@ impl Running {
              | sed -E 's/.*\"session_id\": ?\"([^\"]+)\".*/\\1/')\n    \
              curl -sX POST {url}/browsers/$ID/computer/screenshot -H \"Authorization: Bearer $KEY\" -o screenshot.png\n"
         )?;
+        writeln!(
+            out,
+            "  Ctrl-C stops the server alone: browsers go on, and the next start finds them again.\n  \
+             `casement stop --end-sessions` ends them too.\n"
+        )?;
         Ok(out.flush()?)
     }
 }
@@ -173,8 +181,10 @@ fn config(settings: &ServeSettings, ground: &Ground) -> Config {
         public_url: ground.public_url.clone(),
         extra_hosts: settings.allowed_hosts.clone(),
         trusted_proxies: settings.trusted_proxies.clone(),
+        sandbox_addresses: casement_egress::FROM_INSIDE.into(),
         cors_origins: settings.cors_origins.clone(),
         rate_limit: settings.rate_limit,
+        refused_limit: REFUSED_LIMIT,
         workers: WORKERS,
     }
 }

@@ -13,7 +13,7 @@ use casement_domain::organization::Caps;
 use casement_domain::pool::Pools;
 use casement_domain::profile::Profiles;
 use casement_domain::proxy::{BadUpstream, Proxies, ProxyType, Upstream, Upstreams};
-use casement_egress::Allow;
+use casement_egress::{Allow, FROM_INSIDE};
 use casement_http::Origin;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ipnet::IpNet;
@@ -184,7 +184,7 @@ pub(crate) struct ServeSettings {
         value_name = "CIDR",
         env = "CASEMENT_TRUSTED_PROXY",
         value_delimiter = ',',
-        value_parser = network,
+        value_parser = trusted_proxy,
         action = clap::ArgAction::Append
     )]
     pub(crate) trusted_proxies: Vec<IpNet>,
@@ -206,6 +206,9 @@ pub(crate) struct ServeSettings {
     /// For how many days telemetry of sessions is kept, of those that have ended too
     #[arg(long, value_name = "N", env = "CASEMENT_TELEMETRY_DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     pub(crate) telemetry_days: u32,
+    /// How much telemetry tells of addresses: all but a user and a password in them, or neither query nor fragment
+    #[arg(long, value_name = "WHAT", env = "CASEMENT_TELEMETRY_URLS", value_enum, default_value_t)]
+    pub(crate) telemetry_urls: TelemetryUrls,
     /// For how many days recordings are kept after their session's end
     #[arg(long, value_name = "N", env = "CASEMENT_REPLAY_DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     pub(crate) replay_days: u32,
@@ -271,6 +274,16 @@ pub(crate) struct ServeSettings {
     pub(crate) builds: BuildSettings,
     #[command(flatten)]
     pub(crate) apps: AppSettings,
+}
+
+/// How much telemetry tells of addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TelemetryUrls {
+    /// With query and fragment
+    #[default]
+    Full,
+    /// Up to the query or the fragment
+    WithoutQuery,
 }
 
 /// The gateways of providers from whom proxies are rented.
@@ -391,6 +404,17 @@ pub(crate) struct AppSettings {
 fn network(text: &str) -> Result<IpNet, String> {
     let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
     text.parse().or_else(|_| address()).map_err(|_| "must be an address or a network as 10.0.0.0/8".to_owned())
+}
+
+/// A network of proxies. What comes from inside of sandboxes is never believed, so naming that alone would have no effect.
+fn trusted_proxy(text: &str) -> Result<IpNet, String> {
+    let net = network(text)?;
+    match FROM_INSIDE.iter().any(|inside| IpNet::from(*inside) == net) {
+        true => {
+            Err("is the address that sandboxes speak from; let the proxy speak to Casement from 127.0.0.1".to_owned())
+        }
+        false => Ok(net),
+    }
 }
 
 /// A host, alone or with a port, and nothing else.

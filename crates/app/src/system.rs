@@ -1,7 +1,10 @@
 //! The system's clock and randomness, behind the domain's ports.
 
-use casement_domain::{Clock, Entropy, IdSource};
-use time::OffsetDateTime;
+use std::sync::LazyLock;
+use std::time::Instant;
+
+use casement_domain::{Clock, Entropy, IdSource, MonotonicClock, MonotonicTime};
+use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
 /// The real ones.
@@ -25,6 +28,15 @@ impl Clock for System {
         // As precise as the store keeps it, so that what is written and what is read back are equal.
         let now = OffsetDateTime::now_utc();
         now.replace_nanosecond(now.nanosecond() / 1000 * 1000).unwrap_or(now)
+    }
+}
+
+/// From which this process counts.
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+impl MonotonicClock for System {
+    fn monotonic_now(&self) -> MonotonicTime {
+        MonotonicTime::after_origin(Duration::try_from(ORIGIN.elapsed()).unwrap_or(Duration::MAX))
     }
 }
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::pool::{Turn, TurnEvent, Turns};
-use casement_domain::{Clock, TicketId};
-use time::OffsetDateTime;
+use casement_domain::{MonotonicClock as _, MonotonicTime, TicketId};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -55,8 +54,8 @@ struct Ear {
 
 #[async_trait]
 impl Turn for Ear {
-    async fn wait(&mut self, until: OffsetDateTime) -> TurnEvent {
-        let left = Duration::try_from(until - System.now()).unwrap_or(Duration::ZERO);
+    async fn wait(&mut self, until: MonotonicTime) -> TurnEvent {
+        let left = Duration::try_from(until - System.monotonic_now()).unwrap_or(Duration::ZERO);
         tokio::select! {
             biased;
             () = self.ear.notified() => TurnEvent::Look,

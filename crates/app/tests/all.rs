@@ -12,7 +12,9 @@ mod all {
     mod apps_git;
     mod apps_killed;
     mod apps_uploads;
+    mod audit_whole;
     mod bad_database;
+    mod clocks;
     mod computer;
     mod configuration;
     mod conformance;
@@ -33,6 +35,7 @@ mod all {
     mod isolation;
     mod limits;
     mod live_view;
+    mod login_attacks;
     #[path = "../../../webdriver/tests/all/login_site.rs"]
     mod login_files;
     mod login_pages;
@@ -47,6 +50,7 @@ mod all {
     mod memories;
     mod organization;
     mod playwright;
+    mod policies;
     mod pools;
     mod processes;
     mod profiles;

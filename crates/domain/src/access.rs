@@ -14,6 +14,8 @@ pub struct Scope {
     pub project: Project,
     /// Whether the request named no project: it then also sees rows from before projects.
     pub unscoped: bool,
+    /// Whether the caller's key is of the whole organization, not of this project alone.
+    pub organization_wide: bool,
 }
 
 /// A request reaches no project.
@@ -80,6 +82,7 @@ impl Access {
     /// See [`AccessError`].
     pub async fn resolve(&self, caller: &Caller, header: Option<&str>) -> Result<Scope, AccessError> {
         let wanted = header.map(|text| text.parse::<ProjectId>().map_err(|_| AccessError::BadProject)).transpose()?;
+        let organization_wide = caller.project.is_none();
         let id = match (caller.project, wanted) {
             (Some(own), Some(other)) if own != other => return Err(AccessError::OtherProject),
             (Some(own), _) => own,
@@ -89,13 +92,13 @@ impl Access {
                     Some(home) => home.clone(),
                     None => self.projects.default_of(caller.organization).await?,
                 };
-                return Ok(Scope { project, unscoped: true });
+                return Ok(Scope { project, unscoped: true, organization_wide });
             }
         };
         if let Some(home) = caller.home.as_ref().filter(|home| home.id == id) {
-            return Ok(Scope { project: home.clone(), unscoped: false });
+            return Ok(Scope { project: home.clone(), unscoped: false, organization_wide });
         }
         let project = self.projects.find(caller.organization, id).await?.ok_or(AccessError::ProjectNotFound(id))?;
-        Ok(Scope { project, unscoped: false })
+        Ok(Scope { project, unscoped: false, organization_wide })
     }
 }

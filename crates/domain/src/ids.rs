@@ -89,6 +89,7 @@ id!(/** Names one user: who made a key. */ UserId);
 id!(/** Names one project. */ ProjectId);
 id!(/** Names one API key. */ ApiKeyId);
 id!(/** Names one audit record. */ AuditRecordId);
+id!(/** Names one run of a node's server. */ NodeRunId);
 id!(/** Names one browser session: one lease of one browser. */ SessionId);
 id!(/** Names one recording of a session. */ ReplayId);
 id!(/** Names one program that a caller has started in a session. */ ProcessId);

@@ -49,10 +49,10 @@ pub mod telemetry;
 #[cfg(any(test, feature = "mocks"))]
 pub mod testing;
 
-pub use clock::{Clock, Entropy, IdSource};
+pub use clock::{Clock, Entropy, FirstSeen, IdSource, MonotonicClock, MonotonicTime};
 pub use ids::{
     ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BadId, BrowserId, CredentialId,
-    CredentialProviderId, DeploymentId, ExtensionId, InvocationId, NodeId, OrganizationId, PoolId, ProcessId,
-    ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TicketId, UserId,
+    CredentialProviderId, DeploymentId, ExtensionId, InvocationId, NodeId, NodeRunId, OrganizationId, PoolId,
+    ProcessId, ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};

@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use url::{Host, Url};
 
 use crate::{
+    fault::ProxyFault,
     proxy::{Io, Proxy, Refused, Route},
     session::Egress,
     target::Target,
@@ -32,8 +33,8 @@ pub enum Checked {
     /// It answers and takes the credentials; through it the address could be read, if one was given, and maybe the answer was the
     /// address that others see.
     Available(Option<IpAddr>),
-    /// It does not.
-    Unavailable,
+    /// It does not, for this reason; or without one the address could not be read through it.
+    Unavailable(Option<ProxyFault>),
     /// The rules do not let the address be read.
     Blocked,
 }
@@ -46,23 +47,25 @@ impl Egress {
         let check = async {
             match url {
                 Some(url) => read(&upstream, proxy, url).await,
-                None => Ok(ask(&upstream, proxy).await),
+                None => ask(&upstream, proxy).await,
             }
         };
         match timeout(PATIENCE, check).await {
             Ok(Ok(found)) => found,
             Ok(Err(NoWay::Refused)) => Checked::Blocked,
-            Ok(Err(_)) | Err(_) => Checked::Unavailable,
+            Ok(Err(NoWay::ProxyDown(fault))) => Checked::Unavailable(Some(fault)),
+            Ok(Err(NoWay::Concealed | NoWay::Unreachable)) => Checked::Unavailable(None),
+            Err(_) => Checked::Unavailable(Some(ProxyFault::Timeout)),
         }
     }
 }
 
-async fn ask(upstream: &Upstream, proxy: &Arc<Proxy>) -> Checked {
+async fn ask(upstream: &Upstream, proxy: &Arc<Proxy>) -> Result<Checked, NoWay> {
     let nobody = Target { host: Host::Domain(NOBODY.to_owned()), port: 443 };
-    let Ok(stream) = upstream.to_proxy(proxy).await else { return Checked::Unavailable };
+    let stream = upstream.to_proxy(proxy).await?;
     match upstream.in_time(proxy.tunnel(stream, &nobody)).await {
-        Ok(_) | Err(Refused::Target) => Checked::Available(None),
-        Err(Refused::Proxy) => Checked::Unavailable,
+        Ok(_) | Err(Refused::Target) => Ok(Checked::Available(None)),
+        Err(refused @ Refused::Proxy(_)) => Err(refused.into()),
     }
 }
 
@@ -70,10 +73,8 @@ async fn read(upstream: &Upstream, proxy: &Arc<Proxy>, url: &Url) -> Result<Chec
     let secure = url.scheme() == "https";
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return Err(NoWay::Refused) };
     let target = Target::parse(host, Some(port)).map_err(|_| NoWay::Refused)?;
-    // The name is the proxy's to look up; but what is private as seen from here is not to be asked for, whoever fetches it.
-    if !upstream.may_be_asked_for(&target) || upstream.candidates(&target).await == Err(NoWay::Refused) {
-        return Err(NoWay::Refused);
-    }
+    // As of a session's requests: the name is the proxy's to look up. Looked up here, it would tell the names that this network knows.
+    upstream.may_be_asked_for(&target)?;
     if !secure && proxy.takes_requests() {
         let stream = upstream.to_proxy(proxy).await?;
         return get(stream, url, &target, Some(proxy)).await;
@@ -91,23 +92,30 @@ async fn read(upstream: &Upstream, proxy: &Arc<Proxy>, url: &Url) -> Result<Chec
 
 /// Asks for the document, the proxy itself if that is given.
 async fn get(stream: Box<dyn Io>, url: &Url, target: &Target, proxy: Option<&Arc<Proxy>>) -> Result<Checked, NoWay> {
-    let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| NoWay::Unreachable)?;
+    let whole_url = proxy.is_some();
+    let broke = |error: hyper::Error| {
+        if whole_url { NoWay::ProxyDown(ProxyFault::of_http(&error)) } else { NoWay::Unreachable }
+    };
+    let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
     let _driver = AbortOnDropHandle::new(tokio::spawn(async move {
         let _ = driver.await;
     }));
     let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
     let default_port = url.port().is_none();
     let host = if default_port { target.host.to_string() } else { format!("{}:{}", target.host, target.port) };
-    let whole = if proxy.is_some() { format!("http://{host}{path}") } else { path };
+    let whole = if whole_url { format!("http://{host}{path}") } else { path };
     let mut request = Request::get(whole).header(header::HOST, host).header(header::USER_AGENT, "casement");
     if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization()) {
         request = request.header(header::PROXY_AUTHORIZATION, authorization);
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|_| NoWay::Unreachable)?;
-    let answer = sender.send_request(request).await.map_err(|_| NoWay::Unreachable)?;
-    // A proxy says with the last ones that it did not get there.
-    if answer.status() == http::StatusCode::PROXY_AUTHENTICATION_REQUIRED || answer.status().is_server_error() {
-        return Ok(Checked::Unavailable);
+    let answer = sender.send_request(request).await.map_err(broke)?;
+    if answer.status() == http::StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        return Ok(Checked::Unavailable(whole_url.then_some(ProxyFault::Authentication)));
+    }
+    // A proxy says with these that it did not get there.
+    if answer.status().is_server_error() {
+        return Ok(Checked::Unavailable(None));
     }
     let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await.map(|whole| whole.to_bytes());
     let text = body.ok().and_then(|bytes| std::str::from_utf8(&bytes).ok().map(|text| text.trim().to_owned()));

@@ -21,13 +21,14 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{io::copy_bidirectional_with_sizes, net::UnixStream};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     answers::{self, Body, Sent},
+    fault::ProxyFault,
     headers,
     proxy::{Io, Proxy},
-    session::Session,
+    session::{CurrentRoute, Session},
     target::Target,
     upstream::{NoWay, Way},
     watched::{Activity, Watched},
@@ -90,6 +91,8 @@ struct Kept {
 struct Tunnel {
     inside: OnUpgrade,
     outside: Box<dyn Io>,
+    /// Ends it: the session has another route.
+    replaced: CancellationToken,
 }
 
 impl Connection {
@@ -106,9 +109,13 @@ impl Connection {
             Ok(response) => response,
             Err(Failed::Malformed) => answers::malformed(),
             Err(Failed::NoWay(NoWay::Unreachable)) => answers::unreachable(),
-            Err(Failed::NoWay(NoWay::ProxyDown)) => {
-                self.session.proxy_is_down();
-                answers::proxy_down()
+            Err(Failed::NoWay(NoWay::ProxyDown(fault))) => {
+                self.session.proxy_is_down(fault);
+                answers::proxy_down(fault)
+            }
+            Err(Failed::NoWay(NoWay::Concealed)) => {
+                self.session.counters.refused.fetch_add(1, Relaxed);
+                answers::unreachable()
             }
             Err(Failed::NoWay(NoWay::Refused)) => {
                 self.session.counters.refused.fetch_add(1, Relaxed);
@@ -120,16 +127,29 @@ impl Connection {
     async fn connect(&self, request: Request<Incoming>) -> Result<Response<Body>, Failed> {
         let authority = request.uri().authority().ok_or(Failed::Malformed)?;
         let target = Target::parse(authority.as_str(), None).map_err(|_| NoWay::Refused)?;
-        let way = self.session.upstream.way(&self.session.route(), &target).await?;
         drop(lock(&self.kept).take());
-        let (outside, _) = self.session.upstream.open(&way, &target).await?;
-        *lock(&self.tunnel) = Some(Tunnel { inside: hyper::upgrade::on(request), outside });
+        let (outside, replaced) = self.open_tunnel(&target).await?;
+        *lock(&self.tunnel) = Some(Tunnel { inside: hyper::upgrade::on(request), outside, replaced });
         Ok(answers::connected())
+    }
+
+    /// A connection to `target` by the route that is in force once it stands, and what is cancelled when that is replaced.
+    async fn open_tunnel(&self, target: &Target) -> Result<(Box<dyn Io>, CancellationToken), NoWay> {
+        loop {
+            let CurrentRoute { route, replaced } = self.session.route();
+            let opening = async {
+                let way = self.session.upstream.way(&route, target).await?;
+                self.session.upstream.open(&way, target).await
+            };
+            if let Some(opened) = replaced.run_until_cancelled(opening).await {
+                return opened.map(|(outside, _)| (outside, replaced));
+            }
+        }
     }
 
     async fn pass_on(&self, request: Request<Incoming>) -> Result<Response<Body>, Failed> {
         let target = plain_http_target(request.uri())?;
-        let way = self.session.upstream.way(&self.session.route(), &target).await?;
+        let way = self.session.upstream.way(&self.session.route().route, &target).await?;
         let (head, body) = outgoing(request, &target, &way)?;
         // A kept connection may close under a request that is on its way; only one that can be sent again risks that.
         let repeatable = head.method.is_safe() && body.is_end_stream();
@@ -183,23 +203,26 @@ impl Connection {
         let response = sent.await.map_err(|error| {
             tracing::debug!(%error, whole, "no answer");
             // What is no answer at all is the word of whoever is at the other end.
-            if whole { NoWay::ProxyDown } else { NoWay::Unreachable }
+            if whole { NoWay::ProxyDown(ProxyFault::of_http(&error)) } else { NoWay::Unreachable }
         })?;
         *lock(&self.kept) = Some(kept);
         if whole && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-            return Err(NoWay::ProxyDown.into());
+            return Err(NoWay::ProxyDown(ProxyFault::Authentication).into());
         }
         incoming(response)
     }
 
-    /// Copies both ways until both sides are done, if the last request asked for a tunnel.
+    /// Copies both ways until both sides are done or the session has another route, if the last request asked for a tunnel.
     async fn tunnel(&self) {
-        let Some(Tunnel { inside, mut outside }) = lock(&self.tunnel).take() else { return };
+        let Some(Tunnel { inside, mut outside, replaced }) = lock(&self.tunnel).take() else { return };
         let Ok(inside) = inside.await else { return };
         let mut inside = TokioIo::new(inside);
         let buffer = self.session.limits.tunnel_buffer;
-        if let Err(error) = copy_bidirectional_with_sizes(&mut inside, &mut outside, buffer, buffer).await {
-            tracing::debug!(%error, "a tunnel ended early");
+        let copying = copy_bidirectional_with_sizes(&mut inside, &mut outside, buffer, buffer);
+        match replaced.run_until_cancelled(copying).await {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => tracing::debug!(%error, "a tunnel ended early"),
+            None => tracing::debug!("a tunnel was cut: the session has another route"),
         }
     }
 }

@@ -10,11 +10,14 @@
 //!   does; what does not parse is refused. [`Rules`] judge the address, in all its wrappings, not its spelling.
 //! - *Reach this machine or its neighbours by public addresses*: those of this machine, its gateways and what shares an
 //!   IPv6 network with it, as its routes tell, are refused as private ones are.
+//! - *Pose as a reverse proxy of this machine*: where the operator allows an address of this machine, and where Casement itself is
+//!   reached, connections come from [`FROM_INSIDE`], which nothing else speaks from.
 //! - *A name that changes its answer between check and use*: a name is resolved once per request, and exactly the address
 //!   that was checked is dialled. A request on a connection that is already open is checked like the first.
 //! - *A redirect inwards*: is a new request, made by the browser, and checked as such.
 //! - *Reading the map from our answers*: a refused destination is never dialled, and the answer is the same bytes.
-//!   An allowed one that does not answer gives the same bytes whatever was wrong.
+//!   What is refused for an address that only this machine knows (a name's, its own, a neighbour's) is answered like what does not
+//!   answer: the same bytes, and no sooner. An allowed one that does not answer gives the same bytes whatever was wrong.
 //! - *Posing as the proxy*: an origin's demand for proxy credentials does not reach the browser.
 //! - *Taking more than its share*: connections, lookups, heads, buffers and times are bounded by [`Limits`]; a session that has
 //!   no lookup under way is served before those that have many; a side that stops reading stops the other.
@@ -26,6 +29,7 @@ mod answers;
 mod ask;
 mod check;
 mod connection;
+mod fault;
 mod fetch;
 mod headers;
 mod limits;
@@ -42,6 +46,7 @@ mod upstream;
 mod watched;
 
 pub use check::Checked;
+pub use fault::ProxyFault;
 pub use fetch::{FetchError, Fetched};
 pub use limits::Limits;
 pub use proxy::{BadProxy, Proxy, ProxyProtocol, Route};
@@ -49,3 +54,4 @@ pub use resolver::{LookupPlace, Resolver, SystemResolver};
 pub use rules::{Allow, BadAllow, Rules, Verdict};
 pub use session::{Egress, EgressHandle, OnProxyDown};
 pub use stats::Stats;
+pub use upstream::FROM_INSIDE;

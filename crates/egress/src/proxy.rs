@@ -15,6 +15,7 @@ use tokio_socks::{Error as SocksError, TargetAddr, tcp::Socks5Stream};
 use url::Host;
 
 use crate::{
+    fault::ProxyFault,
     target::{Target, parse_host, without_final_dot},
     trust::Trust,
 };
@@ -112,8 +113,8 @@ impl Bypass {
 /// Why a proxy led nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The proxy itself: it does not answer, not in its protocol, or does not take the credentials.
-    Proxy,
+    /// The proxy itself.
+    Proxy(ProxyFault),
     /// What lies behind it: the proxy says that it cannot or will not go there.
     Target,
 }
@@ -160,13 +161,14 @@ impl Proxy {
             return Ok(Box::new(stream));
         }
         let name = self.target.host.to_string();
-        let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).map_err(|_| Refused::Proxy)?;
-        let connector = trust.connector().map_err(|_| Refused::Proxy)?;
+        let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned())
+            .map_err(|_| Refused::Proxy(ProxyFault::Tls))?;
+        let connector = trust.connector().map_err(|_| Refused::Proxy(ProxyFault::Tls))?;
         match connector.connect(name, stream).await {
             Ok(stream) => Ok(Box::new(stream)),
             Err(error) => {
                 tracing::debug!(%error, "a proxy is not who it should be, or speaks no TLS");
-                Err(Refused::Proxy)
+                Err(Refused::Proxy(ProxyFault::Tls))
             }
         }
     }
@@ -188,15 +190,16 @@ impl Proxy {
             head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(b"\r\n");
-        stream.write_all(&head).await.map_err(|_| Refused::Proxy)?;
-        stream.flush().await.map_err(|_| Refused::Proxy)?;
+        let broke = |error: std::io::Error| Refused::Proxy(ProxyFault::of_io(&error));
+        stream.write_all(&head).await.map_err(broke)?;
+        stream.flush().await.map_err(broke)?;
         // What comes right behind the head belongs to the tunnel, and stays in the reader.
         let mut reader = BufReader::new(stream);
-        let status = answered(&mut reader).await.ok_or(Refused::Proxy)?;
+        let status = answered(&mut reader).await.map_err(Refused::Proxy)?;
         match status {
             200..=299 => Ok(Box::new(reader)),
             // Some say 401 of credentials that are wrong; to this question nobody answers but the proxy.
-            401 | 407 => Err(Refused::Proxy),
+            401 | 407 => Err(Refused::Proxy(ProxyFault::Authentication)),
             _ => Err(Refused::Target),
         }
     }
@@ -224,27 +227,37 @@ impl Proxy {
                 | SocksError::TtlExpired
                 | SocksError::AddressTypeNotSupported,
             ) => Err(Refused::Target),
-            Err(_) => Err(Refused::Proxy),
+            Err(error) => Err(Refused::Proxy(ProxyFault::of_socks(&error))),
         }
     }
 }
 
-/// The status of an answer's head, read to its end; `None` for what is no such head, or none in time or length.
-async fn answered(reader: &mut BufReader<Box<dyn Io>>) -> Option<u16> {
+/// The status of an answer's head, read to its end.
+///
+/// # Errors
+/// How the proxy failed, if there is no such head.
+async fn answered(reader: &mut BufReader<Box<dyn Io>>) -> Result<u16, ProxyFault> {
     let mut head = reader.take(LONGEST_HEAD);
     let mut line = Vec::new();
-    head.read_until(b'\n', &mut line).await.ok()?;
-    let first = std::str::from_utf8(&line).ok()?.strip_prefix("HTTP/1.")?;
-    let status: u16 = first.get(2..5)?.parse().ok()?;
+    head.read_until(b'\n', &mut line).await.map_err(|error| ProxyFault::of_io(&error))?;
+    if line.is_empty() {
+        return Err(ProxyFault::Closed);
+    }
+    let status = status_of(&line).ok_or(ProxyFault::Protocol)?;
     loop {
         line.clear();
-        head.read_until(b'\n', &mut line).await.ok()?;
+        head.read_until(b'\n', &mut line).await.map_err(|error| ProxyFault::of_io(&error))?;
         match line.as_slice() {
-            b"\r\n" | b"\n" => return Some(status),
+            b"\r\n" | b"\n" => return Ok(status),
             [.., b'\n'] => {}
-            _ => return None,
+            _ => return Err(ProxyFault::Protocol),
         }
     }
+}
+
+fn status_of(line: &[u8]) -> Option<u16> {
+    let first = std::str::from_utf8(line).ok()?.strip_prefix("HTTP/1.")?;
+    first.get(2..5)?.parse().ok()
 }
 
 fn basic(name: &str, password: &SecretString) -> Result<HeaderValue, BadProxy> {

@@ -1,7 +1,7 @@
 //! One session's way out: its socket, its connections, its end.
 
 use std::{
-    fmt, io,
+    fmt, io, mem,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -19,6 +19,7 @@ use tracing::Instrument as _;
 
 use crate::{
     connection,
+    fault::ProxyFault,
     limits::Limits,
     proxy::Route,
     resolver::Resolver,
@@ -31,8 +32,8 @@ use crate::{
 /// How long accepting rests after a failure, which is mostly that files have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Is told which session's proxy could not be used for a request. Must not wait.
-pub type OnProxyDown = Arc<dyn Fn(&str) + Send + Sync>;
+/// Is told which session's proxy could not be used for a request, and why. Must not wait.
+pub type OnProxyDown = Arc<dyn Fn(&str, ProxyFault) + Send + Sync>;
 
 /// The way out for all sessions of a node. Clones share everything.
 #[derive(Clone)]
@@ -96,7 +97,7 @@ impl Egress {
         let span = tracing::info_span!(parent: None, "egress", %session);
         let session = Arc::new(Session {
             upstream: self.upstream(),
-            route: RwLock::new(route),
+            route: RwLock::new(CurrentRoute::new(route)),
             limits: self.limits.clone(),
             counters: Arc::default(),
             tasks: TaskTracker::new(),
@@ -124,9 +125,14 @@ impl EgressHandle {
         self.session.tasks.wait().await;
     }
 
-    /// Sends the session's requests that way from now on. Tunnels that stand go on as they began.
+    /// Sends the session's requests that way from now on.
+    ///
+    /// Tunnels that stand are cut, and those under way are begun anew: what goes through a tunnel cannot be seen from here, and so
+    /// neither where a request in it begins. Plain requests that were begun go on to their ends.
     pub fn set_route(&self, route: Route) {
-        *self.session.route.write().unwrap_or_else(PoisonError::into_inner) = route;
+        let next = CurrentRoute::new(route);
+        let last = mem::replace(&mut *self.session.route.write().unwrap_or_else(PoisonError::into_inner), next);
+        last.replaced.cancel();
     }
 
     /// What went through so far.
@@ -147,10 +153,24 @@ impl fmt::Debug for EgressHandle {
     }
 }
 
+/// A session's route, until there is another one.
+#[derive(Clone)]
+pub(crate) struct CurrentRoute {
+    pub(crate) route: Route,
+    /// Cancelled when there is another one.
+    pub(crate) replaced: CancellationToken,
+}
+
+impl CurrentRoute {
+    fn new(route: Route) -> Self {
+        Self { route, replaced: CancellationToken::new() }
+    }
+}
+
 /// What the connections of one session share.
 pub(crate) struct Session {
     pub(crate) upstream: Upstream,
-    route: RwLock<Route>,
+    route: RwLock<CurrentRoute>,
     pub(crate) limits: Limits,
     pub(crate) counters: Arc<Counters>,
     tasks: TaskTracker,
@@ -162,14 +182,14 @@ pub(crate) struct Session {
 
 impl Session {
     /// Which way requests go now.
-    pub(crate) fn route(&self) -> Route {
+    pub(crate) fn route(&self) -> CurrentRoute {
         self.route.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Its proxy could not be used for a request.
-    pub(crate) fn proxy_is_down(&self) {
+    pub(crate) fn proxy_is_down(&self, fault: ProxyFault) {
         if let Some(tell) = &self.on_proxy_down {
-            tell(&self.name);
+            tell(&self.name, fault);
         }
     }
 

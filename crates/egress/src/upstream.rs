@@ -4,17 +4,19 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::Arc,
+    time::Duration,
 };
 
 use thiserror::Error;
 use tokio::{
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     sync::Semaphore,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 use url::Host;
 
 use crate::{
+    fault::ProxyFault,
     limits::Limits,
     neighbours::{Neighbours, neighbours},
     proxy::{Io, Proxy, Refused, Route},
@@ -23,6 +25,15 @@ use crate::{
     target::Target,
     trust::Trust,
 };
+
+/// Where connections come from that a sandbox makes to this machine itself: to a service here that the operator allowed, or to Casement.
+/// Everything else on this machine speaks from other addresses (of IPv6 the loopback has but one, so nothing that is to be told from a
+/// sandbox may speak from that). Whoever believes a proxy on this machine must not believe these.
+pub const FROM_INSIDE: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(127, 67, 83, 77)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
+/// A failure that a lookup ends in comes at a multiple of this time after its beginning: how long the lookup took would tell names that
+/// this machine's network knows from those that nobody knows.
+const FAILURE_STEP: Duration = Duration::from_millis(250);
 
 /// How a session's requests leave this machine.
 ///
@@ -41,12 +52,16 @@ pub(crate) struct Upstream {
 /// Why there is nothing to dial. It says nothing that the session must not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum NoWay {
+    /// For what was asked alone: a spelled-out address, a name that is never let through, a port.
     #[error("refused by the rules")]
     Refused,
+    /// For an address that this machine knows and the session does not. The session is told of it as of [`Unreachable`](Self::Unreachable).
+    #[error("refused by the rules for what this machine knows")]
+    Concealed,
     #[error("no such host, or it does not answer")]
     Unreachable,
-    #[error("the session's proxy does not answer, or does not take the credentials")]
-    ProxyDown,
+    #[error("the session's proxy cannot be used: {0}")]
+    ProxyDown(ProxyFault),
 }
 
 /// Which way a request goes, with what may be dialled for it.
@@ -73,7 +88,7 @@ impl Way {
 impl From<Refused> for NoWay {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Proxy => Self::ProxyDown,
+            Refused::Proxy(fault) => Self::ProxyDown(fault),
             Refused::Target => Self::Unreachable,
         }
     }
@@ -87,9 +102,14 @@ impl Upstream {
     /// The addresses of `target` that may be dialled, in the resolver's order; at least one. Asks the resolver once, and
     /// not at all for an address or for a name that could not be allowed anyway.
     pub(crate) async fn candidates(&self, target: &Target) -> Result<Vec<SocketAddr>, NoWay> {
+        let began = Instant::now();
         let checked = self.resolve_and_check(target).await;
-        if checked == Err(NoWay::Refused) {
+        if matches!(checked, Err(NoWay::Refused | NoWay::Concealed)) {
             tracing::debug!(host = %target.host, port = target.port, "refused by the rules");
+        }
+        if matches!(checked, Err(NoWay::Concealed | NoWay::Unreachable)) {
+            let steps = began.elapsed().as_millis() / FAILURE_STEP.as_millis() + 1;
+            sleep_until(began + FAILURE_STEP * u32::try_from(steps).unwrap_or(u32::MAX)).await;
         }
         checked
     }
@@ -112,7 +132,11 @@ impl Upstream {
                 checked.push(address);
             }
         }
-        if checked.is_empty() { Err(NoWay::Refused) } else { Ok(checked) }
+        match checked.as_slice() {
+            [] if self.refuses_by_rule(target) => Err(NoWay::Refused),
+            [] => Err(NoWay::Concealed),
+            _ => Ok(checked),
+        }
     }
 
     /// Connects to the first of `candidates` that answers.
@@ -133,13 +157,11 @@ impl Upstream {
     /// Which way a request for `target` goes.
     pub(crate) async fn way(&self, route: &Route, target: &Target) -> Result<Way, NoWay> {
         match route {
-            Route::Nowhere => Err(NoWay::ProxyDown),
+            Route::Nowhere => Err(NoWay::ProxyDown(ProxyFault::Unknown)),
             Route::Through(proxy) if !proxy.bypasses(&target.host) => {
-                if !self.may_be_asked_for(target) {
-                    tracing::debug!(host = %target.host, port = target.port, "refused by the rules");
-                    return Err(NoWay::Refused);
-                }
-                let candidates = self.candidates(&proxy.target).await.map_err(|_| NoWay::ProxyDown)?;
+                self.may_be_asked_for(target)?;
+                let unreachable = |_| NoWay::ProxyDown(ProxyFault::Unreachable);
+                let candidates = self.candidates(&proxy.target).await.map_err(unreachable)?;
                 Ok(Way::Proxy(Arc::clone(proxy), candidates))
             }
             Route::Direct | Route::Through(_) => Ok(Way::Straight(self.candidates(target).await?)),
@@ -147,13 +169,23 @@ impl Upstream {
     }
 
     /// Whether a proxy may be asked to go there.
-    pub(crate) fn may_be_asked_for(&self, target: &Target) -> bool {
-        let ip = match &target.host {
-            Host::Ipv4(ip) => IpAddr::V4(*ip),
-            Host::Ipv6(ip) => IpAddr::V6(*ip),
-            Host::Domain(name) => return self.rules.may_ask_for(name, target.port),
+    pub(crate) fn may_be_asked_for(&self, target: &Target) -> Result<(), NoWay> {
+        let may = match address_of(target) {
+            Some(address) => self.may_dial(&target.host.to_string(), address),
+            None => self.rules.may_ask_for(&target.host.to_string(), target.port),
         };
-        self.may_dial(&target.host.to_string(), SocketAddr::new(ip.to_canonical(), target.port))
+        if may {
+            return Ok(());
+        }
+        tracing::debug!(host = %target.host, port = target.port, "refused by the rules");
+        let told = address_of(target).is_none() || self.refuses_by_rule(target);
+        Err(if told { NoWay::Refused } else { NoWay::Concealed })
+    }
+
+    /// Whether the rules refuse a spelled-out address for what it is, wherever this machine stands.
+    fn refuses_by_rule(&self, target: &Target) -> bool {
+        address_of(target)
+            .is_some_and(|address| self.rules.check(&target.host.to_string(), address) == Verdict::Refused)
     }
 
     /// A connection to `target`, by a tunnel where it goes through a proxy; and what was dialled.
@@ -173,7 +205,8 @@ impl Upstream {
                 Ok((Box::new(stream), address))
             }
             Way::Proxy(proxy, candidates) => {
-                let (stream, address) = self.dial(candidates).await.map_err(|_| NoWay::ProxyDown)?;
+                let (stream, address) =
+                    self.dial(candidates).await.map_err(|_| NoWay::ProxyDown(ProxyFault::Unreachable))?;
                 Ok((self.in_time(proxy.greet(stream, &self.trust)).await?, address))
             }
         }
@@ -181,12 +214,13 @@ impl Upstream {
 
     /// A step of a proxy, which may keep silent for so long.
     pub(crate) async fn in_time<T>(&self, step: impl Future<Output = Result<T, Refused>>) -> Result<T, Refused> {
-        timeout(self.limits.proxy_timeout, step).await.unwrap_or(Err(Refused::Proxy))
+        timeout(self.limits.proxy_timeout, step).await.unwrap_or(Err(Refused::Proxy(ProxyFault::Timeout)))
     }
 
     /// A connection to a proxy.
     pub(crate) async fn to_proxy(&self, proxy: &Arc<Proxy>) -> Result<Box<dyn Io>, NoWay> {
-        let candidates = self.candidates(&proxy.target).await.map_err(|_| NoWay::ProxyDown)?;
+        let unreachable = |_| NoWay::ProxyDown(ProxyFault::Unreachable);
+        let candidates = self.candidates(&proxy.target).await.map_err(unreachable)?;
         Ok(self.reach(&Way::Proxy(Arc::clone(proxy), candidates)).await?.0)
     }
 
@@ -214,14 +248,40 @@ impl Upstream {
     }
 }
 
+/// The address that is spelled out, if one is.
+fn address_of(target: &Target) -> Option<SocketAddr> {
+    let ip = match &target.host {
+        Host::Ipv4(ip) => IpAddr::V4(*ip),
+        Host::Ipv6(ip) => IpAddr::V6(*ip).to_canonical(),
+        Host::Domain(_) => return None,
+    };
+    Some(SocketAddr::new(ip, target.port))
+}
+
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address).await?;
+    let stream = match address {
+        own if is_own_address(own) => from_inside(own).await?,
+        _ => TcpStream::connect(address).await?,
+    };
     // A closed port that happens to be the one the kernel chose for us answers with ourselves.
     if stream.local_addr()? == stream.peer_addr()? {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// A connection to this machine itself, from the address by which what listens there can tell it.
+async fn from_inside(address: SocketAddr) -> io::Result<TcpStream> {
+    let (socket, source) = match address {
+        SocketAddr::V4(_) => (TcpSocket::new_v4()?, FROM_INSIDE[0]),
+        SocketAddr::V6(_) => (TcpSocket::new_v6()?, FROM_INSIDE[1]),
+    };
+    let bound = socket.bind((source, 0).into());
+    bound.inspect_err(
+        |error| tracing::warn!(%source, %error, "sandboxes cannot reach this machine: their address is missing"),
+    )?;
+    socket.connect(address).await
 }
 
 /// True if the address is one of this machine's. A machine with a public address reaches its own services on it past any
@@ -252,8 +312,6 @@ fn speaks_from(address: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::neighbours::tests::{V6, v4};
 
@@ -270,9 +328,9 @@ mod tests {
     const NEAR: [&str; 4] = ["51.38.64.254:80", "[2a03:db8::1]:80", "[2a01:db8:0:1::1]:80", "[2a01:db8:0:1::9]:22"];
 
     #[tokio::test]
-    async fn a_gateway_or_a_neighbour_with_a_public_address_is_refused_as_a_private_one_is() {
+    async fn a_gateway_or_a_neighbour_with_a_public_address_is_refused_and_the_session_is_not_told_for_what() {
         for address in NEAR {
-            assert_eq!(checked(Rules::default(), address).await, Err(NoWay::Refused), "{address}");
+            assert_eq!(checked(Rules::default(), address).await, Err(NoWay::Concealed), "{address}");
         }
         assert_eq!(checked(Rules::default(), "10.0.0.1:80").await, Err(NoWay::Refused));
     }
@@ -298,6 +356,17 @@ mod tests {
         assert!(is_own_address(([127, 0, 0, 1], 80).into()));
         assert!(is_own_address(([127, 8, 8, 8], 80).into()));
         assert!(!is_own_address(([93, 184, 215, 14], 80).into()));
+    }
+
+    #[tokio::test]
+    async fn a_service_of_this_machine_can_tell_a_sandbox_from_its_neighbours() {
+        for (index, place) in ["127.0.0.1:0", "[::1]:0"].into_iter().enumerate() {
+            // A machine without IPv6 has nothing to tell apart there.
+            let Ok(listener) = tokio::net::TcpListener::bind(place).await else { continue };
+            let upstream = upstream(Rules::default(), Limits::default());
+            let (_stream, _) = upstream.dial(&[listener.local_addr().unwrap()]).await.unwrap();
+            assert_eq!(listener.accept().await.unwrap().1.ip(), FROM_INSIDE[index]);
+        }
     }
 
     #[tokio::test]

@@ -9,17 +9,33 @@ use actix_web::{
 };
 use casement_domain::inside::{ByteStream, InsideError};
 use futures_util::StreamExt as _;
+use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::error::{ApiError, Code};
+use crate::{
+    error::{ApiError, Code},
+    json,
+};
 
 /// The longest body, in bytes: room for the longest policy and what stands beside it.
 pub(crate) const LONGEST: usize = 8 * 1024 * 1024;
+/// What is said of a body of another type, which is mostly what curl says of `-d` by itself.
+pub(crate) const NOT_JSON: &str = "the body must be JSON in UTF-8, sent with the header 'Content-Type: application/json' (curl: --json, or -H beside -d)";
 /// How long a body may stop coming.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How many parts of a streamed body, each as it came from the network, wait for their reader.
 const UNDER_WAY: usize = 4;
+
+/// The type `T` that a JSON body holds; what of it `T` does not know is noted with the request.
+///
+/// # Errors
+/// As [`json()`] and [`json::read`].
+pub(crate) async fn object<T: DeserializeOwned>(request: &HttpRequest, payload: &mut Payload) -> Result<T, ApiError> {
+    let (object, ignored) = json::read_noting(&json(request, payload).await?)?;
+    ignored.note(request);
+    Ok(object)
+}
 
 /// The bytes of a JSON body; none for no body.
 ///
@@ -43,8 +59,10 @@ pub(crate) async fn json_within(
     if announced.is_some_and(|length| length > longest as u64) {
         return Err(too_large(longest));
     }
-    if headers.get_all(header::CONTENT_TYPE).any(|value| !is_json(value)) {
-        return Err(ApiError::new(Code::UnsupportedMediaType, "the body must be JSON in UTF-8"));
+    // What a client says of a body that it does not send means nothing.
+    let is_sent = announced.map_or(headers.contains_key(header::TRANSFER_ENCODING), |length| length > 0);
+    if is_sent && headers.get_all(header::CONTENT_TYPE).any(|value| !is_json(value)) {
+        return Err(ApiError::new(Code::UnsupportedMediaType, NOT_JSON));
     }
     if headers.contains_key(header::CONTENT_ENCODING) {
         return Err(ApiError::new(Code::UnsupportedMediaType, "the body must not be encoded"));

@@ -1,7 +1,7 @@
 //! Who calls and what they may touch. A handler reaches the use cases only through what stands here, so none can be
 //! written that forgets to ask.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use actix_web::{
     FromRequest, HttpRequest, dev,
@@ -25,13 +25,12 @@ use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
 
 use crate::{
-    audit::{Identity, early_record, request_id},
+    audit::{self, Identity, early_record, request_id},
     body,
     error::{ApiError, Code},
-    json,
     multipart::Form,
     query::{Query, decoded},
-    relay::EndSignal,
+    relay::{CloseReason, EndSignal, Receipt},
     state::{Api, Services},
     telemetry,
     token::Permission,
@@ -39,6 +38,8 @@ use crate::{
 };
 
 const PROJECT: &str = "x-kernel-project-id";
+/// How long what runs inside a session may go on when the server goes away.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
 
 /// A caller with an API key, in its project.
 pub(crate) struct Authorized {
@@ -141,10 +142,30 @@ impl FromRequest for Authorized {
     fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
         let call = Call::take(request, payload);
         Box::pin(async move {
-            let call = call?;
-            let (scope, user) = scope(&call.api, &call.request).await?;
-            Ok(Self { scope, user, call })
+            let Deferred(caller) = Deferred::admit(call?).await?;
+            audit::begin(&caller.call.request).await?;
+            Ok(caller)
         })
+    }
+}
+
+/// As [`Authorized`], for a handler that sees to it by itself that its call is recorded before it changes something.
+pub(crate) struct Deferred(pub(crate) Authorized);
+
+impl Deferred {
+    async fn admit(call: Call) -> Result<Self, ApiError> {
+        let (scope, user) = scope(&call.api, &call.request).await?;
+        Ok(Self(Authorized { scope, user, call }))
+    }
+}
+
+impl FromRequest for Deferred {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let call = Call::take(request, payload);
+        Box::pin(async move { Self::admit(call?).await })
     }
 }
 
@@ -157,6 +178,7 @@ impl FromRequest for OrganizationWide {
         Box::pin(async move {
             let Member { call, caller } = Member::known(call?).await?;
             counted(&call.api, &caller, whole(&caller))?;
+            audit::begin(&call.request).await?;
             Ok(Self { call, caller })
         })
     }
@@ -177,6 +199,7 @@ impl FromRequest for Member {
         Box::pin(async move {
             let member = Self::known(call?).await?;
             counted(&member.call.api, &member.caller, Ok(()))?;
+            audit::begin(&member.call.request).await?;
             Ok(member)
         })
     }
@@ -220,14 +243,6 @@ impl Member {
     }
 }
 
-impl TryFrom<Member> for OrganizationWide {
-    type Error = ApiError;
-
-    fn try_from(Member { call, caller }: Member) -> Result<Self, ApiError> {
-        whole(&caller).map(|()| Self { call, caller })
-    }
-}
-
 /// # Errors
 /// `forbidden` for a key of one project.
 fn whole(caller: &Caller) -> Result<(), ApiError> {
@@ -251,7 +266,7 @@ impl OrganizationWide {
     /// # Errors
     /// See [`body::read`] and [`json::read`].
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
-        json::read(&body::json(&self.call.request, &mut self.call.payload).await?)
+        body::object(&self.call.request, &mut self.call.payload).await
     }
 
     pub(crate) fn caller(&self) -> &Caller {
@@ -286,6 +301,11 @@ impl Authorized {
     /// Who made the caller's key.
     pub(crate) fn user(&self) -> UserId {
         self.user
+    }
+
+    /// Says whether the answer arrives.
+    pub(crate) fn receipt(&self) -> Receipt {
+        self.call.request.conn_data::<Receipt>().cloned().unwrap_or_default()
     }
 
     /// Notes which session the call is about.
@@ -334,7 +354,7 @@ impl Authorized {
     /// # Errors
     /// See [`body::read`] and [`json::read`].
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
-        json::read(&body::json(&self.call.request, &mut self.call.payload).await?)
+        body::object(&self.call.request, &mut self.call.payload).await
     }
 
     /// The body as a form: its texts, and then its files as they come.
@@ -409,6 +429,8 @@ pub(crate) struct Holder {
     pub(crate) payload: Payload,
     pub(crate) end: EndSignal,
     pub(crate) registered: crate::connections::Registered,
+    /// Whether the caller has shown a key of the whole organization.
+    organization_wide: bool,
     api: Data<Api>,
 }
 
@@ -416,8 +438,8 @@ pub(crate) struct Holder {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
     Active,
-    /// Of those that have ended, too, for whoever may look: a key, or a token that only lets watch. The token that drives ends with
-    /// its session.
+    /// Of those that have ended, too, for whoever may look: a key, or a token that only lets watch. All other tokens end with their
+    /// session.
     Any,
 }
 
@@ -429,11 +451,20 @@ enum Also {
     KeyOrPassword,
 }
 
+/// What opens a session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Token,
+    ProjectKey,
+    OrganizationKey,
+}
+
 impl Holder {
     async fn admit(call: Call, also: Also, of: Of) -> Result<Self, ApiError> {
         let Call { api, request, payload } = call;
         let text = segment(&request, "session_id")?;
-        let (id, permission, by_token) = Self::credential(&api, &request, &text, also, of).await?;
+        let (id, permission, shown) = Self::credential(&api, &request, &text, also, of).await?;
+        let by_token = shown == Shown::Token;
         // First registered, then looked up: an end in between is told by the signal.
         let (end, registered) = api.services.connections.register(id);
         let session = match of {
@@ -445,7 +476,9 @@ impl Holder {
         if by_token {
             Identity::token(&request, session.project);
         }
-        Ok(Self { session, permission, request, payload, end, registered, api })
+        audit::begin(&request).await?;
+        let organization_wide = shown == Shown::OrganizationKey;
+        Ok(Self { session, permission, request, payload, end, registered, organization_wide, api })
     }
 
     /// By a key of its project, where the path names the session under `/browsers`.
@@ -457,17 +490,20 @@ impl Holder {
         let session = api.services.sessions.get(&scope, &id.to_string(), of == Of::Any).await?;
         tracing::Span::current().record("session", tracing::field::display(id));
         telemetry::about(&request, id);
-        Ok(Self { session, permission: Permission::Drive, request, payload, end, registered, api })
+        audit::begin(&request).await?;
+        let organization_wide = scope.organization_wide;
+        Self { session, permission: Permission::Drive, request, payload, end, registered, organization_wide, api }
+            .driving()
     }
 
-    /// Which session the credential opens, how far, and whether it is a token.
+    /// Which session the credential opens, how far, and what was shown.
     async fn credential(
         api: &Api,
         request: &HttpRequest,
         text: &str,
         also: Also,
         of: Of,
-    ) -> Result<(SessionId, Permission, bool), ApiError> {
+    ) -> Result<(SessionId, Permission, Shown), ApiError> {
         let services = &api.services;
         let query = Query::parse(request.query_string())?;
         let headers = request.headers();
@@ -480,16 +516,30 @@ impl Holder {
             let (session, permission) = services.tokens.verify(&token).map_err(|_| ApiError::unauthorized(true))?;
             // The token of another session is as bad as none: it must not tell whether this one exists.
             return match text.parse::<SessionId>() {
-                Ok(id) if id == session => Ok((session, permission, true)),
+                Ok(id) if id == session => Ok((session, permission, Shown::Token)),
                 _ => Err(ApiError::unauthorized(true)),
             };
         }
         if also == Also::Nothing {
             return Err(ApiError::unauthorized(headers.contains_key(header::AUTHORIZATION)));
         }
-        let (scope, _) = scope(api, request).await?;
+        let unasked = also == Also::KeyOrPassword && !headers.contains_key(header::AUTHORIZATION);
+        let known = scope(api, request).await;
+        let (scope, _) = known.map_err(|error| match error.code() {
+            Code::Unauthorized if unasked => ApiError::without_token(),
+            _ => error,
+        })?;
         let session = services.sessions.get(&scope, &session_id(text)?.to_string(), of == Of::Any).await?;
-        Ok((session.id, Permission::Drive, false))
+        let shown = if scope.organization_wide { Shown::OrganizationKey } else { Shown::ProjectKey };
+        Ok((session.id, Permission::Drive, shown))
+    }
+
+    /// A segment of the path, decoded.
+    ///
+    /// # Errors
+    /// `bad_request`.
+    pub(crate) fn path(&self, name: &str) -> Result<String, ApiError> {
+        segment(&self.request, name)
     }
 
     pub(crate) fn services(&self) -> &Services {
@@ -506,10 +556,20 @@ impl Holder {
     }
 
     /// # Errors
-    /// `forbidden` for a token that only lets watch.
+    /// `forbidden` for a token of the live view alone; `invalid_state` while a login runs in the session.
     fn driving(self) -> Result<Self, ApiError> {
         match self.permission {
-            Permission::Drive => Ok(self),
+            Permission::Drive => self.session.admits(self.organization_wide).map(|()| self).map_err(Into::into),
+            Permission::Interact => Err(ApiError::new(Code::Forbidden, "the token opens the live view alone")),
+            Permission::View => Err(ApiError::new(Code::Forbidden, "the token only lets watch the live view")),
+        }
+    }
+
+    /// # Errors
+    /// `forbidden` for a token that only lets watch.
+    fn interacting(self) -> Result<Self, ApiError> {
+        match self.permission {
+            Permission::Drive | Permission::Interact => Ok(self),
             Permission::View => Err(ApiError::new(Code::Forbidden, "the token only lets watch the live view")),
         }
     }
@@ -519,7 +579,7 @@ impl Holder {
     /// # Errors
     /// See [`body::read`] and [`json::read`].
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
-        json::read(&body::json(&self.request, &mut self.payload).await?)
+        body::object(&self.request, &mut self.payload).await
     }
 }
 
@@ -583,14 +643,6 @@ impl std::ops::Deref for Inside {
 }
 
 impl Inside {
-    /// A segment of the path, decoded.
-    ///
-    /// # Errors
-    /// `bad_request`.
-    pub(crate) fn path(&self, name: &str) -> Result<String, ApiError> {
-        segment(&self.request, name)
-    }
-
     pub(crate) fn headers(&self) -> &HeaderMap {
         self.request.headers()
     }
@@ -626,6 +678,30 @@ impl Inside {
         let nothing = Payload::from_request(&self.0.request, &mut dev::Payload::None).now_or_never();
         let nothing = nothing.and_then(Result::ok).ok_or_else(|| ApiError::internal("no body cannot be read"))?;
         Ok(std::mem::replace(&mut self.0.payload, nothing))
+    }
+
+    /// The outcome of `work`, which runs as long as its caller wants. A server that goes away does not wait for that: soon after it has
+    /// begun to, the work is let go of, as if its caller had hung up.
+    ///
+    /// # Errors
+    /// Those of `work`; `internal` if it was let go of, for it may have done something.
+    pub(crate) async fn while_served<T, E: Into<ApiError>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ApiError> {
+        let end = self.0.end.clone();
+        let going = async {
+            if end.ended().await != CloseReason::Drain {
+                // Whoever does the work is told of the session's end, too, and knows more of what it means.
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(LAST_MOMENT).await;
+        };
+        tokio::select! {
+            biased;
+            done = work => done.map_err(Into::into),
+            () = going => Err(ApiError::new(Code::Internal, "the server stops: this was broken off, and what it had done stays done")),
+        }
     }
 
     /// Says when the session ends, and counts as open until it is dropped.
@@ -670,6 +746,10 @@ holder!(
     WebDriverUser, Also::KeyOrPassword, Holder::driving
 );
 holder!(
-    /// Of the live view: a token, of either kind.
+    /// Of the live view: a token, of any kind.
     Viewer, Also::Nothing, Ok
+);
+holder!(
+    /// Of what a person does in the live view: a token that does not only let watch.
+    Operator, Also::Nothing, Holder::interacting
 );

@@ -109,6 +109,8 @@ fn close_reason(reason: EndReason) -> CloseReason {
         EndReason::Crashed | EndReason::NodeLost | EndReason::StartFailed => CloseReason::Crashed,
         EndReason::Released => CloseReason::Released,
         EndReason::Oom => CloseReason::Oom,
+        EndReason::BrowserClosed => CloseReason::BrowserClosed,
+        EndReason::BrowserHung => CloseReason::BrowserHung,
     }
 }
 

@@ -10,8 +10,9 @@ use url::Url;
 
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 const REQUEST_HEADERS: &str = "Authorization, Content-Type, X-Kernel-Project-Id, Last-Event-ID";
-const RESPONSE_HEADERS: &str = "X-Request-Id, X-Has-More, X-Next-Offset, X-Next-Page-Token, X-Next-Cursor, X-Record-Count, \
-    Content-Disposition, Location, Deprecation, Sunset, Link, WWW-Authenticate, Allow, Retry-After, X-Should-Retry";
+const RESPONSE_HEADERS: &str = "X-Request-Id, X-Has-More, X-Next-Offset, X-Next-Page-Token, X-Next-Cursor, X-Record-Count, X-Range-End, \
+    Content-Disposition, Location, Deprecation, Sunset, Link, WWW-Authenticate, Allow, Retry-After, X-Should-Retry, \
+    X-Casement-Ignored-Fields";
 const MAX_AGE_SECONDS: &str = "600";
 
 /// The origin of a site: scheme, host and port.

@@ -27,6 +27,8 @@ pub(crate) struct ProviderBody {
     enabled: bool,
     /// Lower is asked first; among equals the older one.
     priority: u32,
+    /// The projects whose keys may log in with it. The organization's own keys always may.
+    project_ids: Vec<String>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
     #[schema(value_type = String, format = DateTime)]
@@ -52,6 +54,7 @@ impl From<CredentialProvider> for ProviderBody {
             name: provider.name.as_str().to_owned(),
             enabled: provider.enabled,
             priority: provider.priority,
+            project_ids: provider.projects.iter().map(ToString::to_string).collect(),
             created_at: Moment(provider.created_at),
             updated_at: Moment(provider.updated_at),
             server_url,
@@ -146,6 +149,8 @@ pub(crate) struct ProviderInput {
     vault: Option<String>,
     /// For how long the list of items is believed, 0 to 86,400. Default: 300.
     cache_ttl_seconds: Option<i64>,
+    /// The projects whose keys may log in with it, at most 100. Default: none, so that only the organization's own keys may.
+    project_ids: Option<Vec<String>>,
 }
 
 /// What to change of a provider; what is absent stays as it is.
@@ -166,6 +171,8 @@ pub(crate) struct ProviderChanges {
     enabled: Option<bool>,
     /// 0 to 1,000; lower is asked first.
     priority: Option<i64>,
+    /// The projects whose keys may log in with it, in place of those before; `[]`: none.
+    project_ids: Option<Vec<String>>,
 }
 
 impl From<ProviderInput> for CreateProvider {
@@ -177,6 +184,7 @@ impl From<ProviderInput> for CreateProvider {
             server_url: input.server_url,
             vault: input.vault,
             cache_ttl_seconds: input.cache_ttl_seconds,
+            project_ids: input.project_ids,
         }
     }
 }
@@ -191,6 +199,7 @@ impl From<ProviderChanges> for UpdateProvider {
             cache_ttl_seconds: changes.cache_ttl_seconds,
             enabled: changes.enabled,
             priority: changes.priority,
+            project_ids: changes.project_ids,
         }
     }
 }

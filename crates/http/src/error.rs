@@ -75,7 +75,7 @@ codes! {
     PayloadTooLarge => "payload_too_large", 413, "The body is over its limit.";
     UnsupportedMediaType => "unsupported_media_type", 415, "The body is not JSON.";
     LimitExceeded => "limit_exceeded", 429, "A limit of the session, the project or the organization is reached.";
-    RateLimited => "rate_limited", 429, "The key calls too often; only where the operator has set a rate.";
+    RateLimited => "rate_limited", 429, "The key calls too often, where the operator has set a rate; or too many credentials of the address were refused.";
     Internal => "internal", 500, "Our fault; also a browser or the database lost in the middle of an operation, which may have been done.";
     UpstreamError => "upstream_error", 502, "What was asked answered nonsense.";
     BrowserUnavailable => "browser_unavailable", 503, "The session's browser cannot be reached; nothing was handed to it.";
@@ -191,6 +191,15 @@ impl ApiError {
             if sent { "Bearer realm=\"casement\", error=\"invalid_token\"" } else { "Bearer realm=\"casement\"" };
         Self::new(Code::Unauthorized, "the credential is missing or not valid")
             .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
+    }
+
+    /// No credential where clients are known that send theirs with the first request alone.
+    #[must_use]
+    pub fn without_token() -> Self {
+        let message = "the request has no credential: the session's token must come with every request, \
+                       as the query parameter jwt or as the password of HTTP Basic";
+        Self::new(Code::Unauthorized, message)
+            .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"casement\""))
     }
 
     /// What the log says and the caller does not read.

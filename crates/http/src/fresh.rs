@@ -6,7 +6,10 @@ use casement_domain::{pool::Leases, session::Session};
 use tokio::runtime::Handle;
 use tracing::Instrument as _;
 
-use crate::{relay::Delivered, state::Services};
+use crate::{
+    relay::{Delivered, Receipt},
+    state::Services,
+};
 
 /// A session on its way to its caller: dropped on the way, it is given back.
 pub(crate) struct Fresh {
@@ -23,14 +26,15 @@ impl Fresh {
         &self.session
     }
 
-    /// The answer with it; a connection that ends before the answer is written gives it back, too.
-    pub(crate) fn deliver(self, response: HttpResponse) -> HttpResponse {
-        self.deliver_then(response, || {})
+    /// The answer with it; a connection that ends before the answer has arrived at its client's machine gives it back, too.
+    pub(crate) fn deliver(self, receipt: Receipt, response: HttpResponse) -> HttpResponse {
+        self.deliver_then(receipt, response, || {})
     }
 
-    /// The same. `then` runs when the answer is written, on the server's thread.
+    /// The same. `then` runs when the answer has arrived, on the server's thread.
     pub(crate) fn deliver_then(
         mut self,
+        receipt: Receipt,
         response: HttpResponse,
         then: impl FnOnce() + Unpin + 'static,
     ) -> HttpResponse {
@@ -41,6 +45,7 @@ impl Fresh {
                 let bytes = body.try_into_bytes().unwrap_or_default();
                 Delivered::new(
                     bytes,
+                    receipt,
                     move |delivered| if delivered { then() } else { give_back(session, leases, &runtime) },
                 )
             })

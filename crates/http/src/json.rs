@@ -14,7 +14,10 @@ use serde::{
 };
 use serde_json::{Map, Number, Value};
 
-use crate::error::{ApiError, Code};
+use crate::{
+    error::{ApiError, Code},
+    ignored_fields::IgnoredFields,
+};
 
 /// Nesting of arrays and objects in a body.
 const DEEPEST: usize = 64;
@@ -26,11 +29,25 @@ const MOST_VALUES: usize = 50_000;
 /// # Errors
 /// `bad_request` for what is no JSON, or has a key twice; `invalid_input` with the field for another type.
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    Ok(read_noting(body)?.0)
+}
+
+/// As [`read`], with the fields that `T` does not know.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_noting<T: DeserializeOwned>(body: &[u8]) -> Result<(T, IgnoredFields), ApiError> {
+    let mut ignored = IgnoredFields::default();
     let value = if body.is_empty() { Value::Object(Map::new()) } else { parse(body)? };
     if !value.is_object() {
         return Err(ApiError::field("body", FieldCode::InvalidType, "must be an object"));
     }
-    serde_path_to_error::deserialize(Strict(value)).map_err(|error| {
+    let mut note = |path: serde_ignored::Path<'_>| ignored.add(&path);
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(Strict(value), &mut track);
+    let read = T::deserialize(serde_ignored::Deserializer::new(tracked, &mut note));
+    let read = read.map_err(|error| serde_path_to_error::Error::new(track.path(), error));
+    let read = read.map_err(|error| {
         let path = match error.path().to_string() {
             root if root == "." => "body".to_owned(),
             path => path,
@@ -40,7 +57,8 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
             Wrong { field: Some(field), code, message } => ApiError::field(&format!("{path}.{field}"), code, message),
             Wrong { field: None, code, message } => ApiError::field(&path, code, message),
         }
-    })
+    })?;
+    Ok((read, ignored))
 }
 
 /// As [`read`], of the text in a field of something else.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use actix_web::{
-    Error, HttpResponse,
+    Error, HttpResponse, ResponseError as _,
     body::{BodySize, BoxBody, MessageBody as _},
     dev::{ServiceRequest, ServiceResponse},
     http::{
@@ -23,9 +23,10 @@ use metrics::{counter, histogram};
 use tracing::Instrument as _;
 
 use crate::{
-    audit::Audited,
+    audit::{Audited, caller_ip},
     cors::{self, Cors},
     error::{ApiError, Code},
+    ignored_fields,
     plain_errors::Answering,
     state::Api,
     telemetry::Call,
@@ -38,6 +39,8 @@ const LONGEST_LINE: usize = 16 * 1024;
 const LONGEST_HEAD: usize = 64 * 1024;
 /// How the path of the call ends in which thousands of callers may wait at a time.
 const WAITING: &str = "/acquire";
+/// How the challenge ends that answers a credential which is not good.
+const REFUSED: &[u8] = b"error=\"invalid_token\"";
 /// The route of what none answers.
 const NO_ROUTE: &str = "none";
 /// Shorter answers are not worth packing.
@@ -81,6 +84,7 @@ pub(crate) async fn outermost(
         };
         let answer = match answered {
             Ok(Ok(response)) => {
+                let response = slowed(&api, response);
                 let route = response.request().match_pattern().unwrap_or_default();
                 let mut response = asked.finish(audited.complete(response, &route).await, &route);
                 call.answered(&api.services, &route, response.status(), &asked.id);
@@ -112,6 +116,21 @@ fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
         return Err(ApiError::new(Code::Unavailable, "the server is stopping"));
     }
     Ok(())
+}
+
+/// A refused credential counts against its address. Whoever shows too many of them is told to come later; a good one from the same address is
+/// served all the same.
+fn slowed(api: &Api, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    let challenge = response.headers().get(header::WWW_AUTHENTICATE);
+    // Whoever shows none is only told what is asked for.
+    if !challenge.is_some_and(|challenge| challenge.as_bytes().ends_with(REFUSED)) {
+        return response;
+    }
+    let request = response.request();
+    match api.refused.admit(caller_ip(request.peer_addr(), request.headers(), api)) {
+        Ok(()) => response,
+        Err(refusal) => response.into_response(refusal.error_response()),
+    }
 }
 
 /// Moves headers into a map of their own size. The one that they were read into has room for dozens, which takes kilobytes, and lives as
@@ -160,6 +179,7 @@ impl Asked {
         let status = response.status();
         self.account(if route.is_empty() { NO_ROUTE } else { route }, status);
         let mut response = if self.takes_gzip { packed(response) } else { response };
+        ignored_fields::tell(&mut response);
         self.complete(response.headers_mut(), status);
         response
     }
@@ -182,6 +202,8 @@ impl Asked {
         if !headers.contains_key(header::CACHE_CONTROL) {
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         }
+        // No answer is ever taken for a script, a style sheet or a page that it does not say it is.
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if self.is_final(headers, status) {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }

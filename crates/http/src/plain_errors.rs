@@ -7,6 +7,7 @@ use std::{
     cell::Cell,
     future::{Future as _, poll_fn},
     io,
+    net::IpAddr,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -25,7 +26,8 @@ use tokio::{
 
 use crate::{
     error::Code,
-    relay::{Backlog, Writes},
+    heads::{HalfSent, Heads},
+    relay::{Backlog, Receipt, Writes},
 };
 
 /// The parser's own answers are shorter.
@@ -35,13 +37,24 @@ const LONGEST_BARE: usize = 512;
 const MOST_DRAINED: usize = 4 * 1024 * 1024;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether a handler is at work on a request of the connection.
+/// Whether a handler is at work on a request of the connection, and how many requests there were.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Answering(Rc<Cell<bool>>);
+pub(crate) struct Answering(Rc<(Cell<bool>, Cell<u64>)>);
 
 impl Answering {
     pub(crate) fn set(&self, at_work: bool) {
-        self.0.set(at_work);
+        self.0.0.set(at_work);
+        if at_work {
+            self.0.1.set(self.requests() + 1);
+        }
+    }
+
+    fn is_at_work(&self) -> bool {
+        self.0.0.get()
+    }
+
+    fn requests(&self) -> u64 {
+        self.0.1.get()
     }
 }
 
@@ -51,7 +64,16 @@ pub(crate) struct Connection {
     ids: Arc<dyn IdSource>,
     refusal: Option<Refusal>,
     writes: Writes,
+    receipt: Receipt,
     answering: Answering,
+    heads: Arc<Heads>,
+    from: Option<IpAddr>,
+    /// While it waits for the rest of a head.
+    half_sent: Option<HalfSent>,
+    /// No request has come yet, or a part of the next one.
+    head_begun: bool,
+    /// How many there were when it was looked last.
+    requests: u64,
     /// It ended its side, or broke.
     client_gone: bool,
     /// After an upgrade the bytes are not ours.
@@ -70,12 +92,18 @@ struct Refusal {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, ids: Arc<dyn IdSource>) -> Self {
+    pub(crate) fn new(stream: TcpStream, ids: Arc<dyn IdSource>, heads: Arc<Heads>) -> Self {
         Self {
+            from: stream.peer_addr().ok().map(|peer| peer.ip()),
             stream,
             ids,
+            heads,
+            half_sent: None,
+            head_begun: true,
+            requests: 0,
             refusal: None,
             writes: Writes::default(),
+            receipt: Receipt::of_connection(),
             answering: Answering::default(),
             client_gone: false,
             upgraded: false,
@@ -84,6 +112,10 @@ impl Connection {
 
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
+    }
+
+    pub(crate) fn receipt(&self) -> Receipt {
+        self.receipt.clone()
     }
 
     pub(crate) fn answering(&self) -> Answering {
@@ -101,7 +133,27 @@ impl Connection {
 
     /// With a handler at work and the client still there, only the parser ends a connection.
     fn owes_answer(&self) -> bool {
-        self.answering.0.get() && !self.client_gone
+        self.answering.is_at_work() && !self.client_gone
+    }
+
+    /// Whether the connection is closed because others need the room in which it waits for the rest of a head.
+    fn lacks_head(&mut self, has_read: bool, cx: &Context<'_>) -> bool {
+        let requests = self.answering.requests();
+        if requests != self.requests {
+            (self.half_sent, self.head_begun, self.requests) = (None, false, requests);
+        }
+        if self.answering.is_at_work() || self.upgraded {
+            return false;
+        }
+        if has_read {
+            self.head_begun = true;
+            return false;
+        }
+        if !self.head_begun {
+            return false;
+        }
+        let half_sent = self.half_sent.get_or_insert_with(|| self.heads.wait(self.from));
+        half_sent.is_closed(cx)
     }
 
     pub(crate) fn backlog(&self) -> Backlog {
@@ -215,7 +267,10 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
+        this.receipt.flushed(&this.stream);
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -232,7 +287,13 @@ impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let read = ready!(Pin::new(&mut this.stream).poll_read(cx, buffer));
+        let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
+        if this.lacks_head(read.is_ready(), cx) {
+            // As if its client had gone.
+            this.client_gone = true;
+            return Poll::Ready(Ok(()));
+        }
+        let read = ready!(read);
         this.client_gone |= read.is_err() || buffer.filled().len() == before;
         Poll::Ready(read)
     }

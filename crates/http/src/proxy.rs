@@ -1,7 +1,9 @@
 //! `/proxies`.
 
 use actix_web::http::StatusCode;
-use casement_domain::proxy::{CreateProxy, Exit, Proxy, ProxyConfig, ProxyConfigInput, ProxyError, ProxyFilter};
+use casement_domain::proxy::{
+    CreateProxy, Exit, Proxy, ProxyConfig, ProxyConfigInput, ProxyError, ProxyFailure, ProxyFilter,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -23,6 +25,10 @@ pub(crate) struct ProxyBody {
     protocol: &'static str,
     /// `available` or `unavailable`, as the last check found it.
     status: &'static str,
+    /// Why it is unavailable, as the last check found it: `unreachable`, `timeout`, `closed`, `reset`, `protocol`, `tls`,
+    /// `authentication`, `unknown` or `target`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<&'static str>,
     /// Hosts that are reached without it.
     bypass_hosts: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,6 +104,7 @@ impl From<Proxy> for ProxyBody {
             kind: proxy.kind.as_str(),
             protocol: proxy.protocol.as_str(),
             status: proxy.status.as_str(),
+            failure: proxy.failure.map(ProxyFailure::as_str),
             bypass_hosts: proxy.bypass.iter().map(ToString::to_string).collect(),
             last_checked: proxy.last_checked.map(Moment),
             ip_address: proxy.ip_address,

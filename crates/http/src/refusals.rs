@@ -12,7 +12,7 @@ use casement_domain::{
     pool::{AcquireError, CreatePoolError, DeletePoolError, FlushPoolError, ReleaseError, UpdatePoolError},
     project::{CreateProjectError, DeleteProjectError, ProjectNotFound, ProjectRefused, UpdateProjectError},
     replay::ReplayError,
-    session::{CreateSessionError, EndSessionError, NotSupported, UpdateSessionError, UseSessionError},
+    session::{CreateSessionError, EndSessionError, LoginRuns, NotSupported, UpdateSessionError, UseSessionError},
     telemetry::ReadEventsError,
 };
 
@@ -55,6 +55,7 @@ impl From<EngineError> for ApiError {
                     .with_inner(fault, message)
             }
             EngineError::OutOfRange(why) => InvalidInput::of("viewport", Bad::new(FieldCode::OutOfRange, why)).into(),
+            EngineError::Waits(why) => Self::new(Code::InvalidState, why),
             EngineError::Profile(why) => InvalidInput::of("profile", Bad::new(FieldCode::NotAllowed, why)).into(),
             EngineError::Extension(why) => InvalidInput::of("extensions", Bad::new(FieldCode::NotAllowed, why)).into(),
             EngineError::Timeout { .. } => {
@@ -251,10 +252,17 @@ impl From<CreateSessionError> for ApiError {
     }
 }
 
+impl From<LoginRuns> for ApiError {
+    fn from(refused: LoginRuns) -> Self {
+        Self::new(Code::InvalidState, refused.to_string())
+    }
+}
+
 impl From<UseSessionError> for ApiError {
     fn from(error: UseSessionError) -> Self {
         match error {
             UseSessionError::NotFound(_) => Self::new(Code::NotFound, error.to_string()),
+            UseSessionError::LoginRuns(refused) => refused.into(),
             UseSessionError::Invalid(invalid) => invalid.into(),
             UseSessionError::Engine(engine) => engine.into(),
             UseSessionError::Store(store) => store.into(),

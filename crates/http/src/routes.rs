@@ -263,7 +263,7 @@ fn organization(routes: &mut Routes) {
         .on(Method::GET, project::get_project_limits)
         .on(Method::PATCH, project::update_project_limits)
         .done(routes);
-    #[expect(deprecated, reason = "they last until their day")]
+    #[expect(deprecated, reason = "callers of before still ask for them")]
     path("/projects/{id}")
         .on(Method::GET, project::get_project_deprecated)
         .on(Method::DELETE, project::delete_project_deprecated)
@@ -436,6 +436,7 @@ fn direct(routes: &mut Routes) {
     path("/live/{session_id}/replays/{replay_id}/film").on(Method::GET, replay::watched_film).done(routes);
     path("/live/{session_id}").on(Method::GET, vm::live_page).done(routes);
     path("/live/{session_id}/socket").only_get(vm::live_socket).done(routes);
+    path("/live/{session_id}/uploads/{name}").on(Method::PUT, vm::live_upload).done(routes);
     path("/login/assets/{name}").on(Method::GET, login_page::asset).done(routes);
     path("/login/{connection_id}/submit").on(Method::POST, login_page::submit).done(routes);
     path("/login/{connection_id}/events").only_get(login_page::follow).done(routes);

@@ -67,6 +67,6 @@ impl EndBody {
 pub(crate) async fn execute_script(mut inside: Inside) -> Answer {
     let Execute { code, timeout_sec } = inside.json().await?;
     let wish = ExecuteScript { code, timeout_sec, patience: patience(inside.headers()) };
-    let end = inside.services().scripts.execute(&inside.session, wish).await?;
+    let end = inside.while_served(inside.services().scripts.execute(&inside.session, wish)).await?;
     Ok(HttpResponse::Ok().json(EndBody::new(end)?))
 }

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::TcpListener,
+    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -26,12 +27,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    audit::TrustedProxies,
     connections::ConnectionRegistry,
     cors::Cors,
+    heads::Heads,
     host::Hosts,
     middleware,
     plain_errors::Connection,
-    rate::Rate,
+    rate::{AddressRate, Rate},
     relay, routes,
     state::{Api, Config, Services},
     ui::SignIns,
@@ -71,14 +74,20 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
     let api = Data::new(Api {
         hosts: Hosts::new(&config.public_url, local, &config.extra_hosts),
         public_url: config.public_url,
-        trusted_proxies: config.trusted_proxies,
+        trusted_proxies: TrustedProxies::new(config.trusted_proxies, config.sandbox_addresses),
         cors: Cors::new(&config.cors_origins),
         rate: Rate::new(config.rate_limit.map(Quota::per_second), "this key calls too often"),
+        refused: AddressRate::new(
+            refused_tries(config.refused_limit),
+            "too many refused credentials came from this address",
+        ),
         sign_ins: SignIns::new(),
         classic_sessions: ClassicSessions::default(),
         services: Arc::new(services),
         draining: draining.clone(),
     });
+    let per_worker = connections_per_worker(getrlimit(Resource::Nofile).current, config.workers);
+    let heads = Heads::new(per_worker * config.workers.max(1), api.trusted_proxies.clone());
     let stopping = CancellationToken::new();
     let stopped = stopping.clone();
     let app = move || {
@@ -99,19 +108,20 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
             .on_connect_ext(|connection: &Connection, extensions| {
                 extensions.insert(connection.backlog());
                 extensions.insert(connection.answering());
+                extensions.insert(connection.receipt());
                 relay::on_connect(connection.stream(), extensions);
             })
             .h1(map_config(app.into_factory().map_err(|error| error.error_response()), |()| AppConfig::default()));
-        let ids = api.services.ids.clone();
+        let (ids, heads) = (api.services.ids.clone(), heads.clone());
         let accept = move |stream: TcpStream| {
             let peer = stream.peer_addr().ok();
-            std::future::ready(Ok::<_, DispatchError>((Connection::new(stream, ids.clone()), peer)))
+            std::future::ready(Ok::<_, DispatchError>((Connection::new(stream, ids.clone(), heads.clone()), peer)))
         };
         fn_service(accept).and_then(http)
     };
     let server = actix_server::Server::build()
         .workers(config.workers)
-        .max_concurrent_connections(connections_per_worker(getrlimit(Resource::Nofile).current, config.workers))
+        .max_concurrent_connections(per_worker)
         .shutdown_timeout(DRAIN_SECONDS)
         .disable_signals()
         .listen("casement", listener, app)?
@@ -119,6 +129,11 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
     let handle = server.handle();
     let done = tokio::spawn(server);
     Ok(Server { handle, done, stopping, draining, connections, local })
+}
+
+fn refused_tries(in_a_second: NonZeroU32) -> Quota {
+    let at_once = in_a_second.get().saturating_mul(20);
+    Quota::per_second(in_a_second).allow_burst(NonZeroU32::new(at_once).unwrap_or(in_a_second))
 }
 
 /// How many connections each worker takes: four fifths of the files that the process may have open, since the rest of the server

@@ -1,10 +1,10 @@
 //! What the server stands on, given by whoever starts it.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{net::IpAddr, num::NonZeroU32, sync::Arc};
 
 use async_trait::async_trait;
 use casement_domain::{
-    ApiKeyId, BrowserId, Clock, Entropy, IdSource,
+    ApiKeyId, BrowserId, Clock, Entropy, IdSource, MonotonicClock,
     access::Access,
     api_key::{ApiKeys, KeyAdministration},
     audit::{AuditLogs, AuditTrail},
@@ -33,10 +33,11 @@ use ipnet::IpNet;
 use url::Url;
 
 use crate::{
+    audit::TrustedProxies,
     connections::ConnectionRegistry,
     cors::{Cors, Origin},
     host::Hosts,
-    rate::Rate,
+    rate::{AddressRate, Rate},
     relay::Dial,
     token::SessionTokens,
     ui::{PoolOutlook, SignIns},
@@ -52,10 +53,14 @@ pub struct Config {
     pub extra_hosts: Vec<String>,
     /// Networks of proxies in front, whose word on where a call came from is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Addresses that connections from inside of sandboxes come from. They are no trusted proxy's, whatever network they are in.
+    pub sandbox_addresses: Vec<IpAddr>,
     /// Sites whose pages may call the API.
     pub cors_origins: Vec<Origin>,
     /// How many calls one key may make in a second, and at once.
     pub rate_limit: Option<NonZeroU32>,
+    /// How many credentials that are refused an address may show in a second, and twenty times as many at once.
+    pub refused_limit: NonZeroU32,
     /// Threads that serve connections; 2 to 4 are plenty, the work is elsewhere.
     pub workers: usize,
 }
@@ -146,6 +151,8 @@ pub struct Services {
     pub entropy: Arc<dyn Entropy>,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// How it passes.
+    pub monotonic: Arc<dyn MonotonicClock>,
     /// Identifiers of requests.
     pub ids: Arc<dyn IdSource>,
     /// Where work goes on whose caller has gone. Not a thread of this server: those end with it.
@@ -158,9 +165,11 @@ pub(crate) struct Api {
     pub(crate) services: Arc<Services>,
     pub(crate) public_url: Url,
     pub(crate) hosts: Hosts,
-    pub(crate) trusted_proxies: Vec<IpNet>,
+    pub(crate) trusted_proxies: TrustedProxies,
     pub(crate) cors: Cors,
     pub(crate) rate: Rate<ApiKeyId>,
+    /// Credentials that were refused, by address.
+    pub(crate) refused: AddressRate,
     pub(crate) sign_ins: SignIns,
     pub(crate) classic_sessions: ClassicSessions,
     pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,

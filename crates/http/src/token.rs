@@ -21,6 +21,8 @@ const LONGEST: usize = 1024;
 pub enum Permission {
     /// Everything of the session.
     Drive,
+    /// Its live view with mouse and keyboard, and nothing else.
+    Interact,
     /// Its live view, without input.
     View,
 }
@@ -115,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_token_opens_its_session_with_its_permission() {
-        for permission in [Permission::Drive, Permission::View] {
+        for permission in [Permission::Drive, Permission::Interact, Permission::View] {
             let token = tokens().mint(session_id(1), permission, NOON);
             assert_eq!(tokens().verify(&token), Ok((session_id(1), permission)));
         }

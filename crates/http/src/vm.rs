@@ -6,16 +6,21 @@ use actix_web::{
     HttpRequest, HttpResponse,
     web::{self, Payload},
 };
-use casement_domain::session::{ActivityGuard, UseSessionError};
+use casement_domain::{
+    fs::Upload,
+    session::{ActivityGuard, UseSessionError},
+};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use url::Url;
 
 use crate::{
     answer::Answer,
     body,
-    caller::{Driver, Holder, Viewer, WebDriverUser},
+    caller::{Driver, Holder, Operator, Viewer, WebDriverUser},
     connections::Registered,
     error::{ApiError, Code},
-    live_view::{self, Access, LiveView, WholeDisplay},
+    fs::{LONGEST_UPLOAD, done},
+    live_view::{self, Access, LiveView, PageDialogs, WholeDisplay},
     relay::{Channel, ClientHandshake, Dial, EndSignal, Limits, Relay, Witness},
     replay,
     session::Urls,
@@ -154,6 +159,19 @@ pub(crate) async fn live_asset(name: web::Path<String>) -> Answer {
         .ok_or_else(|| ApiError::new(Code::RouteNotFound, "there is no such route"))
 }
 
+/// `PUT /live/{session_id}/uploads/{name}`: a file that a person lets fall onto the picture. It takes the place of one of that name.
+pub(crate) async fn live_upload(Operator(holder): Operator) -> Answer {
+    let path = live_view::upload_path(&holder.path("name")?)?;
+    let services = holder.shared_api();
+    let Holder { session, request, payload, .. } = holder;
+    if !services.services.sessions.activity().people_may_act(&session) {
+        session.admits(false)?;
+    }
+    let (content, rest) = body::stream(&request, payload, LONGEST_UPLOAD)?;
+    let file = stream::iter([Ok(Upload::File(path))]).chain(content.map_ok(Upload::Data)).boxed();
+    done(services.services.files.upload(&session, file).await, Some(rest)).await
+}
+
 /// `GET /live/{session_id}/socket`
 pub(crate) async fn live_socket(Viewer(holder): Viewer) -> Answer {
     let display = (!holder.session.shape.headless).then(|| WholeDisplay {
@@ -161,13 +179,27 @@ pub(crate) async fn live_socket(Viewer(holder): Viewer) -> Answer {
         computers: holder.services().computers.clone(),
         session: holder.session.clone(),
     });
+    let pages = holder.services().displays.clone();
+    let browser = holder.session.browser.filter(|_| holder.session.shape.headless);
+    let dialogs = browser.map(|browser| PageDialogs { pages, browser });
+    let (activity, session) = (holder.services().sessions.activity().clone(), holder.session.clone());
+    let may_act = Box::new(move || activity.people_may_act(&session));
     let viewer = holder.services().ids.next().to_string().to_ascii_lowercase();
     let way = Way::into(holder, Some(Kind::LiveView { id: viewer }))?;
     let (access, view_url) = match way.permission {
-        Permission::Drive => (Access::Drive, Some(way.view_url)),
+        Permission::Drive | Permission::Interact => (Access::Interact, Some(way.view_url)),
         Permission::View => (Access::View, None),
     };
-    let view =
-        LiveView { dial: way.dial, access, display, view_url, end: way.end, witness: way.witness, guard: way.guard };
+    let view = LiveView {
+        dial: way.dial,
+        access,
+        may_act,
+        display,
+        dialogs,
+        view_url,
+        end: way.end,
+        witness: way.witness,
+        guard: way.guard,
+    };
     Ok(view.open(&way.request, way.payload).await?)
 }

@@ -7,15 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use casement_domain::audit::{
-    AuditEntry, AuditFilter, AuditRecord, AuditRepository, AuditService, AuthStrategy, Measured, Position, Stretch,
+    AuditEntry, AuditFilter, AuditRecord, AuditRepository, AuditService, AuthStrategy, Measured, NodeRun, Position,
+    Stretch,
 };
-use casement_domain::{ApiKeyId, AuditRecordId, OrganizationId, ProjectId, StoreError, UserId};
+use casement_domain::node::Node;
+use casement_domain::{ApiKeyId, AuditRecordId, NodeId, OrganizationId, ProjectId, StoreError, UserId};
 use diesel::deserialize::{self, FromSql};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{BoxedSqlQuery, SqlQuery};
 use diesel::row::{Field as _, NamedRow};
-use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{Array, BigInt, Double, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -23,10 +25,11 @@ use uuid::Uuid;
 use crate::convert::{ulid, uuid};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
+use crate::node::is_heard;
 use crate::partitions::{Partitioned, Span};
-use crate::schema::{api_keys, projects, users};
-use append::Append;
+use crate::schema::{api_keys, audit_records_marks, audit_records_pending, nodes, projects, users};
 pub(crate) use append::AuditRow;
+use append::{Append, Begin};
 
 const RECORDS: Partitioned = Partitioned { table: "audit_records", span: Span::Month };
 /// How many owners are remembered; beyond that all are forgotten.
@@ -51,7 +54,7 @@ macro_rules! matching {
 macro_rules! columns {
     () => {
         "id, at, auth_strategy, service, user_id, email, api_key_id, project_id, client_ip, domain, method, path, route, status,
-         duration_ms, user_agent, request_id"
+         duration_ms, user_agent, request_id, count"
     };
 }
 
@@ -124,6 +127,36 @@ impl PgAudit {
         Ok(owner)
     }
 
+    /// Does `work` with those of the entries whose owners can be told.
+    async fn owned<'e, T>(
+        &self,
+        operation: &'static str,
+        entries: &'e [AuditEntry],
+        work: impl AsyncFnOnce(&mut AsyncPgConnection, &[(&'e AuditEntry, Owner)]) -> Result<T, CallError>,
+    ) -> Result<T, StoreError> {
+        let mut known = self.known(entries);
+        let looked_up = async |connection: &mut AsyncPgConnection| {
+            learn(connection, &mut known, entries).await?;
+            let owner = |entry| Credential::of(entry).and_then(|credential| known.get(&credential));
+            let rows: Vec<(&AuditEntry, Owner)> =
+                entries.iter().filter_map(|entry| Some((entry, owner(entry)?.clone()))).collect();
+            work(connection, &rows).await
+        };
+        let done = self.database.call(operation, looked_up).await;
+        let mut owners = self.owners();
+        if owners.len() + known.len() > MOST_OWNERS {
+            owners.clear();
+        }
+        owners.extend(known);
+        done
+    }
+
+    fn known(&self, entries: &[AuditEntry]) -> Owners {
+        let owners = self.owners();
+        let credentials = entries.iter().filter_map(Credential::of);
+        credentials.filter_map(|credential| Some((credential, owners.get(&credential)?.clone()))).collect()
+    }
+
     fn owners(&self) -> MutexGuard<'_, Owners> {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,6 +189,7 @@ struct Row {
     duration_ms: i64,
     user_agent: String,
     request_id: String,
+    count: i64,
 }
 
 /// In the order of `columns`: by its name each would be looked for in each of an export's rows.
@@ -180,6 +214,7 @@ impl QueryableByName<Pg> for Row {
             duration_ms: row.take::<BigInt, _>()?,
             user_agent: row.take::<Text, _>()?,
             request_id: row.take::<Text, _>()?,
+            count: row.take::<BigInt, _>()?,
         })
     }
 }
@@ -223,6 +258,7 @@ impl Row {
             duration_ms: u64::try_from(self.duration_ms).map_err(|error| BadRow::new("duration_ms", error))?,
             user_agent: self.user_agent,
             request_id: self.request_id,
+            count: u32::try_from(self.count).map_err(|error| BadRow::new("count", error))?,
         };
         let user = user.map_err(|error| BadRow::new("user_id", error))?;
         Ok(AuditRecord { organization, user, email: self.email, entry })
@@ -347,20 +383,66 @@ fn asked(sql: String, organization: OrganizationId, filter: &AuditFilter, stretc
 #[async_trait]
 impl AuditRepository for PgAudit {
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
-        let mut known = std::mem::take(&mut *self.owners());
-        let work = async |connection: &mut AsyncPgConnection| {
-            learn(connection, &mut known, entries).await?;
-            let owner = |entry| Credential::of(entry).and_then(|credential| known.get(&credential));
-            let rows: Vec<(&AuditEntry, Owner)> =
-                entries.iter().filter_map(|entry| Some((entry, owner(entry)?.clone()))).collect();
-            Append::of(&rows).execute(connection).await?;
+        let work = async |connection: &mut AsyncPgConnection, rows: &[(&AuditEntry, Owner)]| {
+            Append::of(rows).execute(connection).await?;
             Ok(())
         };
-        let appended = self.database.call("audit.append", work).await;
-        if known.len() <= MOST_OWNERS {
-            *self.owners() = known;
-        }
-        appended
+        self.owned("audit.append", entries, work).await
+    }
+
+    async fn begin(&self, run: NodeRun, entries: &[AuditEntry]) -> Result<(), StoreError> {
+        let work = async |connection: &mut AsyncPgConnection, rows: &[(&AuditEntry, Owner)]| {
+            Begin::of(rows, run).execute(connection).await?;
+            Ok(())
+        };
+        self.owned("audit.begin", entries, work).await
+    }
+
+    async fn withdraw(&self, calls: &[AuditRecordId]) -> Result<(), StoreError> {
+        let calls: Vec<Uuid> = calls.iter().map(|call| uuid(call.ulid())).collect();
+        let work = async |connection: &mut AsyncPgConnection| {
+            let begun = audit_records_pending::table.filter(audit_records_pending::id.eq_any(&calls));
+            diesel::delete(begun).execute(connection).await?;
+            Ok(())
+        };
+        self.database.call("audit.withdraw", work).await
+    }
+
+    async fn recover(&self, run: NodeRun, at: OffsetDateTime) -> Result<u64, StoreError> {
+        let recovering = diesel::sql_query(append::RECOVER)
+            .bind::<SqlUuid, _>(uuid(run.node.ulid()))
+            .bind::<SqlUuid, _>(uuid(run.run.ulid()))
+            .bind::<Double, _>(Node::LOST_AFTER.as_seconds_f64())
+            .bind::<Timestamptz, _>(at)
+            .bind::<Integer, _>(i32::from(AuditEntry::UNKNOWN));
+        let work = async |connection: &mut AsyncPgConnection| {
+            let recovered = recovering.execute(connection).await?;
+            Ok(u64::try_from(recovered).unwrap_or(u64::MAX))
+        };
+        self.database.call("audit.recover", work).await
+    }
+
+    async fn mark(&self, node: NodeId, whole_until: OffsetDateTime) -> Result<(), StoreError> {
+        use audit_records_marks as marks;
+
+        let row = (marks::node_id.eq(uuid(node.ulid())), marks::whole_until.eq(whole_until));
+        let work = async |connection: &mut AsyncPgConnection| {
+            let inserting = diesel::insert_into(marks::table).values(row).on_conflict(marks::node_id);
+            inserting.do_update().set(marks::whole_until.eq(whole_until)).execute(connection).await?;
+            Ok(())
+        };
+        self.database.call("audit.mark", work).await
+    }
+
+    async fn whole_elsewhere(&self, node: NodeId) -> Result<Option<OffsetDateTime>, StoreError> {
+        use audit_records_marks as marks;
+
+        let work = async |connection: &mut AsyncPgConnection| {
+            let others = marks::table.inner_join(nodes::table.on(nodes::id.eq(marks::node_id)));
+            let others = others.filter(marks::node_id.ne(uuid(node.ulid()))).filter(is_heard());
+            Ok(others.select(diesel::dsl::min(marks::whole_until)).get_result(connection).await?)
+        };
+        self.database.fetch("audit.whole_elsewhere", work).await
     }
 
     async fn page(

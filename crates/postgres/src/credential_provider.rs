@@ -9,7 +9,7 @@ use casement_domain::name::LabelName;
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::page::{Listed, Page};
 use casement_domain::sealing::KeyId;
-use casement_domain::{CredentialProviderId, OrganizationId, StoreError};
+use casement_domain::{CredentialProviderId, OrganizationId, ProjectId, StoreError};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -21,7 +21,7 @@ use crate::auth_connection::names;
 use crate::convert::{by_text, contains, count, int, label, number, ulid, uuid};
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
-use crate::schema::{credential_providers, organizations};
+use crate::schema::{credential_providers, organizations, projects};
 
 /// What keeps names unique.
 const NAME_KEY: &str = "credential_providers_name_key";
@@ -42,6 +42,7 @@ struct ProviderRow {
     priority: i32,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
+    project_ids: Vec<Uuid>,
 }
 
 /// The columns that say where a store is.
@@ -68,6 +69,7 @@ impl From<&CredentialProvider> for ProviderRow {
             priority: int(provider.priority),
             created_at: provider.created_at,
             updated_at: provider.updated_at,
+            project_ids: uuids(&provider.projects),
         }
     }
 }
@@ -97,6 +99,7 @@ impl TryFrom<ProviderRow> for CredentialProvider {
             priority: number("credential_providers.priority", row.priority)?,
             created_at: row.created_at,
             updated_at: row.updated_at,
+            projects: row.project_ids.into_iter().map(|id| ProjectId::from_ulid(ulid(id))).collect(),
         })
     }
 }
@@ -112,6 +115,7 @@ struct RowChange<'a> {
     cache_ttl_seconds: Option<i32>,
     enabled: Option<bool>,
     priority: Option<i32>,
+    project_ids: Option<Vec<Uuid>>,
     updated_at: OffsetDateTime,
 }
 
@@ -126,6 +130,7 @@ impl<'a> RowChange<'a> {
             cache_ttl_seconds: change.cache_ttl_seconds.map(int),
             enabled: change.enabled,
             priority: change.priority.map(int),
+            project_ids: change.projects.as_deref().map(uuids),
             updated_at: at,
         }
     }
@@ -143,6 +148,22 @@ impl PgCredentialProviders {
     pub fn new(database: Database) -> Self {
         Self { database }
     }
+}
+
+fn uuids(projects: &[ProjectId]) -> Vec<Uuid> {
+    projects.iter().map(|project| uuid(project.ulid())).collect()
+}
+
+/// The first of the projects that the organization does not have. The others cannot be deleted before the transaction is over.
+async fn unknown_project(
+    connection: &mut AsyncPgConnection,
+    organization: Uuid,
+    wanted: &[Uuid],
+) -> Result<Option<ProjectId>, CallError> {
+    let found = projects::table.filter(projects::organization_id.eq(organization));
+    let found = found.filter(projects::id.eq_any(wanted)).filter(projects::deleted_at.is_null());
+    let known: Vec<Uuid> = found.select(projects::id).for_key_share().load(connection).await?;
+    Ok(wanted.iter().find(|id| !known.contains(id)).map(|id| ProjectId::from_ulid(ulid(*id))))
 }
 
 fn read(row: Option<ProviderRow>) -> Result<Option<CredentialProvider>, CallError> {
@@ -166,6 +187,9 @@ impl CredentialProviderRepository for PgCredentialProviders {
             if used >= most {
                 let limit = Limit::OrganizationCredentialProviders;
                 return Ok(ProviderStored::LimitExceeded(LimitExceeded { limit, value: most, used, asked: 1 }));
+            }
+            if let Some(project) = unknown_project(connection, organization, &uuids(&provider.projects)).await? {
+                return Ok(ProviderStored::NoProject(project));
             }
             let last: Option<i32> =
                 others.select(diesel::dsl::max(credential_providers::priority)).get_result(connection).await?;
@@ -257,10 +281,16 @@ impl CredentialProviderRepository for PgCredentialProviders {
             let row = credential_providers::table.find(uuid(id.ulid()));
             let row = row.filter(credential_providers::organization_id.eq(organization));
             // First the row, then the connections: one that is being stored with its name has the row, and is seen afterwards.
-            let held = row.select(credential_providers::name).for_no_key_update();
-            let Some(before) = held.get_result::<String>(connection).await.optional()? else {
+            let held = row.select((credential_providers::name, credential_providers::project_ids)).for_no_key_update();
+            let Some((before, lent)) = held.get_result::<(String, Vec<Uuid>)>(connection).await.optional()? else {
                 return Ok(ProviderUpdated::NotFound);
             };
+            // One that was deleted since it was lent to may stay named.
+            let mut new = uuids(change.projects.as_deref().unwrap_or_default());
+            new.retain(|project| !lent.contains(project));
+            if let Some(project) = unknown_project(connection, organization, &new).await? {
+                return Ok(ProviderUpdated::NoProject(project));
+            }
             let changed = diesel::update(row).set(RowChange::of(change, at)).returning(ProviderRow::as_select());
             let now: CredentialProvider = changed.get_result(connection).await?.try_into()?;
             if now.name.as_str() != before {

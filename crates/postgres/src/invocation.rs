@@ -10,6 +10,7 @@ use casement_domain::invocation::{
 use casement_domain::organization::{Ask, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::{DeploymentId, InvocationId, NodeId, OrganizationId, ProjectId, Replaced, StoreError};
+use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -274,7 +275,11 @@ impl InvocationRepository for PgInvocations {
     async fn queued(&self, most: u32) -> Result<Vec<Invocation>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let rows = invocations::table.filter(invocations::status.eq(InvocationStatus::Queued.as_str()));
-            let rows = rows.order((invocations::started_at, invocations::id)).limit(most.into());
+            // The first of every project before the second of any: none is hidden behind the many of another.
+            let nth = sql::<sql_types::BigInt>(
+                "row_number() OVER (PARTITION BY invocations.project_id ORDER BY invocations.started_at, invocations.id)",
+            );
+            let rows = rows.order((nth, invocations::started_at, invocations::id)).limit(most.into());
             all(rows.select(InvocationRow::as_select()).load(connection).await?)
         };
         self.database.fetch("invocation.queued", work).await

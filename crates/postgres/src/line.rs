@@ -18,7 +18,7 @@ use casement_domain::node::Node;
 use casement_domain::pool::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, TakenNow, WaitingLine};
 use casement_domain::session::{Session, SessionEvent};
 use casement_domain::{BrowserId, NodeId, PoolId, StoreError, TicketId};
-use diesel::dsl::exists;
+use diesel::dsl::{exists, sql};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -34,13 +34,12 @@ use crate::session::{self, SessionRow};
 pub(crate) use statements::pg_notify;
 use statements::{GiveOne, TakeNow, TakeSeen, Taking, pg_advisory_xact_lock};
 
-/// How long a record may lie before the statement that stores it. An export believes that it knows which records are still on their way
-/// after five seconds; of this one it does not know.
+/// How long a record may lie before the statement that stores it: exports wait for its moment as long.
 const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Long past its end a ticket has nobody who could ask for it.
+/// Long past its end a ticket has nobody who could ask for it. So long that a clock that is put forward takes no living one along.
 const FORGET: &str =
-    "DELETE FROM pool_waiters WHERE node_id = $1 AND outcome IS NULL AND expires_at < now() - interval '1 hour'";
+    "DELETE FROM pool_waiters WHERE node_id = $1 AND outcome IS NULL AND expires_at < now() - interval '7 days'";
 
 /// The channel on which a node hears of its tickets; what is said there is a ticket's id.
 #[must_use]
@@ -139,7 +138,7 @@ pub(crate) async fn hand_over(
     at: OffsetDateTime,
 ) -> Result<(), CallError> {
     let id = uuid(pool.ulid());
-    let give = GiveOne { pool: id, now: at, heartbeats_after: at - Node::LOST_AFTER };
+    let give = GiveOne { pool: id, now: at, silent_after_seconds: Node::LOST_AFTER.as_seconds_f64() };
     loop {
         let idle = browsers::table.filter(browsers::pool_id.eq(id)).filter(browsers::state.eq("idle"));
         let waiting = pool_waiters::table.filter(pool_waiters::pool_id.eq(id)).filter(pool_waiters::outcome.is_null());
@@ -187,7 +186,6 @@ struct WaiterRow {
     tags: serde_json::Value,
     telemetry: Option<Vec<String>>,
     created_at: OffsetDateTime,
-    expires_at: OffsetDateTime,
 }
 
 fn waiter_row(place: &Place, at: OffsetDateTime) -> WaiterRow {
@@ -203,7 +201,6 @@ fn waiter_row(place: &Place, at: OffsetDateTime) -> WaiterRow {
         tags: tags_value(&lease.tags),
         telemetry: telemetry_value(lease.telemetry.as_ref()),
         created_at: at,
-        expires_at: place.expires_at,
     }
 }
 
@@ -239,7 +236,8 @@ impl WaitingLine for PgWaitingLine {
         lease: &LeaseRequest,
         now: OffsetDateTime,
     ) -> Result<TakenNow, StoreError> {
-        let taking = TakeNow { taking: Taking::of(from, lease, now), heartbeats_after: now - Node::LOST_AFTER };
+        let taking =
+            TakeNow { taking: Taking::of(from, lease, now), silent_after_seconds: Node::LOST_AFTER.as_seconds_f64() };
         let take =
             async |mut connection: &AsyncPgConnection| Ok(taking.get_result(&mut connection).await.optional()?);
         self.taken(from.pool, now, take).await
@@ -271,7 +269,10 @@ impl WaitingLine for PgWaitingLine {
             if !pool_lives(connection, place.pool).await? {
                 return Ok(None);
             }
-            let inserting = diesel::insert_into(pool_waiters::table).values(waiter_row(place, now));
+            let expires = sql::<sql_types::Timestamptz>("now() + make_interval(secs => ");
+            let expires = expires.bind::<sql_types::Double, _>(place.lasts.as_seconds_f64()).sql(")");
+            let expires = pool_waiters::expires_at.eq(expires);
+            let inserting = diesel::insert_into(pool_waiters::table).values((waiter_row(place, now), expires));
             let position: i64 = inserting.returning(pool_waiters::position).get_result(connection).await?;
             Ok(Some(position))
         };
@@ -319,7 +320,7 @@ impl WaitingLine for PgWaitingLine {
             let stuck = pool_waiters::table.filter(pool_waiters::node_id.eq(uuid(node.ulid())));
             let stuck = stuck.filter(pool_waiters::outcome.is_null()).filter(exists(idle));
             let stuck = stuck
-                .select((pool_waiters::pool_id, diesel::dsl::sql::<sql_types::Timestamptz>("now()")))
+                .select((pool_waiters::pool_id, sql::<sql_types::Timestamptz>("now()")))
                 .distinct_on(pool_waiters::pool_id);
             let stuck: Vec<(Uuid, OffsetDateTime)> = stuck.load(connection).await?;
             Ok((ids.into_iter().map(|id| TicketId::from_ulid(ulid(id))).collect::<Vec<_>>(), stuck))

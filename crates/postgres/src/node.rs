@@ -3,8 +3,10 @@
 use async_trait::async_trait;
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::{NodeId, StoreError};
-use diesel::dsl::{exists, not};
+use diesel::dsl::{exists, not, now, sql};
+use diesel::expression::SqlLiteral;
 use diesel::prelude::*;
+use diesel::sql_types::Bool;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -20,7 +22,12 @@ struct NodeRow<'a> {
     host: &'a str,
     address: &'a str,
     started_at: OffsetDateTime,
-    heartbeat_at: OffsetDateTime,
+}
+
+/// Whether a node has said of late that it lives. Both are told by the database's clock, which all nodes share.
+pub(crate) fn is_heard() -> SqlLiteral<Bool> {
+    let seconds = Node::LOST_AFTER.whole_seconds();
+    sql(&format!("nodes.heartbeat_at > now() - interval '{seconds} seconds'"))
 }
 
 /// Nodes in PostgreSQL.
@@ -46,35 +53,35 @@ impl NodeRepository for PgNodes {
                 host: &node.host,
                 address: &node.address,
                 started_at: node.started_at,
-                heartbeat_at: node.heartbeat_at,
             };
-            let inserting = diesel::insert_into(nodes::table).values(&row).on_conflict(nodes::id);
-            inserting.do_update().set(&row).execute(connection).await?;
+            let living = nodes::heartbeat_at.eq(now);
+            let inserting = diesel::insert_into(nodes::table).values((&row, living)).on_conflict(nodes::id);
+            inserting.do_update().set((&row, living)).execute(connection).await?;
             Ok(())
         };
         self.database.call("node.announce", work).await
     }
 
-    async fn heartbeat(&self, id: NodeId, at: OffsetDateTime) -> Result<(), StoreError> {
+    async fn heartbeat(&self, id: NodeId) -> Result<(), StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = diesel::update(nodes::table.find(uuid(id.ulid())));
-            row.set(nodes::heartbeat_at.eq(at)).execute(connection).await?;
+            row.set(nodes::heartbeat_at.eq(now)).execute(connection).await?;
             Ok(())
         };
         self.database.call("node.heartbeat", work).await
     }
 
-    async fn silent_since(&self, before: OffsetDateTime) -> Result<Vec<NodeId>, StoreError> {
+    async fn with_remains(&self) -> Result<Vec<(NodeId, OffsetDateTime)>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let living =
                 sessions::table.filter(sessions::node_id.eq(nodes::id)).filter(not(sessions::state.eq("ended")));
             let running = browsers::table.filter(browsers::node_id.eq(nodes::id));
             let waiting = pool_waiters::table.filter(pool_waiters::node_id.eq(nodes::id));
-            let silent = nodes::table.filter(nodes::heartbeat_at.lt(before));
-            let silent = silent.filter(exists(living).or(exists(running)).or(exists(waiting))).order(nodes::id);
-            let ids: Vec<Uuid> = silent.select(nodes::id).load(connection).await?;
-            Ok(ids.into_iter().map(|id| NodeId::from_ulid(ulid(id))).collect())
+            let found = nodes::table.filter(exists(living).or(exists(running)).or(exists(waiting))).order(nodes::id);
+            let rows: Vec<(Uuid, OffsetDateTime)> =
+                found.select((nodes::id, nodes::heartbeat_at)).load(connection).await?;
+            Ok(rows.into_iter().map(|(id, heard)| (NodeId::from_ulid(ulid(id)), heard)).collect())
         };
-        self.database.fetch("node.silent_since", work).await
+        self.database.fetch("node.with_remains", work).await
     }
 }

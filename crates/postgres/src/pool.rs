@@ -5,8 +5,8 @@ use casement_domain::browser::Browser;
 use casement_domain::organization::{Ask, Limit, LimitExceeded, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::pool::{
-    Fence, Growth, IdleBrowser, Observed, Pool, PoolConfig, PoolCounts, PoolDeleted, PoolFilter, PoolRepository,
-    PoolStored,
+    Fence, Generation, Growth, IdleBrowser, Observed, Pool, PoolConfig, PoolCounts, PoolDeleted, PoolFilter,
+    PoolRepository, PoolStored,
 };
 use casement_domain::session::IdOrName;
 use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, Replaced, StoreError};
@@ -14,7 +14,7 @@ use diesel::dsl::now;
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
 use crate::browser::BrowserRow;
@@ -46,6 +46,9 @@ struct PoolRow {
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
     telemetry: Option<Vec<String>>,
+    /// Only a discard changes it.
+    #[diesel(skip_update)]
+    generation: i64,
 }
 
 impl From<&Pool> for PoolRow {
@@ -66,6 +69,7 @@ impl From<&Pool> for PoolRow {
             created_at: pool.created_at,
             updated_at: pool.updated_at,
             telemetry: telemetry_value(config.telemetry.as_ref()),
+            generation: pool.generation.0,
         }
     }
 }
@@ -89,6 +93,7 @@ impl TryFrom<PoolRow> for Pool {
             name: row.name.map(|name| slug("browser_pools.name", &name)).transpose()?,
             config,
             growth: Growth { allowance: number("allowance", row.allowance)?, since: row.growth_since },
+            generation: Generation(row.generation),
             created_at: row.created_at,
             updated_at: row.updated_at,
         })
@@ -264,7 +269,9 @@ impl PoolRepository for PgPools {
     ) -> Result<Option<(Pool, Option<BrowserId>)>, StoreError> {
         let work = async |mut connection: &AsyncPgConnection| {
             let idle = browsers::table.filter(browsers::pool_id.eq(browser_pools::id.nullable()));
-            let idle = idle.filter(browsers::state.eq("idle")).order((browsers::created_at, browsers::id));
+            let idle =
+                idle.filter(browsers::state.eq("idle")).filter(browsers::generation.eq(browser_pools::generation));
+            let idle = idle.order((browsers::created_at, browsers::id));
             let next = idle.select(browsers::id).limit(1).single_value();
             let rows = browser_pools::table.filter(browser_pools::project_id.eq(uuid(project.ulid())));
             let rows = rows.filter(browser_pools::deleted_at.is_null()).select((PoolRow::as_select(), next));
@@ -365,9 +372,14 @@ impl PoolRepository for PgPools {
 
     async fn flush(&self, id: PoolId, at: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let idle = browsers::table.filter(browsers::pool_id.eq(uuid(id.ulid()))).filter(browsers::state.eq("idle"));
-            let ended = diesel::update(idle).set(browsers::state.eq("ending")).returning(browsers::id);
-            let ended: Vec<Uuid> = ended.get_results(connection).await?;
+            // First the pool: a browser that is being stored for it is there afterwards, or is not stored.
+            let row = browser_pools::table.find(uuid(id.ulid()));
+            let next = browser_pools::generation.eq(browser_pools::generation + 1_i64);
+            diesel::update(row).set(next).execute(connection).await?;
+            let of_pool = browsers::table.filter(browsers::pool_id.eq(uuid(id.ulid())));
+            let ending = browsers::state.eq("ending");
+            let idle = diesel::update(of_pool.filter(browsers::state.eq("idle"))).set(ending).returning(browsers::id);
+            let mut ended: Vec<Uuid> = idle.get_results(connection).await?;
             if !ended.is_empty() {
                 let fewer = i32::try_from(ended.len()).unwrap_or(i32::MAX);
                 let lower = diesel::sql_query(
@@ -376,29 +388,25 @@ impl PoolRepository for PgPools {
                 let lower = lower.bind::<sql_types::Uuid, _>(uuid(id.ulid())).bind::<sql_types::Integer, _>(fewer);
                 lower.bind::<sql_types::Timestamptz, _>(at).execute(connection).await?;
             }
+            let warming = diesel::update(of_pool.filter(browsers::state.eq("warming"))).set(ending);
+            ended.extend(warming.returning(browsers::id).get_results::<Uuid>(connection).await?);
             Ok(ended.into_iter().map(|id| BrowserId::from_ulid(ulid(id))).collect())
         };
         self.database.transaction("pool.flush", work).await
     }
 
-    async fn lead(
-        &self,
-        id: PoolId,
-        node: NodeId,
-        at: OffsetDateTime,
-        until: OffsetDateTime,
-    ) -> Result<Option<Fence>, StoreError> {
+    async fn lead(&self, id: PoolId, node: NodeId, lasts: Duration) -> Result<Option<Fence>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let leading = diesel::sql_query(
-                "UPDATE browser_pools SET lease_node_id = $2, lease_until = $4,
+                "UPDATE browser_pools SET lease_node_id = $2, lease_until = now() + make_interval(secs => $3),
                      lease_fence = lease_fence + CASE WHEN lease_node_id = $2 THEN 0 ELSE 1 END
                  WHERE id = $1 AND deleted_at IS NULL
-                     AND (lease_node_id IS NULL OR lease_node_id = $2 OR lease_until <= $3)
+                     AND (lease_node_id IS NULL OR lease_node_id = $2 OR lease_until <= now())
                  RETURNING lease_fence",
             );
             let leading = leading.bind::<sql_types::Uuid, _>(uuid(id.ulid()));
             let leading = leading.bind::<sql_types::Uuid, _>(uuid(node.ulid()));
-            let leading = leading.bind::<sql_types::Timestamptz, _>(at).bind::<sql_types::Timestamptz, _>(until);
+            let leading = leading.bind::<sql_types::Double, _>(lasts.as_seconds_f64());
             let led = leading.get_result::<Led>(connection).await.optional()?;
             Ok(led.map(|led| Fence(led.lease_fence)))
         };
@@ -409,16 +417,25 @@ impl PoolRepository for PgPools {
         let work = async |connection: &mut AsyncPgConnection| {
             let rows = browsers::table.filter(browsers::pool_id.eq(uuid(id.ulid())));
             let rows = rows.filter(browsers::state.ne("ending"));
-            let columns = (browsers::id, browsers::state, browsers::created_at, browsers::profile_version_id);
-            let rows: Vec<(Uuid, String, OffsetDateTime, Option<Uuid>)> = rows.select(columns).load(connection).await?;
+            let columns = (
+                browsers::id,
+                browsers::state,
+                browsers::created_at,
+                browsers::profile_version_id,
+                browsers::generation,
+            );
+            let rows: Vec<(Uuid, String, OffsetDateTime, Option<Uuid>, i64)> =
+                rows.select(columns).load(connection).await?;
             let followed = followed_version(connection, id).await?;
+            let generation = browser_pools::table.find(uuid(id.ulid())).select(browser_pools::generation);
+            let generation: Option<i64> = generation.get_result(connection).await.optional()?;
             let mut observed = Observed::default();
-            for (id, state, created_at, version) in rows {
+            for (id, state, created_at, version, of) in rows {
                 match state.as_str() {
                     "warming" => observed.warming += 1,
                     "leased" => observed.leased += 1,
                     _ => {
-                        let outdated = followed.is_some_and(|current| current != version);
+                        let outdated = followed.is_some_and(|current| current != version) || generation != Some(of);
                         observed.idle.push(IdleBrowser { id: BrowserId::from_ulid(ulid(id)), created_at, outdated });
                     }
                 }
@@ -444,17 +461,19 @@ impl PoolRepository for PgPools {
         self.database.call("pool.grow", work).await
     }
 
-    async fn warm(&self, browser: &Browser, fence: Fence) -> Result<Replaced, StoreError> {
+    async fn warm(&self, browser: &Browser, fence: Fence, generation: Generation) -> Result<Replaced, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let Some(pool) = browser.pool else { return Ok(Replaced::LostRace) };
             let row = browser_pools::table.find(uuid(pool.ulid())).filter(browser_pools::deleted_at.is_null());
             let row = row.filter(browser_pools::lease_fence.eq(fence.0)).select(browser_pools::id);
+            let row = row.filter(browser_pools::generation.eq(generation.0));
             // Held, so that the pool can't be deleted in between and leave this browser behind.
             let led: Option<Uuid> = row.for_share().get_result(connection).await.optional()?;
             if led.is_none() {
                 return Ok(Replaced::LostRace);
             }
-            diesel::insert_into(browsers::table).values(BrowserRow::from(browser)).execute(connection).await?;
+            let row = (BrowserRow::from(browser), browsers::generation.eq(generation.0));
+            diesel::insert_into(browsers::table).values(row).execute(connection).await?;
             Ok(Replaced::Yes)
         };
         self.database.transaction("pool.warm", work).await
@@ -467,6 +486,8 @@ impl PoolRepository for PgPools {
             let Some(Some(pool)) = pool else { return Ok(Replaced::LostRace) };
             let pool = PoolId::from_ulid(ulid(pool));
             line::hold(connection, pool).await?;
+            let current = browser_pools::table.find(uuid(pool.ulid())).select(browser_pools::generation).single_value();
+            let row = row.filter(browsers::generation.nullable().eq(current));
             if diesel::update(row).set(browsers::state.eq("idle")).execute(connection).await? == 0 {
                 return Ok(Replaced::LostRace);
             }

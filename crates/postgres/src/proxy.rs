@@ -5,8 +5,8 @@ use casement_domain::name::LabelName;
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::page::{Listed, Page};
 use casement_domain::proxy::{
-    BypassHost, Exit, ExitMember, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted, ProxyFilter, ProxyProtocol,
-    ProxyRepository, ProxyStatus, ProxyStored, ProxyType,
+    BypassHost, Exit, ExitMember, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted, ProxyFailure, ProxyFilter,
+    ProxyProtocol, ProxyRepository, ProxyStatus, ProxyStored, ProxyType,
 };
 use casement_domain::sealing::KeyId;
 use casement_domain::{ProjectId, ProxyId, StoreError};
@@ -41,6 +41,7 @@ struct ProxyRow {
     last_checked: Option<OffsetDateTime>,
     ip_address: Option<String>,
     created_at: OffsetDateTime,
+    failure: Option<String>,
 }
 
 impl From<&Proxy> for ProxyRow {
@@ -65,6 +66,7 @@ impl From<&Proxy> for ProxyRow {
             last_checked: proxy.last_checked,
             ip_address: proxy.ip_address.clone(),
             created_at: proxy.created_at,
+            failure: proxy.failure.map(|failure| failure.as_str().to_owned()),
         }
     }
 }
@@ -94,6 +96,10 @@ impl TryFrom<ProxyRow> for Proxy {
             last_checked: row.last_checked,
             ip_address: row.ip_address,
             created_at: row.created_at,
+            failure: row
+                .failure
+                .map(|word| by_text("proxies.failure", &ProxyFailure::ALL, ProxyFailure::as_str, word))
+                .transpose()?,
         })
     }
 }
@@ -230,7 +236,12 @@ impl ProxyRepository for PgProxies {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = proxies::table.find(uuid(id.ulid())).filter(proxies::deleted_at.is_null());
             let newer = row.filter(proxies::last_checked.is_null().or(proxies::last_checked.le(found.at)));
-            let status = (proxies::status.eq(found.status.as_str()), proxies::last_checked.eq(found.at));
+            let failure = found.failure.map(ProxyFailure::as_str);
+            let status = (
+                proxies::status.eq(found.status.as_str()),
+                proxies::failure.eq(failure),
+                proxies::last_checked.eq(found.at),
+            );
             if let Some(address) = &found.ip_address {
                 let known = (status, proxies::ip_address.eq(address));
                 diesel::update(newer).set(known).execute(connection).await?;

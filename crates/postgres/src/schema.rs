@@ -73,6 +73,40 @@ diesel::table! {
         duration_ms -> Int8,
         user_agent -> Text,
         request_id -> Text,
+        count -> Int8,
+    }
+}
+
+diesel::table! {
+    audit_records_marks (node_id) {
+        node_id -> Uuid,
+        whole_until -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    audit_records_pending (id) {
+        id -> Uuid,
+        organization_id -> Uuid,
+        at -> Timestamptz,
+        auth_strategy -> Text,
+        service -> Text,
+        user_id -> Text,
+        email -> Text,
+        api_key_id -> Nullable<Uuid>,
+        project_id -> Nullable<Uuid>,
+        client_ip -> Text,
+        domain -> Text,
+        method -> Text,
+        path -> Text,
+        route -> Text,
+        status -> Int4,
+        duration_ms -> Int8,
+        user_agent -> Text,
+        request_id -> Text,
+        node_id -> Uuid,
+        run_id -> Uuid,
+        count -> Int8,
     }
 }
 
@@ -117,6 +151,7 @@ diesel::table! {
         save_profile -> Bool,
         refresh_on_profile_update -> Bool,
         telemetry -> Nullable<Array<Text>>,
+        generation -> Int8,
     }
 }
 
@@ -151,6 +186,7 @@ diesel::table! {
         save_profile -> Bool,
         telemetry -> Nullable<Array<Text>>,
         invocation_id -> Nullable<Uuid>,
+        for_login -> Bool,
     }
 }
 
@@ -174,6 +210,7 @@ diesel::table! {
         profile_id -> Nullable<Uuid>,
         profile_version_id -> Nullable<Uuid>,
         save_profile -> Bool,
+        generation -> Int8,
     }
 }
 
@@ -263,6 +300,7 @@ diesel::table! {
         created_at -> Timestamptz,
         deleted_at -> Nullable<Timestamptz>,
         exit -> Nullable<Jsonb>,
+        failure -> Nullable<Text>,
     }
 }
 
@@ -330,6 +368,7 @@ diesel::table! {
         priority -> Int4,
         created_at -> Timestamptz,
         updated_at -> Timestamptz,
+        project_ids -> Array<Uuid>,
     }
 }
 
@@ -445,6 +484,7 @@ diesel::table! {
         check_taken_at -> Timestamptz,
         created_at -> Timestamptz,
         updated_at -> Timestamptz,
+        organization_credential -> Bool,
     }
 }
 
@@ -482,6 +522,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     projects,
     api_keys,
     nodes,
+    audit_records_marks,
     browser_pools,
     sessions,
     browsers,

@@ -58,6 +58,7 @@ pub(crate) struct SessionRow {
     last_active_at: OffsetDateTime,
     ended_at: Option<OffsetDateTime>,
     invocation_id: Option<Uuid>,
+    for_login: bool,
 }
 
 fn reason_text(state: SessionState) -> Option<&'static str> {
@@ -89,6 +90,7 @@ impl From<&Session> for SessionRow {
             last_active_at: session.last_active_at,
             ended_at: session.ended_at,
             invocation_id: session.invocation.map(|id| uuid(id.ulid())),
+            for_login: session.for_login,
         }
     }
 }
@@ -123,6 +125,7 @@ impl TryFrom<SessionRow> for Session {
             last_active_at: row.last_active_at,
             ended_at: row.ended_at,
             invocation: row.invocation_id.map(|id| InvocationId::from_ulid(ulid(id))),
+            for_login: row.for_login,
         })
     }
 }
@@ -175,8 +178,12 @@ pub(crate) async fn store_end(
     let browser = browser.filter(browsers::state.eq("leased"));
     match goes_back {
         Some(pool) if line::pool_lives(connection, pool).await? => {
+            let current = browser_pools::table.find(uuid(pool.ulid())).select(browser_pools::generation).single_value();
             let idle = (browsers::state.eq("idle"), browsers::session_id.eq(None::<Uuid>));
-            diesel::update(browser).set(idle).execute(connection).await?;
+            let current = browser.filter(browsers::generation.nullable().eq(current));
+            diesel::update(current).set(idle).execute(connection).await?;
+            // What is left was discarded with all of its pool while it was leased.
+            diesel::update(browser).set(browsers::state.eq("ending")).execute(connection).await?;
             line::hand_over(connection, pool, at).await?;
         }
         _ => {

@@ -103,7 +103,7 @@ impl Host {
             MemoryLimit::CgroupV2 => ("control groups, version 2", None),
             MemoryLimit::CgroupV1 => ("control groups, version 1", None),
             MemoryLimit::None => (
-                "no control group can be made: the agent inside watches the memory instead",
+                "no control group can be made: the server watches the memory instead, and less exactly",
                 Some(
                     "delegate a control group (systemd: Delegate=yes and, from version 254, DelegateSubgroup=server; \
                      in a container: a /sys/fs/cgroup of its own that can be written), see docs/configuration.md; \

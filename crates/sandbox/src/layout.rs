@@ -43,6 +43,9 @@ const ETC: &[&str] = &[
     "/etc/timezone",
 ];
 
+/// Configuration of the host's administrator below what is shown whole.
+const MASKED: &[&str] = &["/usr/local/etc", "/usr/etc"];
+
 const PASSWD: &str = "casement:x:1000:1000:casement:/home/casement:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
 const GROUP: &str = "casement:x:1000:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost sandbox\n::1 localhost\n";
@@ -98,6 +101,10 @@ pub(crate) fn isolation(has_network: bool) -> Arguments {
     }
     args.add([&"--hostname", &"sandbox", &"--new-session", &"--cap-drop", &"ALL", &"--clearenv"]);
     args.add([&"--ro-bind", &"/usr", &"/usr"]);
+    for path in MASKED.iter().filter(|path| fs::symlink_metadata(path).is_ok_and(|about| about.is_dir())) {
+        args.tmpfs("0755", 4096, path);
+        args.add([&"--remount-ro", path]);
+    }
     for name in ["bin", "lib", "lib32", "lib64", "libx32", "sbin"] {
         let path = Path::new("/").join(name);
         match fs::read_link(&path) {

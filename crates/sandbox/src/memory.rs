@@ -1,19 +1,33 @@
-//! The memory of everything in a sandbox, as its first program sees it, for hosts where no cgroup limits it.
+//! The memory of everything in a sandbox, for hosts where no control group limits it: as its first program sees it, and as the host does.
+//!
+//! Counted are the processes, the files of every file system in memory that one of them can reach, files without a name that one of them has
+//! open (memfd) and shared segments of System V, attached or not. A file system in memory that has no bound or cannot be looked at, as a ramfs,
+//! counts as over any limit.
+//! What is not counted: descriptors that are under way in a socket and that nobody has open, and the kernel's own memory.
 
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Command;
+use std::sync::OnceLock;
 
-use rustix::fs::statfs;
+use rustix::fs::{StatFs, statfs};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::{all_pids, pss_bytes};
 
-/// Where a sandbox keeps its files: in memory.
-const IN_MEMORY: [&str; 3] = ["/tmp", "/dev/shm", "/home/casement"];
-/// `TMPFS_MAGIC`.
+/// `TMPFS_MAGIC` and `RAMFS_MAGIC`.
 const TMPFS: u64 = 0x0102_1994;
+const RAMFS: u64 = 0x8584_58f6;
+/// Where the segments of the reader's own namespace are listed.
+const SEGMENTS: &str = "/proc/sysvipc/shm";
+const NSENTER: &str = "/usr/bin/nsenter";
+/// What descriptors lead to that is no file of a file system.
+const ELSEWHERE: [&str; 3] = ["socket:", "pipe:", "anon_inode:"];
 
 /// To be asked in a sandbox: whether all of its processes and its files together hold more than `limit` bytes, shared pages counted once.
 ///
-/// What a process has mapped of such a file counts twice. That is little: a browser at rest keeps nothing in `/tmp` and
+/// What a process has mapped of a file in memory counts twice. That is little: a browser at rest keeps nothing in `/tmp` and
 /// `/dev/shm` and two MiB in its home, and whoever maps more comes to its limit earlier. To count it once, one would have to take
 /// the larger of what is mapped and what is in files, and memory without a name in any file system could hide behind files.
 ///
@@ -21,16 +35,184 @@ const TMPFS: u64 = 0x0102_1994;
 /// through every mapping, is asked for only when the cheap one is over the limit.
 #[must_use]
 pub fn over_limit(limit: u64) -> bool {
-    let (processes, files) = (all_pids().unwrap_or_default(), IN_MEMORY.map(files_of).into_iter().sum::<u64>());
+    // Of the host is what is shown of a directory of it.
+    is_over(limit, &all_pids().unwrap_or_default(), &devices(|root| root != "/"), false)
+}
+
+/// As [`over_limit`] of the given processes, which are those of one sandbox, from outside of it. Blocks.
+pub(crate) fn is_over_outside(limit: u64, processes: &[i32]) -> bool {
+    is_over(limit, processes, &devices(|_| true), true)
+}
+
+/// The devices of our own mounts of which `test` says yes by the directory in the file system that is shown.
+fn devices(test: impl Fn(&str) -> bool) -> HashSet<u64> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().filter_map(device).filter(|(_, root)| test(root)).map(|(device, _)| device).collect()
+}
+
+/// The device of a line of `mountinfo`, and the directory in it that is mounted.
+fn device(line: &str) -> Option<(u64, &str)> {
+    let mut words = line.split(' ').skip(2);
+    let (major, minor) = words.next()?.split_once(':')?;
+    Some((rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?), words.next()?))
+}
+
+/// The device of the kernel's own file system, in which files without a name are.
+fn nameless_device() -> Option<u64> {
+    static DEVICE: OnceLock<Option<u64>> = OnceLock::new();
+    *DEVICE.get_or_init(|| {
+        let file = rustix::fs::memfd_create("device", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+        fs::File::from(file).metadata().ok().map(|about| about.dev())
+    })
+}
+
+fn is_over(limit: u64, processes: &[i32], of_the_host: &HashSet<u64>, is_outside: bool) -> bool {
+    let Some(files) = Files::of(processes, of_the_host).bytes(is_outside) else { return true };
     let resident: u64 = processes.iter().map(|pid| resident_bytes(*pid)).sum();
     resident + files > limit && files + processes.iter().map(|pid| pss_bytes(*pid)).sum::<u64>() > limit
 }
 
-/// What the files of a file system in memory take, in bytes; nothing if it is another's or on a disk.
-fn files_of(path: &str) -> u64 {
-    let Ok(about) = statfs(path) else { return 0 };
-    let field = |value| u64::try_from(value).unwrap_or(0);
-    if field(about.f_type) == TMPFS { (about.f_blocks - about.f_bfree) * field(about.f_bsize) } else { 0 }
+/// What the processes of a sandbox hold in memory beside their own: each thing once.
+struct Files<'a> {
+    /// Devices of file systems that are not the sandbox's.
+    of_the_host: &'a HashSet<u64>,
+    /// File systems, by their device.
+    systems: BTreeMap<u64, u64>,
+    /// Files without a name, by device and number.
+    nameless: BTreeMap<(u64, u64), u64>,
+    /// Bytes of System V segments, by the namespace.
+    segments: BTreeMap<String, u64>,
+    /// Devices of mounts that something else is mounted over, or that may not be looked at.
+    hidden: HashSet<u64>,
+    /// There is a file system that has no bound and tells no size.
+    is_unbounded: bool,
+}
+
+impl<'a> Files<'a> {
+    fn of(processes: &[i32], of_the_host: &'a HashSet<u64>) -> Self {
+        let (systems, nameless, segments) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut all = Self { of_the_host, systems, nameless, segments, hidden: HashSet::new(), is_unbounded: false };
+        let mut mounts = HashSet::new();
+        for pid in processes {
+            let link = |name: &str| fs::read_link(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            if mounts.insert((link("ns/mnt"), link("root"))) {
+                all.add_mounts(*pid);
+            }
+            all.add_segments(&link("ns/ipc").to_string_lossy(), &format!("/proc/{pid}/ns/ipc"), *pid);
+            all.add_descriptors(*pid);
+        }
+        all
+    }
+
+    /// None if they have no bound. Who `sees_all` takes what is hidden for that.
+    fn bytes(&self, sees_all: bool) -> Option<u64> {
+        let sums = [self.systems.values().sum::<u64>(), self.nameless.values().sum(), self.segments.values().sum()];
+        let is_hidden = sees_all && self.hidden.iter().any(|device| !self.systems.contains_key(device));
+        (!self.is_unbounded && !is_hidden).then(|| sums.into_iter().sum())
+    }
+
+    fn add_mounts(&mut self, pid: i32) {
+        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        for line in mounts.lines() {
+            let kind = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next());
+            let Some((device, _)) = device(line).filter(|_| matches!(kind, Some("tmpfs" | "ramfs"))) else { continue };
+            let at = line.split(' ').nth(4).map(unescaped).unwrap_or_default();
+            let path = format!("/proc/{pid}/root{at}");
+            if fs::metadata(&path).is_ok_and(|about| about.dev() == device) {
+                self.add_system(&path);
+            } else if !self.of_the_host.contains(&device) {
+                self.hidden.insert(device);
+            }
+        }
+    }
+
+    /// The file system that a path leads to.
+    fn add_system(&mut self, path: &str) {
+        let (Ok(about), Ok(file)) = (statfs(path), fs::metadata(path)) else { return };
+        match magic(&about) {
+            _ if self.of_the_host.contains(&file.dev()) => {}
+            RAMFS => self.is_unbounded = true,
+            TMPFS if Some(file.dev()) == nameless_device() => {
+                self.nameless.insert((file.dev(), file.ino()), file.blocks() * 512);
+            }
+            TMPFS if about.f_blocks > 0 => {
+                let bytes = (about.f_blocks - about.f_bfree) * u64::try_from(about.f_bsize).unwrap_or(0);
+                self.systems.insert(file.dev(), bytes);
+            }
+            // Made without a bound, it does not tell what it holds.
+            TMPFS => self.is_unbounded = true,
+            _ => {}
+        }
+    }
+
+    fn add_descriptors(&mut self, pid: i32) {
+        for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let Ok(target) = fs::read_link(&path) else { continue };
+            let (target, path) = (target.to_string_lossy(), path.to_string_lossy());
+            if target.starts_with("ipc:") {
+                self.add_segments(&target, &path, pid);
+            } else if !ELSEWHERE.iter().any(|known| target.starts_with(known)) {
+                self.add_system(&path);
+            }
+        }
+    }
+
+    /// The segments of a namespace, which may have no process in it.
+    fn add_segments(&mut self, name: &str, path: &str, pid: i32) {
+        if !name.is_empty() && !self.segments.contains_key(name) {
+            let listed = segments(name, path, pid).unwrap_or_default();
+            self.segments.insert(name.to_owned(), segment_bytes(&listed));
+        }
+    }
+}
+
+/// The list of the segments of a namespace, as the kernel writes it.
+fn segments(name: &str, path: &str, pid: i32) -> Option<String> {
+    let own = fs::read_link("/proc/thread-self/ns/ipc").ok()?;
+    if own.to_string_lossy() == name {
+        return fs::read_to_string(SEGMENTS).ok();
+    }
+    let namespace = fs::File::open(path).ok()?;
+    // A thread of its own, which ends in the other namespace.
+    let entered = std::thread::Builder::new().spawn(move || {
+        move_into_link_name_space(
+            std::os::fd::AsFd::as_fd(&namespace),
+            Some(LinkNameSpaceType::InterProcessCommunication),
+        )?;
+        fs::read_to_string(SEGMENTS)
+    });
+    match entered.ok()?.join().ok()? {
+        Ok(listed) => Some(listed),
+        // An ordinary user has to enter the user namespace as well, which a process with threads cannot.
+        Err(_) => {
+            let mut command = Command::new(NSENTER);
+            command.args(["--user", "--preserve-credentials", &format!("--ipc={path}"), "--target", &pid.to_string()]);
+            let output = command.args(["--", "cat", SEGMENTS]).stderr(std::process::Stdio::null()).output().ok()?;
+            output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+        }
+    }
+}
+
+/// The resident and the swapped bytes of all segments.
+fn segment_bytes(listed: &str) -> u64 {
+    let mut lines = listed.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let Some(head) = lines.next() else { return 0 };
+    let columns: Vec<usize> =
+        ["rss", "swap"].iter().filter_map(|name| head.iter().position(|column| column == name)).collect();
+    lines.flat_map(|line| columns.iter().filter_map(|at| line.get(*at)?.parse::<u64>().ok()).collect::<Vec<_>>()).sum()
+}
+
+/// A path as `mountinfo` has it, in which space, tab, line feed and backslash stand as octal numbers.
+fn unescaped(path: &str) -> String {
+    ["\\040", "\\011", "\\012", "\\134"]
+        .iter()
+        .zip([" ", "\t", "\n", "\\"])
+        .fold(path.to_owned(), |path, (escape, plain)| path.replace(escape, plain))
+}
+
+fn magic(about: &StatFs) -> u64 {
+    about.f_type as u64 & 0xffff_ffff
 }
 
 fn resident_bytes(pid: i32) -> u64 {
@@ -46,6 +228,31 @@ mod tests {
     #[test]
     fn a_limit_below_our_own_size_is_exceeded() {
         assert!(over_limit(4096));
-        assert!(!over_limit(u64::MAX));
+        // What this machine has mounted is not ours.
+        assert!(!is_over(u64::MAX, &all_pids().expect("processes"), &devices(|_| true), false));
+    }
+
+    #[test]
+    fn a_file_without_a_name_counts_once_and_though_nobody_has_mapped_it() {
+        use std::io::Write as _;
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let mut file = fs::File::from(rustix::fs::memfd_create("hidden", flags).expect("a file"));
+        let again = file.try_clone().expect("another descriptor");
+        file.write_all(&vec![1; 8 << 20]).expect("it is written");
+        let me = std::process::id() as i32;
+        let about = file.metadata().expect("it is there");
+        let none = HashSet::new();
+        let files = Files::of(&[me, me], &none);
+        assert_eq!(files.nameless.get(&(about.dev(), about.ino())), Some(&(8 << 20)));
+        drop((file, again));
+    }
+
+    #[test]
+    fn segments_count_by_what_they_hold_and_not_by_their_size() {
+        let listed = "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime                   rss                  swap\n\
+             0          0   600             524288000   123   123      0  1000  1000  1000  1000          0          0 1700000000             104857600                  4096\n\
+             0          1   600                  4096   123   123      1  1000  1000  1000  1000          0          0 1700000000                  4096                     0\n";
+        assert_eq!(segment_bytes(listed), 104_857_600 + 4096 + 4096);
+        assert_eq!(segment_bytes(""), 0);
     }
 }

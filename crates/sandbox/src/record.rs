@@ -22,7 +22,7 @@ pub enum MemoryLimit {
     CgroupV2,
     /// A control group of version 1.
     CgroupV1,
-    /// Nothing on the host: the program inside must watch its own memory.
+    /// Nothing: it has to be looked at, see [`crate::Sandbox::over_memory`].
     None,
 }
 

@@ -24,6 +24,9 @@ const OOM_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 /// How often it is looked where the kernel cannot be had to tell.
 const OOM_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// How often it is looked what it holds, where no control group does.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(500);
+
 /// One sandbox. Cheap to clone; holding it keeps nothing alive and dropping it ends nothing.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
@@ -104,6 +107,30 @@ impl Sandbox {
         let this = self.clone();
         let sum = move || this.pids_now().into_iter().map(process::pss_bytes).sum();
         tokio::task::spawn_blocking(sum).await.unwrap_or_default()
+    }
+
+    /// Returns once all processes and files of it together hold more than `limit` bytes, looked at from outside: nothing inside can stop
+    /// that. For hosts where nothing limits its memory.
+    pub async fn over_memory(&self, limit: u64) {
+        // What changes while it is looked at may look wrong once.
+        let mut before = false;
+        loop {
+            tokio::time::sleep(MEMORY_INTERVAL).await;
+            let this = self.clone();
+            let looked = tokio::task::spawn_blocking(move || crate::memory::is_over_outside(limit, &this.inside_now()));
+            let is_over = matches!(looked.await, Ok(true));
+            if is_over && before {
+                return;
+            }
+            before = is_over;
+        }
+    }
+
+    /// The processes inside.
+    fn inside_now(&self) -> Vec<i32> {
+        let mut pids = self.pids_now();
+        pids.retain(|pid| *pid != self.monitor_pid);
+        pids
     }
 
     fn pids_now(&self) -> Vec<i32> {

@@ -29,8 +29,11 @@ use crate::{filter, program, uid};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Stands between bubblewrap's reaper, which waits for the last process whoever that is, and the program: with the program
-/// all others end too, also while no server is there to see to it.
-const SUPERVISOR: &str = r#""$0" "$@"; status=$?; kill -KILL -1 2>/dev/null; exit $status"#;
+/// all others end too, also while no server is there to see to it. It runs the program only once it is told to: a start that was under way
+/// when its starter ended comes to an end here.
+const SUPERVISOR: &str = r#"read -r go && "$0" "$@" </dev/null; status=$?; kill -KILL -1 2>/dev/null; exit $status"#;
+/// What tells it.
+const GO: &[u8] = b"go\n";
 
 const SHELL: &str = "/bin/sh";
 
@@ -117,9 +120,9 @@ impl Host {
     async fn launch(&self, spec: Spec, prepared: Prepared) -> Result<Sandbox, StartError> {
         let Prepared { dir, mut record, sockets, log } = prepared;
         let (info, info_end) = info_pipe().step("make a pipe for", &dir)?;
-        let gate = gate().step("make the gate of", &dir)?;
-        let inside_gate = gate.try_clone().step("make the gate of", &dir)?;
-        let mut child = self.spawn(spec, &dir, record.host_uid, sockets, &log, [info_end, inside_gate])?;
+        let (inside_gate, gate) = pipe_pair().step("make the gate of", &dir)?;
+        let (inside_go, go) = pipe_pair().step("make a pipe for", &dir)?;
+        let mut child = self.spawn(spec, &dir, record.host_uid, sockets, &log, [info_end, inside_gate, inside_go])?;
         let monitor = child.id().map(|pid| pid as i32);
         let told = tokio::time::timeout(PATIENCE, read_info(info)).await;
         let init = told.map_err(|_| StartError::TimedOut(PATIENCE.as_secs()))?.step("read the pid of", &dir)?;
@@ -134,6 +137,8 @@ impl Host {
             record.write(&dir)?;
             waiting.join(&record.cgroups, &log)?;
             open(&gate, &waiting.init, &log)?;
+            // A supervisor that is gone already shows below.
+            let _gone = rustix::io::write(&go, GO);
             let gone = || StartError::TimedOut(PATIENCE.as_secs());
             let found = Sandbox::of(record, dir.clone(), Some(log)).step("look at the processes of", dir)?;
             found.ok_or_else(gone)
@@ -144,7 +149,7 @@ impl Host {
         started
     }
 
-    /// Runs bubblewrap. When it returns, this process holds no descriptor of the sandbox but the gate and the log.
+    /// Runs bubblewrap. When it returns, this process holds no descriptor of the sandbox but its ends of the pipes and the log.
     fn spawn(
         &self,
         mut spec: Spec,
@@ -152,7 +157,7 @@ impl Host {
         host_uid: Option<u32>,
         sockets: Vec<OwnedFd>,
         log: &fs::File,
-        [info, gate]: [OwnedFd; 2],
+        [info, gate, go]: [OwnedFd; 3],
     ) -> Result<Child, StartError> {
         let mut passed = Passed(sockets);
         passed.0.append(&mut spec.listeners);
@@ -186,7 +191,7 @@ impl Host {
         command.args([shell, "-c", SUPERVISOR]);
         command.args(limits(spec.max_processes, spec.max_open_files)).arg(PROGRAM).args(&spec.args);
         let output = || log.try_clone().step("open the log of", dir);
-        command.stdin(Stdio::null()).stdout(output()?).stderr(output()?).env_clear().current_dir("/");
+        command.stdin(Stdio::from(go)).stdout(output()?).stderr(output()?).env_clear().current_dir("/");
         let mut mappings = passed.mappings();
         mappings.extend(inherited(mappings.len()).step("cover the descriptors inherited by", dir)?);
         command.fd_mappings(mappings).map_err(std::io::Error::other).step("number the descriptors of", dir)?;
@@ -329,17 +334,15 @@ fn memory_file(content: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// A pipe open at both ends by one descriptor. Whoever waits at it waits until a byte comes, also when we are gone: an
-/// ordinary pipe would open the gate at our death.
-fn gate() -> std::io::Result<OwnedFd> {
-    let (end, _other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    both_ends(&end)
+/// A pipe: the end to read from and the end to write to. When we are gone, whoever waits at it reads its end.
+fn pipe_pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
 /// What bubblewrap tells its pid by: our end and its own. Its own is open at both, so that it can tell also when we are gone: an ordinary
 /// pipe would end it there, and what it has started would wait for its next word for ever. It gives up by itself a step later.
 fn info_pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (ours, end) = pipe_pair()?;
     Ok((ours, both_ends(&end)?))
 }
 
@@ -372,7 +375,10 @@ fn limits(max_processes: u32, max_open_files: u32) -> [String; 5] {
 
 /// Lets the program run, and returns when bubblewrap has taken notice: everything inside is then in place.
 fn open(gate: &OwnedFd, init: &OwnedFd, log: &fs::File) -> Result<(), StartError> {
-    rustix::io::write(gate, b".").step("open the gate of", PROGRAM)?;
+    match rustix::io::write(gate, b".") {
+        Err(rustix::io::Errno::PIPE) => return Err(refused(log)),
+        written => written.step("open the gate of", PROGRAM)?,
+    };
     let deadline = Instant::now() + PATIENCE;
     let is_taken =
         || rustix::io::ioctl_fionread(gate.as_fd()).step("watch the gate of", PROGRAM).map(|bytes| bytes == 0);

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use casement_agent::protocol::telemetry::Addresses;
+
 use crate::fault::EngineSetupError;
 use crate::runner;
 
@@ -44,6 +46,8 @@ pub struct EngineConfig {
     pub max_processes: u32,
     /// The most open files of one process.
     pub max_open_files: u32,
+    /// How much telemetry tells of the addresses in its events.
+    pub telemetry_addresses: Addresses,
 }
 
 impl EngineConfig {
@@ -69,6 +73,7 @@ impl EngineConfig {
             disk_bytes: 2 << 30,
             max_processes: 1024,
             max_open_files: 8192,
+            telemetry_addresses: Addresses::Full,
         })
     }
 

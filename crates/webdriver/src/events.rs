@@ -28,6 +28,10 @@ pub enum Why {
     Crashed,
     /// Its memory was full.
     Oom,
+    /// Chromium was closed from inside: by a client, or by a person.
+    Closed,
+    /// Chromium did not answer any more.
+    Hung,
 }
 
 /// Who wants to know. Unbounded, because each browser adds one event at most.

@@ -92,6 +92,9 @@ pub(crate) fn call(id: BrowserId, condition: Condition, error: &ClientError) -> 
     let message = shorten(error.to_string());
     match error {
         ClientError::Refused(body) => {
+            if body.code == ErrorCode::InvalidState {
+                return EngineError::Waits(shorten(body.message.clone()));
+            }
             let fault = match body.code {
                 ErrorCode::BrowserHung => EngineFault::BrowserHung,
                 ErrorCode::NotReady => EngineFault::BrowserCrashed,

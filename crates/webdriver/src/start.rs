@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use casement_agent::client::{AgentClient, ClientError};
 use casement_agent::protocol::{AgentConfig, CONFIG_PATH, State, Status, Viewport};
-use casement_domain::browser::{EngineError, EngineFault, Launch, Shape, Started};
+use casement_domain::browser::{BrowserPolicy, EngineError, EngineFault, Launch, Shape, Started};
 use casement_domain::ids::BrowserId;
 use casement_sandbox::{File, MemoryLimit, Sandbox, Spec};
 use serde::{Deserialize, Serialize};
@@ -162,11 +162,11 @@ impl Engine {
         let config = &self.0.config;
         let agent = serde_json::to_vec(&self.agent_config(launch, nonce));
         let agent = agent.map_err(|error| nothing_made(launch.id, &error.into()))?;
-        let mut files = vec![File { inside: CONFIG_PATH.into(), content: agent }];
-        files.extend(launch.shape.policy.iter().map(|policy| {
-            let (inside, content) = (config.policy_path(), policy.to_json().into_bytes());
-            File { inside, content }
-        }));
+        let policies = BrowserPolicy::in_force(launch.shape.policy.as_ref()).into_bytes();
+        let files = vec![
+            File { inside: CONFIG_PATH.into(), content: agent },
+            File { inside: config.policy_path(), content: policies },
+        ];
         let id = launch.id.to_string();
         Ok(Spec {
             egress_dir: egress::directory(&self.0.root.join(&id)),

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use casement_agent::protocol::{Event, ExitReason, State};
+use casement_sandbox::MemoryLimit;
 
 use crate::engine::{Engine, Inner};
 use crate::events::{EngineEvent, What, Why};
@@ -23,9 +24,10 @@ impl Engine {
     /// Watches the browser until it is gone or nobody cares any more.
     pub(crate) fn watch(&self, running: &Arc<Running>) {
         let (inner, watched) = (Arc::downgrade(&self.0), Arc::downgrade(running));
+        let limit = self.0.config.memory_bytes.saturating_add(self.0.config.disk_bytes);
         let task = tokio::spawn(async move {
             let Some(running) = watched.upgrade() else { return };
-            let (why, detail) = until_end(&running).await;
+            let (why, detail) = until_end(&running, limit).await;
             report(&inner, &running, why, &detail);
         });
         running.watched_by(task.abort_handle());
@@ -44,7 +46,7 @@ fn report(inner: &Weak<Inner>, running: &Running, why: Why, detail: &str) {
     }
 }
 
-async fn until_end(running: &Running) -> End {
+async fn until_end(running: &Running, memory_limit: u64) -> End {
     let sandbox = &running.sandbox;
     let mut listening = std::pin::pin!(listen(running));
     let ended = tokio::select! {
@@ -52,6 +54,7 @@ async fn until_end(running: &Running) -> End {
         told = &mut listening => Err(told),
         ended = sandbox.exited() => Ok(ended),
         end = killed_for_memory(running) => Err(end),
+        end = over_memory(running, memory_limit) => return end,
     };
     let told = match ended {
         Err(told) => told,
@@ -77,6 +80,15 @@ async fn killed_for_memory(running: &Running) -> End {
     (Why::Oom, "a process of it was killed for its memory".to_owned())
 }
 
+/// Returns when a sandbox whose memory nothing limits holds more than it may. Its agent looks, too, and can be stopped from inside.
+async fn over_memory(running: &Running, limit: u64) -> End {
+    if running.sandbox.memory != MemoryLimit::None {
+        return std::future::pending().await;
+    }
+    running.sandbox.over_memory(limit).await;
+    (Why::Oom, "the memory limit of the session was exceeded".to_owned())
+}
+
 /// Learns where the browser answers: it may have been started anew by the order of a server that has died since.
 async fn learn(running: &Running) {
     let moved = match running.agent.status().await {
@@ -98,7 +110,12 @@ async fn listen(running: &Running) -> End {
             Ok(mut events) => loop {
                 match events.next().await {
                     Ok(Some(Event::Exited { reason, detail })) => {
-                        let why = if reason == ExitReason::Oom { Why::Oom } else { Why::Crashed };
+                        let why = match reason {
+                            ExitReason::Oom => Why::Oom,
+                            ExitReason::Closed => Why::Closed,
+                            ExitReason::Hung => Why::Hung,
+                            _ => Why::Crashed,
+                        };
                         return (why, detail);
                     }
                     Ok(Some(Event::Ready)) => {

@@ -1,85 +1,182 @@
-//! Dialogs that pages open with `alert`, `confirm`, `prompt` and before they are left. Without a display nobody sees them, but the page
-//! waits: the hands that caused one must not wait with it, and can answer it with the keyboard.
+//! Dialogs that pages open with `alert`, `confirm`, `prompt` and before they are left. Without a display nobody sees them, and the page
+//! waits: it answers no question, is in no picture, and no further client gets at it. So every page is listened to from its beginning: only
+//! who listened before a dialog opened can answer it. Nothing is answered here by itself: a client of the caller may want to.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{BROWSER, Browser, Page};
 use crate::cdp::{CdpError, Notice};
+use crate::protocol::view::OpenDialog;
 
-/// Sessions remembered at most. A page has one dialog at a time, and the hands are on one page.
-const MOST: usize = 64;
+/// Sessions with pages that are remembered at most: those that listen, and those of the hands.
+const MAX_SESSIONS: usize = 1024;
+/// The characters of a page's words that are kept.
+const MAX_TEXT: usize = 2000;
 
-/// The sessions attached to a page of which a dialog is open.
+/// What one session with a page has heard.
+#[derive(Debug)]
+struct Heard {
+    target: String,
+    open: Option<OpenDialog>,
+}
+
+/// The open dialogs, by the session that heard of them and can answer.
 #[derive(Debug)]
 pub(super) struct Dialogs {
-    open: Mutex<HashSet<String>>,
-    changed: watch::Sender<()>,
+    heard: Mutex<HashMap<String, Heard>>,
+    /// Counts the changes.
+    changes: watch::Sender<u64>,
 }
 
 impl Default for Dialogs {
     fn default() -> Self {
-        Self { open: Mutex::default(), changed: watch::Sender::new(()) }
+        Self { heard: Mutex::default(), changes: watch::Sender::new(0) }
     }
 }
 
 impl Dialogs {
-    /// Learns from what the browser says.
-    pub(super) fn heed(&self, notice: &Notice) {
-        let Some(session) = &notice.session else { return };
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = match notice.method.as_str() {
-            "Page.javascriptDialogOpening" => open.len() < MOST && open.insert(session.clone()),
-            "Page.javascriptDialogClosed" => open.remove(session),
-            _ => false,
-        };
-        drop(open);
-        if changed {
-            self.changed.send_replace(());
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Heard>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listens(&self, page: &Page) {
+        let mut heard = self.lock();
+        if heard.len() < MAX_SESSIONS {
+            heard.entry(page.session.clone()).or_insert_with(|| Heard { target: page.target.clone(), open: None });
         }
     }
 
-    fn is_open(&self, session: &str) -> bool {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).contains(session)
+    fn is_listened_to(&self, target: &str) -> bool {
+        self.lock().values().any(|heard| heard.target == target)
     }
 
-    pub(super) fn forget(&self, session: &str) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(session);
+    /// Learns from what the browser says.
+    pub(super) fn heed(&self, notice: &Notice) {
+        let gone = |key: &str| notice.params[key].as_str().unwrap_or_default().to_owned();
+        let changed = match notice.method.as_str() {
+            "Page.javascriptDialogOpening" => self.set(notice, Some(&notice.params)),
+            "Page.javascriptDialogClosed" => self.set(notice, None),
+            "Target.detachedFromTarget" => self.forget(&gone("sessionId")),
+            "Target.targetDestroyed" => {
+                let target = gone("targetId");
+                let mut heard = self.lock();
+                let before = heard.len();
+                heard.retain(|_, heard| heard.target != target);
+                before != heard.len()
+            }
+            _ => false,
+        };
+        if changed {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    fn set(&self, notice: &Notice, params: Option<&Value>) -> bool {
+        let mut all = self.lock();
+        let Some(heard) = notice.session.as_ref().and_then(|session| all.get_mut(session)) else { return false };
+        let text = |value: &Value| value.as_str().unwrap_or_default().chars().take(MAX_TEXT).collect();
+        heard.open = params.map(|params| OpenDialog {
+            page: heard.target.clone(),
+            kind: text(&params["type"]),
+            message: text(&params["message"]),
+            default_text: text(&params["defaultPrompt"]),
+            url: text(&params["url"]),
+        });
+        true
+    }
+
+    pub(super) fn forget(&self, session: &str) -> bool {
+        self.lock().remove(session).is_some_and(|heard| heard.open.is_some())
+    }
+
+    /// The dialog of the page, and the session that can answer it.
+    fn of(&self, target: &str) -> Option<(String, OpenDialog)> {
+        let heard = self.lock();
+        let mut open = heard.iter().filter(|(_, heard)| heard.target == target);
+        open.find_map(|(session, heard)| Some((session.clone(), heard.open.clone()?)))
     }
 }
 
 impl Browser {
+    /// From now on the dialogs of all pages are heard of, those that open later too.
+    pub(crate) async fn hear_all_dialogs(&self) -> Result<(), CdpError> {
+        self.hears_dialogs.store(true, Ordering::Relaxed);
+        let page = self.kept(BROWSER).await?;
+        self.hear_dialogs(&page).await
+    }
+
     /// From now on this session hears of the dialogs of its page.
     pub(crate) async fn hear_dialogs(&self, page: &Page) -> Result<(), CdpError> {
-        self.cdp.call(Some(&page.session), "Page.enable", json!({}), BROWSER).await.map(drop)
+        self.dialogs.listens(page);
+        self.cdp.tell(Some(&page.session), "Page.enable", json!({})).await
+    }
+
+    /// Hears of the dialogs of a page that is new.
+    pub(super) async fn hear_new(self: Arc<Self>, target: String) {
+        if self.dialogs.is_listened_to(&target) {
+            return;
+        }
+        // It may be gone already.
+        if let Ok(page) = self.attach(target, BROWSER).await {
+            drop(self.hear_dialogs(&page).await);
+        }
     }
 
     /// Whether the page waits for somebody to answer its dialog.
     pub(crate) fn has_dialog(&self, page: &Page) -> bool {
-        self.dialogs.is_open(&page.session)
+        self.dialog_of(&page.target).is_some()
+    }
+
+    /// The dialog that the page has open.
+    pub(crate) fn dialog_of(&self, target: &str) -> Option<OpenDialog> {
+        self.dialogs.of(target).map(|(_, dialog)| dialog)
+    }
+
+    /// All that are open, one of each page.
+    pub(crate) fn open_dialogs(&self) -> Vec<OpenDialog> {
+        let heard = self.dialogs.lock();
+        let mut open: Vec<OpenDialog> = heard.values().filter_map(|heard| heard.open.clone()).collect();
+        open.sort_by(|one, other| one.page.cmp(&other.page));
+        open.dedup_by(|one, other| one.page == other.page);
+        open
+    }
+
+    /// Counts the changes of what is open.
+    pub(crate) fn dialog_changes(&self) -> watch::Receiver<u64> {
+        self.dialogs.changes.subscribe()
     }
 
     /// Returns once the page has a dialog open.
-    pub(crate) async fn dialog_opens(&self, session: &str) {
-        let mut changes = self.dialogs.changed.subscribe();
-        while !self.dialogs.is_open(session) {
+    pub(crate) async fn dialog_opens(&self, target: &str) -> OpenDialog {
+        let mut changes = self.dialogs.changes.subscribe();
+        loop {
+            if let Some(open) = self.dialog_of(target) {
+                return open;
+            }
             if changes.changed().await.is_err() {
                 return std::future::pending().await;
             }
         }
     }
 
-    /// Answers the dialog of the page: agrees to it, with this text where it asks for one, or dismisses it.
-    pub(crate) async fn answer_dialog(&self, page: &Page, agree: bool, text: &str) -> Result<(), CdpError> {
+    /// Answers the dialog of the page: agrees to it, with this text where it asks for one, or dismisses it. None is open: nothing is done.
+    pub(crate) async fn answer_dialog(&self, target: &str, agree: bool, text: &str) -> Result<(), CdpError> {
+        let Some((session, _)) = self.dialogs.of(target) else { return Ok(()) };
         let answer = json!({ "accept": agree, "promptText": text });
-        match self.cdp.call(Some(&page.session), "Page.handleJavaScriptDialog", answer, BROWSER).await {
+        match self.cdp.call(Some(&session), "Page.handleJavaScriptDialog", answer, BROWSER).await {
             // Somebody else was quicker.
-            Err(CdpError::Refused { .. }) => self.dialogs.forget(&page.session),
-            other => drop(other?),
+            Err(CdpError::Refused { .. }) => {
+                if let Some(heard) = self.dialogs.lock().get_mut(&session) {
+                    heard.open = None;
+                }
+                Ok(())
+            }
+            other => other.map(drop),
         }
-        Ok(())
     }
 }

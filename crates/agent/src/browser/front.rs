@@ -59,6 +59,9 @@ impl Browser {
     }
 
     async fn glance(&self, target: &str) -> Option<Seen> {
+        if self.dialog_of(target).is_some() {
+            return None;
+        }
         let page = self.attach(target.to_owned(), LOOK).await.ok()?;
         let seen = self.look(&page.session, LOOK).await.ok();
         self.detach(&page).await;

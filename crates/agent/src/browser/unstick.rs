@@ -20,6 +20,10 @@ impl Browser {
     /// Ends what runs in the kept page if it does not answer.
     pub(crate) async fn free_stuck_page(&self) {
         let Some(page) = self.page.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
+        // It waits for a person.
+        if self.has_dialog(&page) {
+            return;
+        }
         // Told to a page at rest, it would end what runs there next.
         if let Err(CdpError::Timeout { .. }) = self.evaluate(&page.session, "0", ANSWER).await {
             let ended = self.cdp.call(Some(&page.session), "Runtime.terminateExecution", json!({}), END).await;

@@ -78,7 +78,7 @@ impl Default for Computer {
 }
 
 fn live(core: &Core) -> Result<Arc<Live>, Refusal> {
-    core.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))
+    core.usable()
 }
 
 /// `POST /v1/computer/…`.

@@ -66,7 +66,10 @@ impl PageHands {
             self.browser.detach(&page).await;
         }
         let page = self.browser.attach(front, EVENT).await?;
-        self.browser.hear_dialogs(&page).await?;
+        // Nothing is asked of a page that has one open; whoever listens to it has heard.
+        if !self.browser.has_dialog(&page) {
+            self.browser.hear_dialogs(&page).await?;
+        }
         self.typed.clear();
         self.page = Some(page);
         Ok(())
@@ -80,7 +83,7 @@ impl PageHands {
         // An event that opens a dialog is answered when that is closed, and by then it has been done.
         let sent = tokio::select! {
             sent = self.browser.cdp.call(Some(&page.session), method, params, EVENT) => sent.map(drop),
-            () = self.browser.dialog_opens(&page.session) => Ok(()),
+            _ = self.browser.dialog_opens(&page.target) => Ok(()),
         };
         self.forget_lost(&sent);
         sent
@@ -90,10 +93,10 @@ impl PageHands {
     async fn answer(&mut self, definition: &Definition) -> Result<(), CdpError> {
         let page = self.page.as_ref().ok_or(CdpError::Closed)?;
         match (&*definition.key, definition.text.as_deref()) {
-            ("Enter", _) => self.browser.answer_dialog(page, true, &std::mem::take(&mut self.typed)).await,
+            ("Enter", _) => self.browser.answer_dialog(&page.target, true, &std::mem::take(&mut self.typed)).await,
             ("Escape", _) => {
                 self.typed.clear();
-                self.browser.answer_dialog(page, false, "").await
+                self.browser.answer_dialog(&page.target, false, "").await
             }
             ("Backspace", _) => {
                 self.typed.pop();
@@ -124,7 +127,7 @@ impl PageHands {
             for answer in answers {
                 let answered = tokio::select! {
                     answered = answer.within(EVENT) => answered.map(drop),
-                    () = self.browser.dialog_opens(&page.session) => Ok(()),
+                    _ = self.browser.dialog_opens(&page.target) => Ok(()),
                 };
                 sent = sent.and(answered);
             }

@@ -6,8 +6,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat, chownat,
-    fchmod, futimens, linkat, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat,
+    chownat, fchmod, futimens, linkat, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -95,8 +96,9 @@ impl Level {
     }
 }
 
+/// Some of what is in a directory: what is left is read when that is gone.
 fn read(directory: &OwnedFd) -> Result<Names, Errno> {
-    Names::read(directory.as_fd()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    Names::portion(directory.as_fd()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 pub(super) fn relocate(asked: &Move) -> Result<(), Fault> {
@@ -169,9 +171,12 @@ fn copy(from: BorrowedFd<'_>, name: &CStr, to: BorrowedFd<'_>, new: &CStr, depth
             let source = open_directory(from, name)?;
             mkdirat(to, new, Mode::RWXU)?;
             let made = open_directory(to, new)?;
-            let mut names = read(&source)?;
-            while let Some(name) = names.next() {
-                copy(source.as_fd(), name, made.as_fd(), name, depth + 1)?;
+            for entry in Dir::read_from(&source)? {
+                let entry = entry?;
+                let name = entry.file_name();
+                if name != c"." && name != c".." {
+                    copy(source.as_fd(), name, made.as_fd(), name, depth + 1)?;
+                }
             }
             fchmod(&made, mode)?;
             futimens(&made, &times(&stat))

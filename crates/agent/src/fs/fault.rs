@@ -8,6 +8,9 @@ use rustix::io::Errno;
 use crate::protocol::ErrorCode;
 use crate::reply::Refusal;
 
+/// Said of a directory with more names than `MAX_NAME_BYTES`.
+pub(crate) const TOO_WIDE: &str = "holds more than 8 MiB of names, the most that are kept at once";
+
 /// The field of the request that a path came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Field {
@@ -78,6 +81,7 @@ impl Fault {
             Some(Errno::NAMETOOLONG) => (ErrorCode::NotAllowed, "is longer than the system takes"),
             Some(Errno::LOOP) => (ErrorCode::NotAllowed, "leads through too many links"),
             Some(Errno::INVAL) => (ErrorCode::NotAllowed, "cannot be used for this"),
+            Some(Errno::TOOBIG) => (ErrorCode::TooLarge, TOO_WIDE),
             Some(Errno::NOSPC | Errno::DQUOT) => return Self::full(field, None),
             _ => return Self::of(ErrorCode::Failed, field, path, format_args!("failed: {error}")),
         };

@@ -10,12 +10,16 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use rustix::io::Errno;
 
-use super::path::is_closed;
+use super::path::{is_closed, is_kernels};
 
 /// How many directories deep a tree may be for what goes through it: each of them is kept open.
 pub(crate) const MAX_DEPTH: usize = 512;
+/// How many bytes of names are kept at once, of a directory or of all those on the way to a place in a tree.
+pub(crate) const MAX_NAME_BYTES: usize = 8 << 20;
+/// How many bytes of names are taken of a directory at a time by who comes again for the others.
+const PORTION_BYTES: usize = 64 << 10;
 
-/// The names in one directory, sorted by their bytes. A hundred thousand of them take a few MB.
+/// The names in one directory, sorted by their bytes.
 pub(crate) struct Names {
     /// Each with its NUL.
     text: Vec<u8>,
@@ -25,12 +29,35 @@ pub(crate) struct Names {
 
 impl Names {
     /// Reads the directory at `at`, which must be open for reading.
+    ///
+    /// # Errors
+    /// `E2BIG` if it has more than [`MAX_NAME_BYTES`] of names.
     pub(crate) fn read(at: BorrowedFd<'_>) -> io::Result<Self> {
-        let (mut text, mut starts) = (Vec::new(), Vec::new());
+        Self::within(at, MAX_NAME_BYTES)
+    }
+
+    /// As [`read`](Self::read), with another bound.
+    fn within(at: BorrowedFd<'_>, most: usize) -> io::Result<Self> {
+        let (names, is_whole) = Self::up_to(at, most)?;
+        if is_whole { Ok(names) } else { Err(Errno::TOOBIG.into()) }
+    }
+
+    /// Some of the names: of a large directory not all.
+    pub(crate) fn portion(at: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self::up_to(at, PORTION_BYTES)?.0)
+    }
+
+    /// The names up to so many bytes, and whether these are all.
+    fn up_to(at: BorrowedFd<'_>, most: usize) -> io::Result<(Self, bool)> {
+        let (mut text, mut starts, mut is_whole) = (Vec::new(), Vec::new(), true);
         for entry in Dir::read_from(at)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes_with_nul();
             if name != b".\0" && name != b"..\0" {
+                if text.len() + name.len() > most {
+                    is_whole = false;
+                    break;
+                }
                 starts.push(u32::try_from(text.len()).map_err(|_| io::Error::other("too many names"))?);
                 text.extend_from_slice(name);
             }
@@ -40,7 +67,7 @@ impl Names {
             let (a, b) = (&text[*a as usize..], &text[*b as usize..]);
             name_at(a).cmp(name_at(b))
         });
-        Ok(Self { text, starts, next: 0 })
+        Ok((Self { text, starts, next: 0 }, is_whole))
     }
 
     /// Whether there are none.
@@ -69,6 +96,7 @@ pub(crate) struct Walk {
     /// The last thing found is a directory that was not entered yet.
     below: bool,
     too_deep: bool,
+    too_wide: bool,
 }
 
 struct Level {
@@ -85,7 +113,8 @@ impl Walk {
     /// Through the directory at `directory`, which is open for reading and lies at `root`.
     pub(crate) fn new(directory: OwnedFd, root: PathBuf) -> io::Result<Self> {
         let names = Names::read(directory.as_fd())?;
-        Ok(Self { levels: vec![Level { directory, names }], path: PathBuf::new(), root, below: false, too_deep: false })
+        let levels = vec![Level { directory, names }];
+        Ok(Self { levels, path: PathBuf::new(), root, below: false, too_deep: false, too_wide: false })
     }
 
     /// The next thing. What vanished meanwhile, what may not be entered and what does not belong to the session's files is left out.
@@ -133,16 +162,24 @@ impl Walk {
         self.too_deep
     }
 
+    /// Whether something was left out because there are more than [`MAX_NAME_BYTES`] of names on the way to it.
+    pub(crate) fn is_too_wide(&self) -> bool {
+        self.too_wide
+    }
+
     fn enter(&mut self) {
         if self.levels.len() >= MAX_DEPTH {
             self.too_deep = true;
             self.path.pop();
             return;
         }
+        let ours = |opened: &OwnedFd| is_kernels(opened).is_ok_and(|is_kernels| !is_kernels);
         let entered = self.spot().map(|(directory, name)| open_directory(directory, name));
-        let level = entered.and_then(Result::ok).and_then(|directory| {
-            let names = Names::read(directory.as_fd()).ok()?;
-            Some(Level { directory, names })
+        let kept: usize = self.levels.iter().map(|level| level.names.text.len()).sum();
+        let level = entered.and_then(Result::ok).filter(ours).and_then(|directory| {
+            let names = Names::within(directory.as_fd(), MAX_NAME_BYTES.saturating_sub(kept));
+            self.too_wide |= names.as_ref().is_err_and(|error| Errno::from_io_error(error) == Some(Errno::TOOBIG));
+            Some(Level { names: names.ok()?, directory })
         });
         match level {
             Some(level) => self.levels.push(level),

@@ -10,7 +10,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fstat, openat, readlinkat, statat};
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fstat, fstatfs, openat, readlinkat, statat,
+};
 use rustix::io::Errno;
 
 use super::fault::{Fault, Field};
@@ -18,6 +20,21 @@ use crate::protocol::ErrorCode;
 
 /// Of no use as files, and dangerous as such.
 const CLOSED: [&str; 3] = ["/proc", "/sys", "/dev"];
+/// The file systems that stand there, wherever else one of them is mounted. They are the kernel's: what is in them acts, or leads to
+/// the processes of the session.
+const KERNEL: [u64; 11] = [
+    0x9fa0,      // PROC_SUPER_MAGIC
+    0x6265_6572, // SYSFS_MAGIC
+    0x6367_7270, // CGROUP2_SUPER_MAGIC
+    0x0027_e0eb, // CGROUP_SUPER_MAGIC
+    0x1cd1,      // DEVPTS_SUPER_MAGIC
+    0x1980_0202, // MQUEUE_MAGIC
+    0x6462_6720, // DEBUGFS_MAGIC
+    0x7472_6163, // TRACEFS_MAGIC
+    0xcafe_4a11, // BPF_FS_MAGIC
+    0x7363_6673, // SECURITYFS_MAGIC
+    0x6e73_6673, // NSFS_MAGIC
+];
 
 /// Something that is there.
 pub(crate) struct Place {
@@ -39,6 +56,12 @@ pub(crate) fn is_closed(path: &Path) -> bool {
     CLOSED.iter().any(|closed| path.starts_with(closed)) || !path.is_absolute()
 }
 
+/// Whether what was opened is on a file system of the kernel's.
+pub(crate) fn is_kernels(at: impl AsFd) -> Result<bool, Errno> {
+    let kind = fstatfs(at)?.f_type as u64 & 0xffff_ffff;
+    Ok(KERNEL.contains(&kind))
+}
+
 /// A path as text, before the file system is asked.
 fn open_to_all(path: &str, field: Field) -> Result<(), Fault> {
     if is_closed(Path::new(path)) { Err(Fault::closed(field, path)) } else { Ok(()) }
@@ -56,10 +79,10 @@ impl Place {
         open_to_all(path, field)?;
         let found = || {
             let at = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-            Ok::<_, Errno>((fstat(&at)?, real(at.as_fd())?, at))
+            Ok::<_, Errno>((fstat(&at)?, real(at.as_fd())?, is_kernels(&at)?, at))
         };
-        let (stat, real, at) = found().map_err(|error| Fault::io(field, path, error.into()))?;
-        if is_closed(&real) { Err(Fault::closed(field, path)) } else { Ok(Self { at, stat, real }) }
+        let (stat, real, is_kernels, at) = found().map_err(|error| Fault::io(field, path, error.into()))?;
+        if is_closed(&real) || is_kernels { Err(Fault::closed(field, path)) } else { Ok(Self { at, stat, real }) }
     }
 
     /// As [`find`](Self::find), a directory, opened for reading.
@@ -113,10 +136,10 @@ impl Spot {
         let found = || {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let directory = openat(CWD, parent, flags, Mode::empty())?;
-            Ok::<_, Errno>((real(directory.as_fd())?, directory))
+            Ok::<_, Errno>((real(directory.as_fd())?, is_kernels(&directory)?, directory))
         };
-        let (real, directory) = found().map_err(|error| Fault::io(field, path, error.into()))?;
-        if is_closed(&real.join(name)) {
+        let (real, is_kernels, directory) = found().map_err(|error| Fault::io(field, path, error.into()))?;
+        if is_closed(&real.join(name)) || is_kernels {
             return Err(Fault::closed(field, path));
         }
         let name = CString::new(name.as_bytes()).map_err(|error| Fault::io(field, path, error.into()))?;

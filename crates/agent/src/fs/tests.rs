@@ -195,6 +195,37 @@ fn a_terabyte_of_holes_and_a_tree_too_deep_are_refused_before_anything_is_sent()
     assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 0);
 }
 
+#[test]
+fn the_kernels_file_systems_are_closed_whatever_they_are_called() {
+    for (path, is_closed) in
+        [("/proc", true), ("/proc/self/fd", true), ("/sys", true), ("/tmp", false), ("/usr", false)]
+    {
+        let opened = File::open(path).expect("it is there");
+        assert_eq!(super::path::is_kernels(&opened), Ok(is_closed), "{path}");
+    }
+}
+
+#[test]
+fn a_directory_with_more_names_than_are_kept_is_refused_and_can_be_deleted() {
+    let dir = TempDir::new().expect("a directory");
+    let wide = dir.path().join("wide");
+    fs::create_dir(&wide).expect("a directory");
+    // Names of 250 bytes: few files make many bytes.
+    let first = wide.join(format!("{:0250}", 0));
+    File::create(&first).expect("a file");
+    for n in 1..=super::names::MAX_NAME_BYTES / 251 {
+        fs::hard_link(&first, wide.join(format!("{n:0250}"))).expect("a name");
+    }
+    let fault = super::look::Listing::of(text(&wide)).err().expect("refused");
+    assert_eq!(fault.code(), ErrorCode::TooLarge);
+    for at in [wide.as_path(), dir.path()] {
+        let fault = Archive::of(text(at)).err().expect("refused");
+        assert_eq!(fault.code(), ErrorCode::TooLarge);
+    }
+    delete_directory(text(&wide)).expect("deleted");
+    assert!(!wide.exists());
+}
+
 /// A directory in a directory in a directory …, with a file in the last.
 fn deep(at: &Path, levels: usize) {
     let mut here = File::open(at).expect("open");

@@ -92,8 +92,8 @@ impl Hands<'_> {
             }
             Act::FillCode { into, code, origin } => self.fill_code(&into, &code.0, &origin).await,
             Act::Check { what, on } => self.check(&what, on).await,
-            Act::Choose { from, option } => {
-                self.ask(&from, "choose", &[json!(option)]).await?;
+            Act::Choose { from, option, origin } => {
+                self.ask(&from, "choose", &[json!(option), json!(origin)]).await?;
                 Ok(())
             }
             Act::Click { what, window } => {

@@ -68,7 +68,7 @@ impl Held<'_> {
 
 /// The tab; that of before as long as its page is there, unless it is to be another one.
 async fn held(core: &Core, anew: bool) -> Result<Held<'_>, Refusal> {
-    let live = core.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))?;
+    let live = core.usable()?;
     let mut tab = core.login_page.tab.lock().await;
     if anew || tab.as_ref().is_none_or(Tab::gone) {
         *tab = None;
@@ -82,6 +82,7 @@ async fn held(core: &Core, anew: bool) -> Result<Held<'_>, Refusal> {
 fn refusal(error: CdpError) -> Refusal {
     let code = match error {
         CdpError::Timeout { .. } | CdpError::Closed | CdpError::Connect(_) => ErrorCode::BrowserHung,
+        CdpError::Dialog(_) => ErrorCode::InvalidState,
         CdpError::Refused { .. } => ErrorCode::Internal,
     };
     Refusal::new(code, error)

@@ -383,7 +383,8 @@ globalThis.casement ??= (() => {
   const ticked = el => typeof el.checked === 'boolean' ? el.checked : attr(el, 'aria-checked') === 'true';
   const isTicked = it => { const el = at(it); return el ? { on: ticked(el) } : { stale: true }; };
   const tick = (it, on) => { const el = at(it); if (!el) return { stale: true }; if (ticked(el) !== on) HTMLElement.prototype.click.call(el); return ticked(el) === on ? {} : { reason: 'it stays as it is' }; };
-  function choose(it, option) {
+  function choose(it, option, origin) {
+    if (self.origin !== origin) return { found: self.origin };
     const el = at(it);
     if (!el) return { stale: true };
     if (tagOf(el) !== 'select') return { reason: 'it is no list' };

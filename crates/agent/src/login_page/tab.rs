@@ -192,6 +192,9 @@ async fn set_up(cdp: &Cdp, session: &str) -> Result<(), CdpError> {
     let network = json!({ "maxTotalBufferSize": 0, "maxResourceBufferSize": 0, "maxPostDataSize": 0 });
     cdp.tell(Some(session), "Page.enable", json!({})).await?;
     cdp.tell(Some(session), "Network.enable", network).await?;
+    // The profile brings service workers and a cache that others may have filled: what a site is, its own server says.
+    cdp.tell(Some(session), "Network.setBypassServiceWorker", json!({ "bypass": true })).await?;
+    cdp.tell(Some(session), "Network.setCacheDisabled", json!({ "cacheDisabled": true })).await?;
     cdp.tell(Some(session), "Target.setAutoAttach", frames).await
 }
 

@@ -110,6 +110,13 @@ fn members(leader: Pid, name: &str) -> Vec<i32> {
     all.values().filter(belongs).map(|seen| seen.pid).collect()
 }
 
+/// Whether a signal or a debugger has stopped the process.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
+    matches!(state, Some(b'T' | b't'))
+}
+
 /// All living processes.
 fn seen() -> impl Iterator<Item = Seen> {
     let entries = fs::read_dir("/proc").into_iter().flatten();

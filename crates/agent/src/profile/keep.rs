@@ -51,6 +51,14 @@ const LEFT_OUT: &[&str] = &[
     "DNR Extension Rules",
     // What policies gave them. Policies belong to a session, too.
     "Managed Extension Settings",
+    // What the browser's own password manager keeps, where a policy lets it: it fills it in and shows it to whoever sits before it.
+    "Login Data",
+    "Login Data-journal",
+    "Login Data For Account",
+    "Login Data For Account-journal",
+    // Which certificates are trusted is not a profile's to say: it would bring its own authority into a login.
+    "ServerCertificate",
+    "ServerCertificate-journal",
     // Downloads that were under way.
     "Download Service",
     "README",
@@ -98,6 +106,8 @@ mod tests {
             "Default/Cache",
             "Default/Cache/Cache_Data/index",
             "Default/Sessions/Tabs_1",
+            "Default/Login Data",
+            "Default/Login Data For Account-journal",
             "Default/IndexedDB/x.leveldb/LOCK",
         ] {
             assert!(!is_kept(Path::new(left_out)), "{left_out}");

@@ -145,8 +145,8 @@ impl Archive {
     }
 
     fn behind(&mut self) -> io::Result<Stage> {
-        if self.walk.is_too_deep() {
-            return Err(io::Error::other("the user data lie too deep"));
+        if self.walk.is_too_deep() || self.walk.is_too_wide() {
+            return Err(io::Error::other("the user data lie too deep, or too many in one place"));
         }
         self.encoder.write_all(&[0; 2 * BLOCK])?;
         self.encoder.do_finish()?;

@@ -256,6 +256,8 @@ pub enum Act {
         from: String,
         /// What it says.
         option: String,
+        /// For a frame of which origin.
+        origin: String,
     },
     /// Presses with the mouse.
     Click {

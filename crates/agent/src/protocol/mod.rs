@@ -299,6 +299,10 @@ pub enum ExitReason {
     Oom,
     /// Never came up.
     Failed,
+    /// Closed from inside: by a client, or by a person, also with its last window.
+    Closed,
+    /// Ended because it did not answer any more.
+    Hung,
     /// Ended because it was asked to.
     Shutdown,
     /// Ended because no server spoke to the agent for the configured time.

@@ -31,6 +31,9 @@ pub const FOLLOW: &str = "/v1/telemetry/follow";
 /// `POST`, [`Confirm`] → `{}`. What is confirmed is let go.
 pub const CONFIRM: &str = "/v1/telemetry/confirm";
 
+/// `POST` → [`Finished`]. Takes in what the browser has told until now, and captures nothing more.
+pub const FINISH: &str = "/v1/telemetry/finish";
+
 /// Most events that are kept unconfirmed.
 pub const KEPT_EVENTS: usize = 20_000;
 /// Most bytes of events that are kept unconfirmed, as lines.
@@ -46,6 +49,20 @@ pub struct Configure {
     /// What is captured.
     #[serde(default)]
     pub categories: Vec<Category>,
+    /// How much is told of the addresses in all events.
+    #[serde(default)]
+    pub addresses: Addresses,
+}
+
+/// How much of an address is told. The user and the password in one never are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Addresses {
+    /// With query and fragment.
+    #[default]
+    Full,
+    /// Up to the query or the fragment.
+    WithoutQuery,
 }
 
 /// Body of [`FOLLOW`].
@@ -61,6 +78,13 @@ pub struct Follow {
 pub struct Confirm {
     /// The events up to this number are in safe keeping.
     pub through: u64,
+}
+
+/// Answer of [`FINISH`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    /// The number of the last event; 0: there was none. Whatever has a number up to it and is not told was lost.
+    pub last: u64,
 }
 
 /// What kind of events.

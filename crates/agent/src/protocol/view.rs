@@ -5,7 +5,13 @@ use serde::{Deserialize, Serialize};
 /// `POST`, [`NextFrame`] → a [`FrameHead`] and a JPEG, or nothing when the display did not change for [`WAIT_SECONDS`].
 pub const FRAME: &str = "/v1/view/frame";
 
-/// How long a frame is waited for, in seconds.
+/// `POST`, [`NextDialogs`] → [`OpenDialogs`], when they are not those of [`NextDialogs::since`] any more or after [`WAIT_SECONDS`]: the
+/// dialogs that pages without a display have open.
+pub const DIALOGS: &str = "/v1/view/dialogs";
+/// `POST`, [`DialogAnswer`] → nothing.
+pub const ANSWER: &str = "/v1/view/answer";
+
+/// How long a frame or a change of dialogs is waited for, in seconds.
 pub const WAIT_SECONDS: u64 = 10;
 /// Longest frame, in bytes.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
@@ -16,6 +22,57 @@ pub struct NextFrame {
     /// [`FrameHead::state`] of the frame before; all of the display when absent.
     #[serde(default)]
     pub since: Option<u64>,
+}
+
+/// Asks for the dialogs that are open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextDialogs {
+    /// [`OpenDialogs::state`] of the answer before; answered at once when absent.
+    #[serde(default)]
+    pub since: Option<u64>,
+}
+
+/// The dialogs that are open.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenDialogs {
+    /// Names what is told here.
+    pub state: u64,
+    /// One of a page at most.
+    pub dialogs: Vec<OpenDialog>,
+}
+
+/// A JavaScript dialog; its words are the page's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenDialog {
+    /// The browser's name of the page.
+    pub page: String,
+    /// `alert`, `confirm`, `prompt` or `beforeunload`.
+    pub kind: String,
+    /// What it says.
+    pub message: String,
+    /// What a `prompt` offers as the answer.
+    pub default_text: String,
+    /// The address of the document that opened it.
+    pub url: String,
+}
+
+impl std::fmt::Display for OpenDialog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let said: String = self.message.chars().filter(|character| !character.is_control()).take(100).collect();
+        write!(f, "the page waits for an answer to its dialog: {} {said:?}", self.kind)
+    }
+}
+
+/// Answers the dialog of a page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DialogAnswer {
+    /// [`OpenDialog::page`].
+    pub page: String,
+    /// Agrees to it, or dismisses it.
+    pub accept: bool,
+    /// What is typed into a `prompt`.
+    #[serde(default)]
+    pub text: String,
 }
 
 /// What stands before a frame's JPEG.

@@ -239,9 +239,7 @@ async fn start(core: &Arc<Core>, asked: StartReplay) -> Answer {
 }
 
 fn plan(core: &Core, asked: &StartReplay) -> Result<Plan, Refusal> {
-    if core.ready().is_none() {
-        return Err(Refusal::new(ErrorCode::NotReady, "the browser is not ready"));
-    }
+    core.usable()?;
     let bounded = |field: &str, value: u32, most: u32| {
         if (1..=most).contains(&value) {
             return Ok(());

@@ -1,24 +1,25 @@
 //! Scripts of a caller, run with the browser at hand: one at a time, in order of arrival.
 //!
-//! A process that runs scripts is started when the first one comes and kept ready. It takes a further script only as long as it says
-//! itself that the last one left nothing in it; otherwise it is ended with all that it started, and another one made ready.
+//! Each script has a process of its own, which is ended with all that it started behind the script's answer. The process for the next one
+//! loads while a script runs, and connects to the browser once that script's process is gone.
 
 mod process;
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::request::Parts;
 use hyper::body::Incoming;
 use serde_json::json;
-use tokio::sync::{Mutex as Turnstile, Semaphore};
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::sync::{Mutex as Turnstile, OwnedMutexGuard, Semaphore};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::process::{Process, Said, Word};
+use self::process::{Process, SNAPSHOT, Said, Word};
 use crate::core::Core;
 use crate::protocol::ErrorCode;
 use crate::protocol::script::{EXECUTE, ExecuteScript, MAX_WAITING, ScriptEnd};
@@ -31,12 +32,8 @@ const MAX_REQUEST: usize = 8 << 20;
 const START: Duration = Duration::from_secs(20);
 /// A process that is not ready after so long may be held up by a page that hangs.
 const STUCK: Duration = Duration::from_secs(3);
-/// How long a process may take to find out whether it can be used again.
-const CHECK: Duration = Duration::from_secs(5);
 /// How long a process that broke off may take to end.
 const ENDING: Duration = Duration::from_secs(1);
-/// A script that runs for longer may come to a bad end: another process is made ready meanwhile.
-const LONG: Duration = Duration::from_secs(1);
 /// After how long without a script the process lets go of the browser, so that Playwright answers no dialogs of others, and after how
 /// long it is ended.
 const REST: Duration = Duration::from_secs(5);
@@ -55,7 +52,9 @@ pub(crate) struct Scripts {
     next: Mutex<Option<Next>>,
     /// Held by the one process that Playwright connects to the browser. Where two of them attach to the same frames, each sometimes
     /// takes the other's for gone and leaves it waiting for ever.
-    connected: Turnstile<()>,
+    connected: Arc<Turnstile<()>>,
+    /// The snapshot was made for another machine: processes start without it.
+    snapshot_unusable: AtomicBool,
     quiet: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -66,7 +65,8 @@ impl Default for Scripts {
             places,
             turn: Semaphore::new(1),
             next: Mutex::default(),
-            connected: Turnstile::default(),
+            connected: Arc::default(),
+            snapshot_unusable: AtomicBool::new(false),
             quiet: Mutex::default(),
         }
     }
@@ -105,7 +105,21 @@ impl Setting {
 
     /// A new process that is ready. It connects once no other one is.
     async fn fresh(&self) -> Result<Process, String> {
-        let mut process = Process::start(&self.core.config, &self.folder).map_err(|error| error.to_string())?;
+        let unusable = &self.core.scripts.snapshot_unusable;
+        if !unusable.load(Ordering::Relaxed) && self.folder.join(SNAPSHOT).is_file() {
+            match self.started(true).await {
+                Err(NotReady::Ended(complaint)) => {
+                    tracing::warn!(complaint, "the script runner does not start from its snapshot");
+                    unusable.store(true, Ordering::Relaxed);
+                }
+                ready => return ready.map_err(|error| error.to_string()),
+            }
+        }
+        self.started(false).await.map_err(|error| error.to_string())
+    }
+
+    async fn started(&self, from_snapshot: bool) -> Result<Process, NotReady> {
+        let mut process = Process::start(&self.core.config, &self.folder, from_snapshot)?;
         let _alone = self.core.scripts.connected.lock().await;
         let warm = async {
             process.tell(&json!({ "is": "connect", "endpoint": self.endpoint() })).await?;
@@ -124,23 +138,11 @@ impl Setting {
         };
         match timeout(START, warm).await {
             Ok(Ok(Some(Said { is: Word::Ready, .. }))) => Ok(process),
-            Ok(Err(error)) => Err(error.to_string()),
-            Ok(Ok(_)) => {
+            Ok(_) => {
                 let (_, complaint) = process.printed();
-                Err(complaint.trim().chars().take(500).collect())
+                Err(NotReady::Ended(complaint.trim().chars().take(500).collect()))
             }
-            Err(_) => Err(format!("it was not ready within {} s", START.as_secs())),
-        }
-    }
-
-    /// The process once it says that it can be used again, or a new one.
-    async fn again(&self, mut process: Process) -> Result<Process, String> {
-        match timeout(CHECK, process.hear()).await {
-            Ok(Ok(Some(Said { is: Word::Ready, .. }))) => Ok(process),
-            _ => {
-                process.end().await;
-                self.fresh().await
-            }
+            Err(_) => Err(NotReady::Late),
         }
     }
 
@@ -150,6 +152,18 @@ impl Setting {
             live.browser.free_stuck_page().await;
         }
     }
+}
+
+/// Why a process takes no script.
+#[derive(Debug, thiserror::Error)]
+enum NotReady {
+    #[error("{0}")]
+    Start(#[from] std::io::Error),
+    /// It ended, and what it printed.
+    #[error("{0}")]
+    Ended(String),
+    #[error("it was not ready within {} s", START.as_secs())]
+    Late,
 }
 
 /// Answers one request.
@@ -177,7 +191,11 @@ async fn execute(core: &Arc<Core>, asked: ExecuteScript) -> Result<ScriptEnd, Re
     let Ok(Ok(_turn)) = timeout(time.min(patience), scripts.turn.acquire()).await else {
         return Ok(unsuccessful(format!("{}: the scripts before it had not ended", too_late(time.min(patience)))));
     };
-    core.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))?;
+    let live = core.usable()?;
+    // Playwright gets at no page with a dialog that it did not see open.
+    if let Some(dialog) = live.browser.open_dialogs().first() {
+        return Err(Refusal::new(ErrorCode::InvalidState, dialog));
+    }
     scripts.quiet().take();
     let _asleep_then = AsleepThen(core);
     let setting = Setting { core: Arc::clone(core), folder };
@@ -203,31 +221,19 @@ async fn in_turn(
     patience: Duration,
 ) -> Result<ScriptEnd, Refusal> {
     let process = ready(setting).await?;
-    let _alone = setting.core.scripts.connected.lock().await;
+    let alone = Arc::clone(&setting.core.scripts.connected).lock_owned().await;
+    let mut running = Running { setting, parts: Some((process, alone)) };
+    setting.core.scripts.prepare(setting);
     let limit = time.min(patience.saturating_sub(arrived.elapsed()));
     let named = if limit < time { patience } else { time };
-    let mut run = Run { setting, process, stained: false };
     let abandoned = Abandoned(Some(setting));
-    let outcome = run.whole(&asked.code, limit).await;
-    let (stdout, stderr) = run.process.printed();
-    let Run { mut process, stained, .. } = run;
+    let outcome = running.whole(&asked.code, limit).await;
+    let (stdout, stderr) = running.printed();
     let (success, result, error) = match outcome {
-        Outcome::Said(said) if said.is == Word::Done => {
-            if !stained && setting.core.scripts.next().is_none() {
-                let setting = setting.clone();
-                let again = tokio::spawn({
-                    let setting = setting.clone();
-                    async move { setting.again(process).await }
-                });
-                *setting.core.scripts.next() = Some(AbortOnDropHandle::new(again));
-            } else {
-                process.end().await;
-                setting.core.scripts.prepare(setting);
-            }
-            (said.success, said.result, said.error)
-        }
+        // The process ends behind the answer.
+        Outcome::Said(said) if said.is == Word::Done => (said.success, said.result, said.error),
         Outcome::Said(said) => {
-            process.end().await;
+            running.end().await;
             setting.free_page().await;
             abandoned.not();
             let why = said.error.unwrap_or_default();
@@ -235,19 +241,15 @@ async fn in_turn(
             return Err(Refusal::new(ErrorCode::BrowserHung, message));
         }
         Outcome::Ended => {
-            let pid = process.pid();
-            let status = process.wait(ENDING).await;
-            process.end().await;
+            let (pid, status) = running.ended().await;
             if crashed(status, &stderr) {
                 setting.core.telemetry.program_ended("script-runner", Phase::Running, pid);
             }
-            setting.core.scripts.prepare(setting);
             (false, None, Some(how_it_ended(status, &stderr)))
         }
         Outcome::Late => {
-            process.end().await;
+            running.end().await;
             setting.free_page().await;
-            setting.core.scripts.prepare(setting);
             (false, None, Some(too_late(named)))
         }
     };
@@ -292,13 +294,6 @@ impl Drop for Abandoned<'_> {
     }
 }
 
-struct Run<'a> {
-    setting: &'a Setting,
-    process: Process,
-    /// The process is of no further use.
-    stained: bool,
-}
-
 enum Outcome {
     Said(Said),
     /// The process ended before the script did.
@@ -306,33 +301,56 @@ enum Outcome {
     Late,
 }
 
-impl Run<'_> {
+/// A process and its script. Nobody else connects to the browser until the process is gone, however that comes about.
+struct Running<'a> {
+    setting: &'a Setting,
+    parts: Option<(Process, OwnedMutexGuard<()>)>,
+}
+
+impl Running<'_> {
     async fn whole(&mut self, code: &str, limit: Duration) -> Outcome {
-        let (began, prepare) = (Instant::now(), LONG.min(limit / 4));
-        let deadline = began + limit;
+        let Some((process, _)) = &mut self.parts else { return Outcome::Ended };
+        let deadline = Instant::now() + limit;
         let words = json!({ "is": "run", "code": code, "endpoint": self.setting.endpoint() });
-        if !matches!(timeout_at(deadline, self.process.tell(&words)).await, Ok(Ok(()))) {
+        if !matches!(timeout_at(deadline, process.tell(&words)).await, Ok(Ok(()))) {
             return Outcome::Ended;
         }
-        let mut prepared = false;
         loop {
-            tokio::select! {
-                said = self.process.hear() => match said {
-                    Ok(Some(Said { is: Word::Stained, .. })) => {
-                        self.stained = true;
-                        prepared = true;
-                        self.setting.core.scripts.prepare(self.setting);
-                    }
-                    Ok(Some(said @ Said { is: Word::Done | Word::Failed, .. })) => return Outcome::Said(said),
-                    Ok(Some(_)) => {}
-                    Ok(None) | Err(_) => return Outcome::Ended,
-                },
-                () = sleep_until(began + prepare), if !prepared => {
-                    prepared = true;
-                    self.setting.core.scripts.prepare(self.setting);
-                }
-                () = sleep_until(deadline) => return Outcome::Late,
+            match timeout_at(deadline, process.hear()).await {
+                Ok(Ok(Some(said @ Said { is: Word::Done | Word::Failed, .. }))) => return Outcome::Said(said),
+                Ok(Ok(Some(_))) => {}
+                Ok(Ok(None) | Err(_)) => return Outcome::Ended,
+                Err(_) => return Outcome::Late,
             }
+        }
+    }
+
+    /// Standard output and error.
+    fn printed(&mut self) -> (String, String) {
+        self.parts.as_mut().map(|(process, _)| process.printed()).unwrap_or_default()
+    }
+
+    /// The process breaks off by itself: its id and how it ended.
+    async fn ended(&mut self) -> (Option<u32>, Option<ExitStatus>) {
+        let Some((process, _)) = &mut self.parts else { return (None, None) };
+        let pid = process.pid();
+        (pid, process.wait(ENDING).await)
+    }
+
+    async fn end(&mut self) {
+        if let Some((process, _alone)) = self.parts.take() {
+            process.end().await;
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some((process, alone)) = self.parts.take() {
+            tokio::spawn(async move {
+                process.end().await;
+                drop(alone);
+            });
         }
     }
 }

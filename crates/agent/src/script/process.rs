@@ -1,4 +1,4 @@
-//! One process that runs scripts, in namespaces of its own: whatever a script starts ends with them.
+//! One process that runs one script, in namespaces of its own: whatever the script starts ends with them.
 
 use std::io;
 use std::path::Path;
@@ -20,10 +20,12 @@ use crate::protocol::script::{MAX_OUTPUT, MAX_RESULT, as_given};
 /// JavaScript's own memory, in MiB.
 const HEAP_MIB: u32 = 512;
 /// All memory of one process that it could write to, in bytes: far above the heap, far below the session's.
-const DATA_BYTES: u64 = 1 << 30;
+const DATA_BYTES: u64 = 1280 << 20;
 /// Processes and threads of one script; Node itself has a dozen.
 const PROCESSES: u32 = 256;
 const FILES: u32 = 1024;
+/// A process that has loaded Playwright, as Node stores it. It is of use on the kind of processor that it was made on.
+pub(super) const SNAPSHOT: &str = "runner.blob";
 /// Longest frame from a runner: the longest result and what stands around it.
 const MAX_FRAME: usize = MAX_RESULT + (1 << 20);
 /// How long a killed runner may take to be gone.
@@ -46,19 +48,15 @@ pub(super) struct Said {
 pub(super) enum Word {
     /// It takes a script.
     Ready,
-    /// The script that runs will be its last one.
-    Stained,
     /// The script ended.
     Done,
     /// The browser could not be reached; no script was run.
     Failed,
-    /// It takes no further script.
-    Worn,
     #[serde(other)]
     Other,
 }
 
-/// One process that runs scripts. Dropping it kills everything in it.
+/// One process that runs one script. Dropping it kills everything in it.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -74,8 +72,8 @@ impl Process {
         self.child.id()
     }
 
-    /// Starts a runner from its folder; it is not ready yet.
-    pub(super) fn start(config: &AgentConfig, folder: &Path) -> io::Result<Self> {
+    /// Starts a runner from its folder; it is not ready yet. `from_snapshot`: from the stored process that has loaded Playwright.
+    pub(super) fn start(config: &AgentConfig, folder: &Path, from_snapshot: bool) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut command = Command::new(&config.bwrap);
@@ -99,7 +97,12 @@ impl Process {
         command.args(["--dev-bind", "/", "/", "--proc", "/proc", "--chdir", "/home/casement", "--", "prlimit"]);
         command.args([format!("--data={DATA_BYTES}"), format!("--nproc={PROCESSES}"), format!("--nofile={FILES}")]);
         command.args(["--core=0", "--"]).arg(folder.join(node())).arg(format!("--max-old-space-size={HEAP_MIB}"));
-        command.arg("--disable-warning=ExperimentalWarning").arg(folder.join("runner.cjs"));
+        command.arg("--disable-warning=ExperimentalWarning");
+        if from_snapshot {
+            command.arg("--snapshot-blob").arg(folder.join(SNAPSHOT));
+        } else {
+            command.arg(folder.join("runner.cjs"));
+        }
         command.stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn()?;
         let missing = || io::Error::other("a pipe is missing");

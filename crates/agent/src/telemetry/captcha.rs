@@ -242,7 +242,7 @@ impl Capture {
         event.put_text("error_code", error.unwrap_or_default());
         event.put_text("website_host", &captcha.host);
         event.put_text("website_path", &captcha.path);
-        self.kept.add(&event);
+        self.kept.add(event);
     }
 }
 

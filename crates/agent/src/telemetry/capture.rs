@@ -27,6 +27,7 @@ use super::strain::Strained;
 use super::system::{Phase, crashed};
 use super::wire::Wire;
 use super::{On, Wish};
+use crate::way_out::FailedTunnels;
 
 /// Pages, frames and workers attached at once. Those beyond are let go, and not captured.
 const MOST_SESSIONS: usize = 1000;
@@ -36,6 +37,8 @@ const MOST_SETTLING: usize = 20 * MOST_SESSIONS;
 const BATCH: usize = 256;
 /// How long after a loss it is said, if nothing else is told meanwhile.
 const GAP: Duration = Duration::from_millis(500);
+/// How long the end of the capture waits for what the browser has told before.
+const CAUGHT_UP: Duration = Duration::from_secs(1);
 const REMOVE_SCRIPT: &str = "Page.removeScriptToEvaluateOnNewDocument";
 
 /// What is captured of one life of the browser.
@@ -50,6 +53,7 @@ pub(super) struct Capture {
     pub(super) requests: Requests,
     pub(super) captchas: Captchas,
     pub(super) shots: Shots,
+    pub(super) failed_tunnels: Arc<FailedTunnels>,
     pub(super) timers: Timers,
     pub(super) console_flow: Flow,
     /// Something was lost a moment ago.
@@ -67,6 +71,8 @@ pub(super) struct Capture {
 pub(super) enum Asked {
     /// The pages that were open are attached.
     Begun,
+    /// What was told before is here.
+    CaughtUp,
     Frames {
         session: String,
     },
@@ -176,7 +182,13 @@ struct Destroyed {
 
 impl Capture {
     /// Connects to the browser at `path` on `port`.
-    pub(super) async fn connect(port: u16, path: &str, kept: Arc<Kept>, shots: Shots) -> io::Result<Self> {
+    pub(super) async fn connect(
+        port: u16,
+        path: &str,
+        kept: Arc<Kept>,
+        shots: Shots,
+        failed_tunnels: Arc<FailedTunnels>,
+    ) -> io::Result<Self> {
         let wire = Wire::connect(port, path).await?;
         Ok(Self {
             wire,
@@ -188,6 +200,7 @@ impl Capture {
             requests: Requests::default(),
             captchas: Captchas::default(),
             shots,
+            failed_tunnels,
             timers: Timers::default(),
             console_flow: Flow::default(),
             loses: false,
@@ -205,8 +218,29 @@ impl Capture {
         applied: &watch::Sender<u64>,
     ) -> io::Result<()> {
         let ended = self.listen(wish, applied).await;
+        if ended.is_ok() {
+            // A browser that does not answer has told what it had to.
+            drop(tokio::time::timeout(CAUGHT_UP, self.catch_up()).await);
+        }
+        self.unanswered(|_| true);
         self.captchas_end();
+        self.kept.settle();
         ended
+    }
+
+    /// Takes in what the browser told before now, and the answers that it was asked for.
+    async fn catch_up(&mut self) -> io::Result<()> {
+        self.ask(None, "Browser.getVersion", json!({}), Asked::CaughtUp);
+        let now = self.next;
+        loop {
+            self.take_in()?;
+            let waits = |id: &u64, asked: &Asked| *id + 1 == now || (*id < now && matches!(asked, Asked::Body { .. }));
+            if !self.asked.iter().any(|(id, (_, asked))| waits(id, asked)) {
+                return Ok(());
+            }
+            self.wire.flush().await?;
+            self.wire.more().await?;
+        }
     }
 
     async fn listen(&mut self, wish: &mut watch::Receiver<Wish>, applied: &watch::Sender<u64>) -> io::Result<()> {
@@ -319,14 +353,14 @@ impl Capture {
             (Some(Asked::CaptchaWorld { frame }), result) => self.captcha_world(&frame, result),
             (Some(Asked::CaptchaToken { frame }), result) => self.captcha_token(&frame, result),
             (Some(Asked::Script { session, stays }), Some(result)) => self.script_added(&session, stays, result),
-            (Some(Asked::Frames { .. } | Asked::Script { .. }) | None, _) => {}
+            (Some(Asked::Frames { .. } | Asked::Script { .. } | Asked::CaughtUp) | None, _) => {}
         }
     }
 
     /// The browser does not let itself be listened to.
     fn not_begun(&self) {
         if self.on.monitor() {
-            self.kept.add(&super::monitor("monitor_init_failed").with("step", "Target.setAutoAttach"));
+            self.kept.add(super::monitor("monitor_init_failed").with("step", "Target.setAutoAttach"));
         }
     }
 
@@ -525,21 +559,23 @@ impl Capture {
 
     fn detached(&mut self, params: &RawValue) {
         let Some(Detached { session_id: id }) = self.read(params) else { return };
-        // Nobody answers any more what was asked there.
-        let of_it = |asked: &mut (String, Asked)| asked.0 == id;
-        let unanswered: Vec<Asked> =
-            self.asked.extract_if(|_, asked| of_it(asked)).map(|(_, (_, asked))| asked).collect();
-        for asked in unanswered {
+        self.unanswered(|session| session == id);
+        self.answers_no_more(&id);
+        self.captchas_of_session_end(&id);
+        self.sessions.0.remove(&id);
+    }
+
+    /// Nobody answers any more what was asked of these sessions.
+    fn unanswered(&mut self, of: impl Fn(&str) -> bool) {
+        let unanswered: Vec<(u64, (String, Asked))> = self.asked.extract_if(|_, (session, _)| of(session)).collect();
+        for (_, (_, asked)) in unanswered {
             match asked {
                 Asked::Body { session, id, request } => self.body_arrived(&session, &id, &request, None),
                 Asked::CaptchaWorld { frame } => self.captcha_world(&frame, None),
                 Asked::CaptchaToken { frame } => self.captcha_token(&frame, None),
-                Asked::Frames { .. } | Asked::Script { .. } | Asked::Begun => {}
+                Asked::Frames { .. } | Asked::Script { .. } | Asked::Begun | Asked::CaughtUp => {}
             }
         }
-        self.answers_no_more(&id);
-        self.captchas_of_session_end(&id);
-        self.sessions.0.remove(&id);
     }
 
     /// What was asked for there is not answered any more.
@@ -550,7 +586,7 @@ impl Capture {
 
     fn page_crashed(&self) {
         if self.on.system {
-            self.kept.add(&crashed("chromium-renderer", Phase::Running, None).with_word("Target.targetCrashed"));
+            self.kept.add(crashed("chromium-renderer", Phase::Running, None).with_word("Target.targetCrashed"));
         }
     }
 

@@ -172,7 +172,7 @@ impl Capture {
         event.put("args", args);
         event.put("stack_trace", stack(called.stack_trace));
         let event = event.cut(called.args.len() > MOST_ARGUMENTS);
-        self.kept.add(&event);
+        self.kept.add(event);
         self.let_go(session, u32::try_from(kept).unwrap_or(u32::MAX));
     }
 
@@ -198,7 +198,7 @@ impl Capture {
         event.put("column", details.column_number);
         event.put_url("source_url", &details.url.unwrap_or_default());
         event.put("stack_trace", stack(details.stack_trace));
-        self.kept.add(&event);
+        self.kept.add(event);
         self.let_go(session, 1);
     }
 

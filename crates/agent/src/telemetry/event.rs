@@ -6,17 +6,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::protocol::telemetry::{Category, MAX_EVENT_BYTES, Source, SourceKind};
+use super::addresses;
+use crate::protocol::telemetry::{Addresses, Category, MAX_EVENT_BYTES, Source, SourceKind};
 
 /// Longest address in an event, in bytes.
 const MAX_URL: usize = 8 << 10;
 /// Longest address that holds its own content.
 const MAX_DATA_URL: usize = 1 << 10;
+/// How far into an address a user and a password are looked for.
+const MAX_USER: usize = 128 << 10;
 /// Below this length no string is cut, in bytes.
 const SHORT: usize = 64;
 
 /// What happened.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Event {
     #[serde(rename = "type")]
     kind: &'static str,
@@ -78,9 +81,8 @@ impl Event {
 
     /// An address.
     pub(super) fn put_url(&mut self, name: &str, url: &str) {
-        let short = short_url(url);
-        self.truncated |= short.len() < url.len();
-        self.put_text(name, &short);
+        self.truncated |= url.len() > longest_url(url);
+        self.put_text(name, &short_url(url));
     }
 
     /// As [`put`](Self::put), to be chained.
@@ -89,10 +91,11 @@ impl Event {
         self
     }
 
-    /// As JSON, cut to the length that an event may have; a picture is not cut.
-    pub(super) fn to_json(&self) -> Vec<u8> {
+    /// As JSON with as much of the addresses in it as is told, cut to the length that an event may have; a picture is not cut.
+    pub(super) fn into_json(mut self, addresses: Addresses) -> Vec<u8> {
+        addresses::clean(&mut self.data, addresses);
         // Our own types always have a JSON form.
-        let json = serde_json::to_vec(self).unwrap_or_default();
+        let json = serde_json::to_vec(&self).unwrap_or_default();
         if json.len() <= MAX_EVENT_BYTES || self.category == Category::Screenshot {
             return json;
         }
@@ -132,10 +135,17 @@ fn cut_strings(value: &mut Value, longest: usize) {
     }
 }
 
-/// An address, as much of it as is told.
+/// An address without its user, as much of it as is told.
 pub(super) fn short_url(url: &str) -> Cow<'_, str> {
-    let most = if url.starts_with("data:") { MAX_DATA_URL } else { MAX_URL };
-    Cow::Borrowed(beginning(url, most))
+    // Before it is cut: half of a user looks like a host.
+    match addresses::address(beginning(url, MAX_USER), Addresses::Full) {
+        Cow::Borrowed(_) => Cow::Borrowed(beginning(url, longest_url(url))),
+        Cow::Owned(clean) => Cow::Owned(beginning(&clean, longest_url(url)).to_owned()),
+    }
+}
+
+fn longest_url(url: &str) -> usize {
+    if url.starts_with("data:") { MAX_DATA_URL } else { MAX_URL }
 }
 
 /// The beginning of a text, of at most so many bytes.
@@ -158,9 +168,9 @@ pub(super) fn now() -> u64 {
 mod tests {
     use super::*;
 
-    fn told(event: &Event) -> crate::protocol::telemetry::Told {
+    fn told(event: Event) -> crate::protocol::telemetry::Told {
         let mut line = br#"{"seq":1,"#.to_vec();
-        line.extend_from_slice(&event.to_json()[1..]);
+        line.extend_from_slice(&event.into_json(Addresses::Full)[1..]);
         serde_json::from_slice(&line).expect("readable")
     }
 
@@ -169,8 +179,8 @@ mod tests {
         let mut event = Event::told("console_log", Category::Console, "Runtime.consoleAPICalled");
         event.put("text", "\n".repeat(1 << 20));
         event.put("args", vec!["ä".repeat(200_000), "short".to_owned()]);
-        assert!(event.to_json().len() <= MAX_EVENT_BYTES);
-        let told = told(&event);
+        assert!(event.clone().into_json(Addresses::Full).len() <= MAX_EVENT_BYTES);
+        let told = told(event);
         assert!(told.truncated);
         let data = told.data.expect("data");
         assert_eq!(data["args"][1], "short");
@@ -182,7 +192,7 @@ mod tests {
         let mut event = Event::told("console_log", Category::Console, "Runtime.consoleAPICalled");
         event.put("text", "kept");
         event.put("args", vec!["x"; 300_000]);
-        let data = told(&event).data.expect("data");
+        let data = told(event).data.expect("data");
         assert_eq!((data.len(), &data["text"]), (1, &Value::from("kept")));
     }
 
@@ -190,7 +200,7 @@ mod tests {
     fn addresses_are_bounded() {
         let mut event = Event::told("network_request", Category::Network, "Network.requestWillBeSent");
         event.put_url("url", &format!("https://x.test/{}", "ü".repeat(1 << 20)));
-        assert!(event.truncated && event.to_json().len() < MAX_URL + 500);
+        assert!(event.truncated && event.into_json(Addresses::Full).len() < MAX_URL + 500);
         assert_eq!(short_url(&format!("data:,{}", "x".repeat(5000))).len(), MAX_DATA_URL);
         assert_eq!(short_url("https://x.test/"), "https://x.test/");
     }

@@ -36,7 +36,7 @@ pub(super) async fn capture(says: &[Value]) -> (Capture, Arc<Kept>) {
     let viewport = Viewport { width: 800, height: 600, refresh_rate: 60 };
     let core = Arc::new(Core::new(AgentConfig::new("n", true, viewport), Instant::now()));
     let kept = Arc::<Kept>::default();
-    let capture = Capture::connect(port, "/", Arc::clone(&kept), Shots::new(core)).await;
+    let capture = Capture::connect(port, "/", Arc::clone(&kept), Shots::new(core), Arc::default()).await;
     (capture.expect("a connection"), kept)
 }
 

@@ -10,6 +10,7 @@
   globalThis[STOP] = () => {
     delete globalThis[STOP];
     stopped.abort();
+    changes.disconnect();
   };
   const getter = (type, name) => {
     const { get } = Object.getOwnPropertyDescriptor(type.prototype, name);
@@ -25,6 +26,7 @@
   const attribute = (element, name) => {
     try { return Element.prototype.getAttribute.call(element, name) || ''; } catch { return ''; }
   };
+  const allOf = root => (root instanceof Document ? Document : DocumentFragment).prototype.querySelectorAll.call(root, '*');
   const isElement = node => node instanceof Element;
 
   const cut = (text, most) => (text.length > most ? text.slice(0, most) : text);
@@ -72,17 +74,59 @@
     const named = attribute(element, 'aria-labelledby').split(/\s+/).filter(Boolean).slice(0, 20).map(id => byId(rootOf(element), id));
     return [...around.slice(0, 20), ...named].filter(Boolean).map(label => String(textOf(label) || ''));
   };
-  const isSecret = element => {
-    if (secrets.has(element)) return true;
+  // Whether a style sheet shows something else than the text, by a property or by a font made for that.
+  const isMasked = element => {
+    const style = getComputedStyle(element);
+    const security = style.getPropertyValue('-webkit-text-security');
+    return (security !== '' && security !== 'none') || /text-?security|password|dotsfont/i.test(style.fontFamily);
+  };
+  // Where the next character goes in a text that can be edited.
+  const caretOf = element => {
+    const root = rootOf(element);
+    const selection = root instanceof ShadowRoot && root.getSelection ? root.getSelection() : document.getSelection();
+    const node = selection && selection.anchorNode;
+    return isElement(node) ? node : node && parentOf(node);
+  };
+  const isNamedSecret = element => {
     const words = attribute(element, 'autocomplete').toLowerCase().split(/\s+/);
-    const secret = attribute(element, 'type').toLowerCase() === 'password'
-      || words.some(word => word.startsWith('cc-') || word.endsWith('-password') || word === 'one-time-code')
-      || ['name', 'id', 'aria-label', 'placeholder'].some(name => namesSecret(attribute(element, name)))
-      || labelsOf(element).some(namesSecret)
-      || attribute(element, 'style').includes('text-security');
+    return attribute(element, 'type').toLowerCase() === 'password'
+      || words.some(word => word.startsWith('cc-') || word.includes('password') || word === 'one-time-code')
+      || ['name', 'id', 'title', 'aria-label', 'placeholder', 'label'].some(name => namesSecret(attribute(element, name)))
+      || labelsOf(element).some(namesSecret);
+  };
+  // The elements in whose shadow trees an element is, and the frame around its document where that may be seen.
+  const hostsOf = element => {
+    const hosts = [];
+    for (let root = rootOf(element); root instanceof ShadowRoot && hosts.length < 20; root = rootOf(root.host)) hosts.push(root.host);
+    const frame = globalThis.frameElement;
+    return isElement(frame) ? [...hosts, frame] : hosts;
+  };
+  const isSecretNow = element => {
+    if (secrets.has(element)) return true;
+    const hosts = hostsOf(element);
+    const caret = editable(element) ? caretOf(element) : null;
+    return isNamedSecret(element) || isMasked(element)
+      || hosts.some(host => isNamedSecret(host) || (String(tagOf(host)).includes('-') && namesSecret(String(tagOf(host)))))
+      || (isElement(caret) && (secrets.has(caret) || isMasked(caret)));
+  };
+  const isSecret = element => {
+    const secret = isSecretNow(element);
     if (secret) secrets.add(element);
     return secret;
   };
+  // A field that is no password's any more was one: it shows what was typed, and may get more.
+  const changes = new MutationObserver(records => {
+    for (const { oldValue, target } of records) {
+      if (String(oldValue).toLowerCase() === 'password') secrets.add(target);
+    }
+  });
+  const watched = new WeakSet();
+  const watch = root => {
+    if (watched.has(root)) return;
+    watched.add(root);
+    changes.observe(root, { subtree: true, attributes: true, attributeFilter: ['type'], attributeOldValue: true });
+  };
+  watch(document);
   // What is typed inside of a closed shadow tree looks as if it were typed into its host.
   const TEXT = new Set(['INPUT', 'TEXTAREA', 'SELECT', 'BUTTON', 'A', 'HTML', 'SUMMARY', 'IFRAME', 'VIDEO', 'AUDIO']);
   const mayHide = element => !TEXT.has(tagOf(element)) && !editable(element) && !shadowOf(element);
@@ -94,10 +138,26 @@
     }, { capture: true, passive: true, signal: stopped.signal });
   };
 
+  // An observer of a document sees nothing of the shadow trees in it: before something is clicked that may change them, they are looked for.
+  const watchWithin = root => {
+    let left = 10_000;
+    for (const roots = [root]; roots.length > 0 && left > 0;) {
+      for (const element of allOf(roots.pop())) {
+        const inner = shadowOf(element);
+        if (inner) roots.push(inner);
+        if (inner) watch(inner);
+        if ((left -= 1) === 0) break;
+      }
+    }
+  };
+  listen('pointerdown', () => watchWithin(document));
+  for (const name of ['focusin', 'keydown']) {
+    listen(name, event => event.composedPath().filter(node => node instanceof ShadowRoot).forEach(watch));
+  }
   listen('focusin', event => isSecret(targetOf(event)));
   listen('click', event => {
     const element = targetOf(event);
-    const form = ['INPUT', 'TEXTAREA', 'SELECT'].includes(tagOf(element)) || editable(element);
+    const form = ['INPUT', 'TEXTAREA', 'SELECT'].includes(tagOf(element)) || editable(element) || isMasked(element);
     const text = form ? '' : cut(String(textOf(element) || '').trim().replace(/\s+/g, ' '), 200);
     tell({ kind: 'click', x: event.clientX, y: event.clientY, text, ...about(element) });
   });

@@ -76,6 +76,6 @@ impl Capture {
                 event.put("target_selector", selector);
             }
         }
-        self.kept.add(&event);
+        self.kept.add(event);
     }
 }

@@ -7,7 +7,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::watch;
 
 use super::event::Event;
-use crate::protocol::telemetry::{Category, GAP, KEPT_BYTES, KEPT_EVENTS, SourceKind};
+use crate::protocol::telemetry::{Addresses, Category, GAP, KEPT_BYTES, KEPT_EVENTS, SourceKind};
 
 /// How much is handed to a reader at once, in bytes; one event at least.
 const CHUNK: usize = 64 << 10;
@@ -22,6 +22,8 @@ pub(super) struct Kept {
     reader: watch::Sender<u64>,
     /// The last number that was handed to a reader.
     read: watch::Sender<u64>,
+    /// How much is told of addresses from now on.
+    addresses: watch::Sender<Addresses>,
 }
 
 #[derive(Debug, Default)]
@@ -36,15 +38,20 @@ struct Events {
 
 impl Default for Kept {
     fn default() -> Self {
-        let (last, reader, read) = Default::default();
-        Self { events: Mutex::default(), last, reader, read }
+        let (last, reader, read, addresses) = Default::default();
+        Self { events: Mutex::default(), last, reader, read, addresses }
     }
 }
 
 impl Kept {
+    /// From now on so much of addresses is told.
+    pub(super) fn tell_addresses(&self, addresses: Addresses) {
+        self.addresses.send_replace(addresses);
+    }
+
     /// Numbers an event and keeps it. The oldest go when there are too many.
-    pub(super) fn add(&self, event: &Event) {
-        let rest = event.to_json();
+    pub(super) fn add(&self, event: Event) {
+        let rest = event.into_json(*self.addresses.borrow());
         let mut events = self.lock();
         events.add(&rest);
         let last = events.last;
@@ -66,10 +73,16 @@ impl Kept {
         if !events.owing {
             return;
         }
-        events.keep(&Event::new(GAP, Category::Other, SourceKind::LocalProcess).to_json());
+        events.keep(&Event::new(GAP, Category::Other, SourceKind::LocalProcess).into_json(Addresses::Full));
         let last = events.last;
         drop(events);
         self.last.send_replace(last);
+    }
+
+    /// The number of the last event that there is. If something was lost last, that is said.
+    pub(super) fn finish(&self) -> u64 {
+        self.settle();
+        self.lock().last
     }
 
     /// Lets the events up to this number go.
@@ -193,14 +206,14 @@ mod tests {
     fn what_was_lost_has_as_many_numbers_whether_the_word_of_it_is_read_or_lost_too() {
         let kept = Kept::default();
         let event = Event::new("page_load", Category::Page, SourceKind::Cdp);
-        kept.add(&event);
+        kept.add(event.clone());
         for _ in 0..3 {
             kept.lose();
         }
         kept.settle();
         kept.settle();
         assert_eq!(numbers(&kept), [1, 4], "the last of the lost is told");
-        kept.add(&event);
+        kept.add(event);
         assert_eq!(numbers(&kept), [1, 4, 5]);
     }
 }

@@ -3,6 +3,7 @@
 //! Nothing of it exists while no category is captured. While one is, a thread of its own holds a connection to the browser, so that a
 //! page that floods its console slows the capture and not the session's operations.
 
+mod addresses;
 mod captcha;
 mod capture;
 mod console;
@@ -10,6 +11,7 @@ mod event;
 #[cfg(test)]
 mod fake_browser;
 mod flow;
+mod graphql;
 mod interaction;
 mod kept;
 mod network;
@@ -36,7 +38,9 @@ use self::kept::Kept;
 use self::shots::Shots;
 pub(crate) use self::system::Phase;
 use crate::core::Core;
-use crate::protocol::telemetry::{CONFIGURE, CONFIRM, Category, Configure, Confirm, FOLLOW, Follow, SourceKind};
+use crate::protocol::telemetry::{
+    CONFIGURE, CONFIRM, Category, Configure, Confirm, FINISH, FOLLOW, Finished, Follow, SourceKind,
+};
 use crate::protocol::{ErrorCode, State};
 use crate::reply::{self, Answer, Refusal, empty, read};
 
@@ -46,8 +50,8 @@ const APPLIED: Duration = Duration::from_secs(3);
 const COME_BACK: Duration = Duration::from_secs(90);
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// How long the end of a session waits for its last events to be read.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long the end of a session waits for its last events to be read by a server that follows.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Which categories are captured here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -126,6 +130,10 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
             core.telemetry.kept.confirm(through);
             Ok(empty())
         }
+        FINISH => {
+            drop(tokio::time::timeout(APPLIED, core.telemetry.stop()).await);
+            reply::ok(&Finished { last: core.telemetry.kept.finish() })
+        }
         other => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
     }
 }
@@ -133,6 +141,7 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
 async fn configure(core: &Arc<Core>, asked: Configure) -> Answer {
     let telemetry = &core.telemetry;
     let on = On::of(&asked.categories);
+    telemetry.kept.tell_addresses(asked.addresses);
     let mut number = 0;
     telemetry.wish.send_modify(|wish| {
         if on.console && !wish.on.console {
@@ -218,7 +227,8 @@ async fn capture(core: &Arc<Core>) {
     while wish.borrow_and_update().on.any() {
         let Some(path) = browser(core, &mut wish, &mut lost).await else { continue };
         let shots = Shots::new(Arc::clone(core));
-        let connected = Capture::connect(core.config.debugging_port, &path, Arc::clone(&telemetry.kept), shots).await;
+        let (kept, failed_tunnels) = (Arc::clone(&telemetry.kept), Arc::clone(&core.failed_tunnels));
+        let connected = Capture::connect(core.config.debugging_port, &path, kept, shots, failed_tunnels).await;
         let mut capture = match connected {
             Ok(capture) => capture,
             Err(error) => {
@@ -309,7 +319,7 @@ impl Telemetry {
 
     fn tell_of_itself(&self, event: impl FnOnce() -> Event) {
         if self.wish.borrow().on.monitor() {
-            self.kept.add(&event());
+            self.kept.add(event());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Requests and what became of them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use tokio::time::Instant;
 
 use super::capture::{Asked, Capture, Timer};
 use super::event::{Event, beginning, short_url};
-use super::secrets::{REDACTED, told_body};
+use super::secrets::{REDACTED, is_secret_header, told_body};
 use crate::protocol::telemetry::Category;
+use crate::way_out::Fault;
 
 /// Requests without an answer that are remembered.
 pub(super) const MOST_REQUESTS: usize = 10_000;
@@ -27,8 +29,6 @@ pub(super) const KEPT_BODY: u64 = 2 << 20;
 pub(super) const KEPT_BODIES: u64 = 8 << 20;
 /// Longest body of a request that is told, in bytes.
 pub(super) const MAX_POST: u64 = 64 << 10;
-/// Headers that prove who somebody is. Their values are not told.
-const SECRET_HEADERS: [&str; 5] = ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key"];
 
 /// What is known of a request.
 #[derive(Debug, Default)]
@@ -164,7 +164,7 @@ impl Capture {
         if let Some(url) = &redirected {
             event.put_url("redirect_url", url);
         }
-        self.kept.add(&event);
+        self.kept.add(event);
         if self.requests.0.len() < MOST_REQUESTS {
             let request = Request {
                 session: session.to_owned(),
@@ -242,10 +242,15 @@ impl Capture {
             Some(reason) if progress.error_text.is_empty() => format!("blocked: {reason}"),
             _ => progress.error_text,
         };
+        // The browser has one word for all tunnels that do not come to be.
+        let why = request.as_ref().and_then(|request| self.failed_tunnels.why(&request.url, &error));
+        if let Some(word) = why.and_then(Fault::word) {
+            event.put_text("proxy_failure", word);
+        }
         event.put_text("error_text", &error);
         event.put("canceled", progress.canceled.unwrap_or(false));
         event.put_text("resource_type", &progress.resource_type);
-        self.kept.add(&event);
+        self.kept.add(event);
     }
 
     fn responded(&self, session: &str, id: &str, request: &Request, body: Option<&str>) {
@@ -260,12 +265,13 @@ impl Capture {
             event.put("headers", response.headers.clone());
             event.put_text("mime_type", &response.mime_type);
             if let Some((body, most)) = body.zip(body_told(&response.mime_type)) {
-                let told = beginning(body, most);
+                let body = if most == BODY_OF_DATA { answered_body(&response.mime_type, body) } else { body.into() };
+                let told = beginning(&body, most);
                 event.put_text("body", told);
                 event = event.cut(told.len() < body.len());
             }
         }
-        self.kept.add(&event);
+        self.kept.add(event);
     }
 
     fn locate_request(&self, event: &mut Event, session: &str, request: &Request) {
@@ -303,7 +309,7 @@ impl Capture {
         if self.on.network {
             let mut event = Event::told("network_idle", Category::Network, "Network.loadingFinished");
             self.sessions.locate(&mut event, root, None);
-            self.kept.add(&event);
+            self.kept.add(event);
         }
     }
 }
@@ -319,6 +325,11 @@ fn body_told(mime_type: &str) -> Option<usize> {
     text.then_some(BODY_OF_TEXT)
 }
 
+/// What is told of the data that a server answers: tokens are answered as often as they are sent. A document is not a form.
+fn answered_body<'a>(mime_type: &str, body: &'a str) -> Cow<'a, str> {
+    if mime_type.to_ascii_lowercase().ends_with("xml") { body.into() } else { told_body(mime_type, body) }
+}
+
 fn content_type(headers: &Map<String, Value>) -> &str {
     let found = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
     found.and_then(|(_, value)| value.as_str()).unwrap_or_default()
@@ -326,7 +337,7 @@ fn content_type(headers: &Map<String, Value>) -> &str {
 
 fn told_headers(mut headers: Map<String, Value>) -> Map<String, Value> {
     for (name, value) in &mut headers {
-        if SECRET_HEADERS.iter().any(|secret| name.eq_ignore_ascii_case(secret)) {
+        if is_secret_header(name, value.as_str().unwrap_or_default()) {
             *value = REDACTED.into();
         }
     }
@@ -348,6 +359,13 @@ mod tests {
         for none in ["image/png", "image/svg+xml", "application/octet-stream", "font/woff2", ""] {
             assert_eq!(body_told(none), None, "{none}");
         }
+    }
+
+    #[test]
+    fn a_token_that_a_server_answers_is_not_told() {
+        let body = r#"{"access_token":"x","n":1}"#;
+        assert_eq!(answered_body("application/json", body), r#"{"access_token":"[redacted]","n":1}"#);
+        assert_eq!(answered_body("text/xml", "<password/>"), "<password/>");
     }
 
     #[test]

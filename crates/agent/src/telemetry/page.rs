@@ -96,9 +96,12 @@ impl Capture {
         event.put_text("target_id", &info.target_id);
         event.put("target_type", Kind::Page.word());
         event.put_text("opener_id", info.opener_id.as_deref().unwrap_or_default());
-        event.put("title", info.title.as_str());
+        // A page without a title has its address in the place of one.
+        if !(info.url.contains(&info.title) && info.title.contains(['?', '#'])) {
+            event.put("title", info.title.as_str());
+        }
         event.put_url("url", &info.url);
-        self.kept.add(&event);
+        self.kept.add(event);
     }
 
     /// What was open already when the capture came.
@@ -142,7 +145,7 @@ impl Capture {
                 event.put_text("target_id", &root.target);
                 event.put("target_type", root.kind.word());
             }
-            self.kept.add(&event);
+            self.kept.add(event);
         }
         self.captcha_framed(session, &frame);
     }
@@ -197,7 +200,7 @@ impl Capture {
             let mut event = Event::told(kind, Category::Page, method);
             self.sessions.locate(&mut event, session, None);
             event.put("cdp_timestamp", fired.timestamp);
-            self.kept.add(&event);
+            self.kept.add(event);
         }
         if !whole {
             self.navigation_settled(session);
@@ -225,7 +228,7 @@ impl Capture {
         } else if let Some(details) = entry.lcp_details {
             event.put("lcp_details", details.told());
         }
-        self.kept.add(&event);
+        self.kept.add(event);
     }
 
     /// The layout moved: it settles later.
@@ -250,7 +253,7 @@ impl Capture {
         if self.on.page {
             let mut event = Event::told("page_layout_settled", Category::Page, "Page.loadEventFired");
             self.sessions.locate(&mut event, session, None);
-            self.kept.add(&event);
+            self.kept.add(event);
         }
         self.navigation_settled(session);
     }
@@ -265,7 +268,7 @@ impl Capture {
         if self.on.page {
             let mut event = Event::told("page_navigation_settled", Category::Page, "Page.loadEventFired");
             self.sessions.locate(&mut event, session, None);
-            self.kept.add(&event);
+            self.kept.add(event);
         }
         self.want_picture();
     }

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+use super::graphql;
 
 /// In the place of a secret.
 pub(super) const REDACTED: &str = "[redacted]";
@@ -78,9 +80,23 @@ pub(super) const WORDS: &[&str] = &[
     "iban",
     "ssn",
     "apikey",
+    "accesskey",
+    "privatekey",
+    "subscriptionkey",
+    "csrf",
+    "xsrf",
+    "sessionid",
+    "sessionkey",
+    "cookie",
+    "credential",
+    "signature",
+    "assertion",
+    "samlresponse",
+    "bearer",
 ];
 /// Such words that tell only as one of several: elsewhere they are a part of others.
-pub(super) const PARTS: &[&str] = &["pin", "tan", "pw", "psw", "mdp", "cvn", "mfa", "authorization"];
+pub(super) const PARTS: &[&str] =
+    &["pin", "tan", "pw", "psw", "mdp", "cvn", "mfa", "auth", "authorization", "jwt", "sid", "jsessionid", "phpsessid"];
 /// What tells only as the whole of a name.
 pub(super) const NAMES: &[&str] = &["p", "code", "código", "codigo", "codice", "kod", "验证码"];
 
@@ -104,7 +120,7 @@ fn words(name: &str) -> Vec<String> {
 }
 
 /// Whether a field of this name holds a secret. The script in the pages asks the same of names and labels.
-fn is_secret(name: &str) -> bool {
+pub(super) fn is_secret(name: &str) -> bool {
     let parts = words(name);
     let whole = parts.concat();
     WORDS.iter().any(|word| whole.contains(word))
@@ -130,16 +146,48 @@ fn decoded(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A body that a page sends, without what its fields say whose names tell of a secret. One that says of itself to be of such fields
-/// and cannot be read, because it was cut for example, is told only if no such name is in it.
+/// Words in the names of headers, beside those of fields.
+const HEADER_WORDS: [&str; 5] = ["session", "oauth", "dpop", "hmac", "ticket"];
+
+/// Whether a header's value proves who somebody is, by its name, or by what proofs look like.
+pub(super) fn is_secret_header(name: &str, value: &str) -> bool {
+    let parts = words(name);
+    let whole = parts.concat();
+    // Says what is asked for, and holds nothing.
+    if whole == "wwwauthenticate" || whole == "proxyauthenticate" {
+        return false;
+    }
+    let author =
+        |part: &str| part.starts_with("author") && !part.starts_with("authoriz") && !part.starts_with("authoris");
+    let part = |part: &str| {
+        part.ends_with("key") || part.ends_with("auth") || part == "sig" || (part.starts_with("auth") && !author(part))
+    };
+    is_secret(name)
+        || HEADER_WORDS.iter().any(|word| whole.contains(word))
+        || parts.iter().any(|one| part(one))
+        || looks_secret(value)
+}
+
+/// A scheme of authentication with what follows it, or a JSON Web Token.
+fn looks_secret(value: &str) -> bool {
+    let scheme = value.trim_start().split_once(' ').map(|(scheme, _)| scheme).unwrap_or_default();
+    let schemes = ["bearer", "basic", "digest", "negotiate", "ntlm", "dpop", "aws4-hmac-sha256"];
+    let token = |word: &str| word.starts_with("eyJ") && word.split('.').count() >= 3;
+    schemes.iter().any(|one| scheme.eq_ignore_ascii_case(one)) || value.split([' ', '=', ';', ',', '"']).any(token)
+}
+
+/// A body, without what its fields say whose names tell of a secret. One that says of itself to be of such fields and cannot be read,
+/// because it was cut for example, is told only if no such name is in it.
 pub(super) fn told_body<'a>(content_type: &str, body: &'a str) -> Cow<'a, str> {
     let content_type = content_type.to_ascii_lowercase();
     if content_type.contains("form-data") {
         return parts(body);
     }
     match body.trim_start().as_bytes().first() {
+        _ if content_type.contains("graphql") && !content_type.contains("json") => graphql::told(body).into(),
         Some(b'{' | b'[') => json(body),
-        _ if content_type.contains("json") => unread(body),
+        _ if content_type.contains("json") || content_type.contains("xml") => unread(body),
+        Some(b'<') => unread(body),
         _ => fields(body),
     }
 }
@@ -157,20 +205,49 @@ fn json(body: &str) -> Cow<'_, str> {
 fn redact(value: &mut Value) -> bool {
     match value {
         Value::Array(values) => values.iter_mut().fold(false, |found, value| redact(value) | found),
-        Value::Object(members) => members.iter_mut().fold(false, |found, (name, value)| {
-            let secret = is_secret(name) && !matches!(value, Value::Null | Value::Bool(_));
-            if secret {
-                *value = REDACTED.into();
+        Value::Object(members) => {
+            let named = names_secret(members);
+            members.iter_mut().fold(false, |found, (name, value)| {
+                let of_named = named && matches!(name.as_str(), "value" | "val" | "content" | "data");
+                let secret = (of_named || is_secret(name)) && !matches!(value, Value::Null | Value::Bool(_));
+                if secret {
+                    *value = REDACTED.into();
+                }
+                secret || redact(value) | found
+            })
+        }
+        Value::String(text) => match redacted_text(text) {
+            Some(told) => {
+                *text = told;
+                true
             }
-            secret || redact(value) | found
-        }),
+            None => false,
+        },
         _ => false,
     }
 }
 
+/// Whether an object is a field, which says its name as a value: `{"name": "password", "value": "…"}`.
+fn names_secret(members: &Map<String, Value>) -> bool {
+    ["name", "key", "field", "id"].iter().any(|name| members.get(*name).and_then(Value::as_str).is_some_and(is_secret))
+}
+
+/// A text in which there is a body of its own, if something of that was to be redacted.
+fn redacted_text(text: &str) -> Option<String> {
+    let body = matches!(text.trim_start().as_bytes().first(), Some(b'{' | b'['));
+    if body && let Ok(mut value) = serde_json::from_str::<Value>(text) {
+        return redact(&mut value).then(|| value.to_string());
+    }
+    let told = graphql::is_document(text).then(|| graphql::told(text))?;
+    (told != text).then_some(told)
+}
+
 /// `name=value&…`; anything else is found to have no such names.
 fn fields(body: &str) -> Cow<'_, str> {
-    let secret = |pair: &str| pair.split_once('=').is_some_and(|(name, _)| is_secret(&decoded(name)));
+    let secret = |pair: &str| {
+        pair.split_once('=')
+            .is_some_and(|(name, value)| is_secret(&decoded(name)) || redacted_text(&decoded(value)).is_some())
+    };
     if !body.split('&').any(secret) {
         return body.into();
     }
@@ -187,7 +264,9 @@ fn parts(body: &str) -> Cow<'_, str> {
         return unread(body);
     };
     let told = body.split(boundary).map(|part| match part.split_once("\r\n\r\n") {
-        Some((head, _)) if is_secret_part(head) => format!("{head}\r\n\r\n{REDACTED}\r\n"),
+        Some((head, content)) if is_secret_part(head) || redacted_text(content.trim()).is_some() => {
+            format!("{head}\r\n\r\n{REDACTED}\r\n")
+        }
         _ => part.to_owned(),
     });
     told.collect::<Vec<_>>().join(boundary).into()
@@ -281,6 +360,101 @@ mod tests {
         ] {
             assert!(!is_secret(name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_secret_is_found_in_texts_that_stand_in_a_body() {
+        let gone = REDACTED;
+        for (body, expected) in [
+            (
+                r#"{"query":"mutation { login(user: \"ada\", password: \"hunter2\") { id } }","variables":{"pw":"x","n":1}}"#,
+                serde_json::json!({
+                    "query": "mutation { login(user: \"[redacted]\", password: \"[redacted]\") { id } }",
+                    "variables": { "pw": gone, "n": 1 },
+                }),
+            ),
+            (
+                r#"[{"query":"query Q($token: T) { a(t: $token) }","variables":"{\"token\":\"x\",\"n\":1}"}]"#,
+                serde_json::json!([{
+                    "query": "query Q($token: T) { a(t: $token) }", "variables": r#"{"n":1,"token":"[redacted]"}"#,
+                }]),
+            ),
+            (
+                r#"[{"name":"user","value":"ada"},{"name":"password","value":"x"}]"#,
+                serde_json::json!([{ "name": "user", "value": "ada" }, { "name": "password", "value": gone }]),
+            ),
+            (r#"{"query":"password: \"x\""}"#, serde_json::json!({ "query": "password: \"x\"" })),
+        ] {
+            let told: Value = serde_json::from_str(&told_body("application/json", body)).expect("JSON");
+            assert_eq!(told, expected);
+        }
+        assert_eq!(told_body("application/graphql", "{ a(b: \"x\") }"), r#"{ a(b: "[redacted]") }"#);
+        let form = "n=1&variables=%7B%22password%22%3A%22x%22%7D&query=mutation+%7B+a%28b%3A+%22x%22%29+%7D";
+        assert_eq!(told_body(FORM, form), format!("n=1&variables={gone}&query={gone}"));
+        let part =
+            |value: &str| format!("--x\r\nContent-Disposition: form-data; name=\"operations\"\r\n\r\n{value}\r\n--x--");
+        assert_eq!(told_body("multipart/form-data", &part(r#"{"variables":{"password":"x"}}"#)), part(gone));
+        for xml in ["<login><password>x</password></login>", "<?xml version=\"1.0\"?><a token=\"x\"/>"] {
+            assert_eq!(told_body("text/xml", xml), gone);
+            assert_eq!(told_body("", xml), gone);
+        }
+    }
+
+    #[test]
+    fn headers_that_prove_who_somebody_is_are_known_by_a_rule() {
+        for name in [
+            "Authorization",
+            "Proxy-Authorization",
+            "Cookie",
+            "Set-Cookie",
+            "X-Api-Key",
+            "X-Auth-Token",
+            "X-CSRF-Token",
+            "X-XSRF-TOKEN",
+            "X-Auth",
+            "X-Access-Token",
+            "X-Amz-Security-Token",
+            "X-Hub-Signature-256",
+            "X-Session-Id",
+            "X-Goog-Api-Key",
+            "apikey",
+            "Ocp-Apim-Subscription-Key",
+            "RequestVerificationToken",
+            "DPoP",
+            "X-Vault-Token",
+            "X-Client-Secret",
+            "X-Password",
+            "Authentication",
+            "X-Authentication",
+            "X-Basic-Auth",
+            "X-OAuth-Scopes",
+            "X-Amz-Credential",
+        ] {
+            assert!(is_secret_header(name, "x"), "{name}");
+        }
+        for name in [
+            "Accept",
+            "Content-Type",
+            ":authority",
+            "Host",
+            "Referer",
+            "User-Agent",
+            "WWW-Authenticate",
+            "Proxy-Authenticate",
+            "X-Author",
+            "ETag",
+            "Cache-Control",
+            "Sec-CH-UA-Platform",
+            "Origin",
+            "Keep-Alive",
+            "Content-Security-Policy",
+        ] {
+            assert!(!is_secret_header(name, "x"), "{name}");
+        }
+        for value in ["Bearer x", "basic eHk=", "eyJhbGciOiJub25lIn0.eyJhIjoxfQ.", "id=eyJh.eyJh.x; Path=/"] {
+            assert!(is_secret_header("X-Identity", value), "{value}");
+        }
+        assert!(!is_secret_header("X-Identity", "the bearer of this"));
     }
 
     #[test]

@@ -89,9 +89,7 @@ impl Shots {
         }
         let encoded = base64::engine::general_purpose::STANDARD.encode(&png);
         self.last = png;
-        kept.add(
-            &Event::new("monitor_screenshot", Category::Screenshot, SourceKind::LocalProcess).with("png", encoded),
-        );
+        kept.add(Event::new("monitor_screenshot", Category::Screenshot, SourceKind::LocalProcess).with("png", encoded));
     }
 }
 

@@ -33,7 +33,7 @@ impl Telemetry {
     /// A program ended that should not have.
     pub(crate) fn program_ended(&self, program: &str, phase: Phase, pid: Option<u32>) {
         if self.wish.borrow().on.system {
-            self.kept.add(&crashed(program, phase, pid));
+            self.kept.add(crashed(program, phase, pid));
         }
     }
 
@@ -51,6 +51,6 @@ impl Telemetry {
             .with("rss_kb", first.resident_kib)
             .with("constraint", "memcg")
             .with("top_tasks", largest.iter().map(told).collect::<Vec<_>>());
-        self.kept.add(&event);
+        self.kept.add(event);
     }
 }

@@ -17,7 +17,9 @@ use tokio::sync::Semaphore;
 use self::watch::Watch;
 use crate::core::Core;
 use crate::display::Display;
-use crate::protocol::view::{FRAME, FrameHead, NextFrame, WAIT_SECONDS};
+use crate::protocol::view::{
+    ANSWER, DIALOGS, DialogAnswer, FRAME, FrameHead, NextDialogs, NextFrame, OpenDialogs, WAIT_SECONDS,
+};
 use crate::protocol::{ErrorCode, Region, Viewport};
 use crate::reply::{self, Answer, Refusal, read};
 use crate::x11::{Cursor, X11};
@@ -60,12 +62,31 @@ impl Views {
 pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         FRAME => frame(core, read(body).await?).await,
+        DIALOGS => dialogs(core, read(body).await?).await,
+        ANSWER => answer(core, read(body).await?).await,
         other => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
     }
 }
 
+async fn dialogs(core: &Core, asked: NextDialogs) -> Answer {
+    let live = core.usable()?;
+    let Ok(_waiting) = core.views.waiting.try_acquire() else {
+        return Err(Refusal::new(ErrorCode::LimitReached, format_args!("{MOST_WAITING} viewers wait already")));
+    };
+    let mut changes = live.browser.dialog_changes();
+    let news = changes.wait_for(|state| asked.since != Some(*state));
+    drop(tokio::time::timeout(Duration::from_secs(WAIT_SECONDS), news).await);
+    let state = *changes.borrow();
+    reply::ok(&OpenDialogs { state, dialogs: live.browser.open_dialogs() })
+}
+
+async fn answer(core: &Core, asked: DialogAnswer) -> Answer {
+    let answered = core.usable()?.browser.answer_dialog(&asked.page, asked.accept, &asked.text).await;
+    answered.map(|()| reply::empty()).map_err(|error| Refusal::new(ErrorCode::BrowserHung, error))
+}
+
 async fn frame(core: &Arc<Core>, asked: NextFrame) -> Answer {
-    let live = core.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))?;
+    let live = core.usable()?;
     let Some(display) = &live.display else {
         return Err(Refusal::new(ErrorCode::NotSupported, "this session has no display"));
     };

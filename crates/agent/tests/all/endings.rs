@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use casement_agent::protocol::{Event, ExitReason, FailureCode, State};
+use casement_agent::protocol::{ErrorCode, Event, ExitReason, FailureCode, State};
 
-use crate::sandbox::{Sandbox, config};
+use crate::headless::refusal;
+use crate::sandbox::{Sandbox, config, signal};
 
 #[tokio::test]
 async fn a_browser_that_cannot_be_started_is_said_to_have_failed() {
@@ -85,4 +86,34 @@ async fn a_session_no_server_speaks_to_ends_itself() {
     config.idle_end_seconds = 1;
     let mut sandbox = Sandbox::start(&config);
     assert_eq!(sandbox.ended().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_no_server_has_taken_over_ends_within_a_minute() {
+    let mut sandbox = Sandbox::start(&config(true));
+    // Whoever speaks to it takes it over: its processes are looked at from outside.
+    let ended = sandbox.ended().await;
+    assert_eq!(ended, Some(0));
+    assert_eq!(sandbox.processes("--user-data-dir"), Vec::<u32>::new());
+}
+
+#[tokio::test]
+async fn a_stopped_browser_is_said_to_hang_at_once_and_ends_within_a_minute() {
+    let mut sandbox = Sandbox::start(&config(true));
+    sandbox.ready("to be stopped").await;
+    let client = sandbox.client().await;
+    let mut events = client.events().await.unwrap();
+    signal(sandbox.browser(), "STOP");
+    let taken = client.screenshot(None, (1280, 800)).await.map(drop);
+    assert_eq!(refusal(taken), ErrorCode::BrowserHung);
+    let (reason, detail) = loop {
+        match events.next().await.unwrap() {
+            Some(Event::Exited { reason, detail }) => break (reason, detail),
+            Some(_) => {}
+            None => panic!("the stream ended without a last word"),
+        }
+    };
+    assert_eq!(reason, ExitReason::Crashed);
+    assert!(detail.contains("was stopped"), "{detail}");
+    sandbox.ended().await;
 }

@@ -11,6 +11,10 @@ const PAGE: &str = r#"<!doctype html><meta charset=utf-8><title>telemetry</title
 <form><input id=f1 name=kennwort><input id=cc_number><input id=f2 aria-label="Verification code"><input id=f3 placeholder="Security code">
 <label for=f4>Card number</label><input id=f4><label>Your <b>PIN</b><input id=f5></label><i id=said>Code</i><input id=f6 aria-labelledby="none said"></form>
 <form name=getElementById></form>
+<style>.masked { -webkit-text-security: disc } @font-face { font-family: dotsfont; src: local(monospace) } .dots { font-family: dotsfont }</style>
+<div style="position:fixed;right:0;bottom:0"><input id=m1 class=masked><input id=m2 class=dots><input id=m3 type=password>
+<input id=m4 autocomplete=current-password><div id=m5 contenteditable><span class=masked>.</span></div><div id=edited contenteditable>.</div>
+<span id=m6 aria-label="Your password"></span><span id=m7></span></div>
 <button id=button>press <b>me</b></button> <button id=popup onclick="window.open('/telemetry/popup')">open</button>
 <div id=host></div>
 <iframe id=frame src="/telemetry/frame"></iframe>
@@ -27,7 +31,11 @@ console.log = console.error = () => {};
 setTimeout(() => { throw new TypeError('nobody catches this'); });
 Promise.reject(new Error('nor this'));
 (async () => {
-  await (await fetch('/telemetry/data.json', { method: 'POST', body: 'asked=1', headers: { authorization: 'Bearer secret' } })).json();
+  await (await fetch('/telemetry/data.json', { method: 'POST', body: 'asked=1', headers: {
+    authorization: 'Bearer secret', 'X-Auth-Token': 'secret', 'X-CSRF-Token': 'secret', 'X-Plain': 'plain' } })).json();
+  const query = 'mutation { login(user: "ada", password: "secret") { id } }';
+  const asked = { query, variables: { password: 'secret' } };
+  await (await fetch('/telemetry/empty?graphql', { method: 'POST', body: JSON.stringify(asked) })).text();
   await (await fetch('/telemetry/moved')).text();
   const broken = new Image();
   broken.src = 'http://refused.test/x.png';
@@ -48,7 +56,32 @@ deep.attachShadow({ mode: 'open' }).innerHTML = '<div></div>';
 deep.shadowRoot.firstChild.attachShadow({ mode: 'open' }).innerHTML = '<input type=password>';
 document.body.append(deep);
 window.focusDeep = () => deep.shadowRoot.firstChild.shadowRoot.firstChild.focus({ preventScroll: true });
+for (const id of ['m6', 'm7']) {
+  document.querySelector('#' + id).attachShadow({ mode: 'open' }).innerHTML = id === 'm6' ? '<input>' : '<input type=password>';
+}
+const inner = id => document.querySelector('#' + id).shadowRoot?.firstChild || document.querySelector('#' + id);
+// Shown before anybody went into it.
+window.show = id => { inner(id).type = 'text'; };
+window.enter = id => {
+  inner(id).focus({ preventScroll: true });
+  if (id === 'm5') getSelection().collapse(inner(id).firstChild.firstChild, 1);
+};
 window.reveal = () => { document.querySelector('#word').type = 'text'; };
+</script>"#;
+
+/// A page all of whose addresses have a query, which they do not keep to themselves.
+const ADDRESSES: &str = r#"<!doctype html><body><button style="position:fixed;left:0;top:0;width:200px;height:100px" onclick="window.open('/telemetry/untitled?hidden')">open</button>
+<img src="/telemetry/large.svg?hidden" style="width:400px;height:400px">
+<iframe src="http://static.geetest.com/telemetry/captcha?hidden"></iframe>
+<script src="/telemetry/throws.js?hidden"></script>
+<script>
+console.log(location.href, { at: location.href }, new Error('here'));
+history.pushState(null, '', '/telemetry/addresses?hidden=2#hidden');
+(async () => {
+  await fetch('/telemetry/moved?hidden', { referrerPolicy: 'unsafe-url' });
+  await fetch('http://refused.test/?hidden').catch(() => {});
+  console.log('all asked');
+})();
 </script>"#;
 
 /// A page with a captcha, which is solved in a moment.
@@ -92,12 +125,25 @@ pub(crate) fn answer(path: &str) -> Option<(&'static str, &'static str, String)>
         "/telemetry/unsolved" => html(UNSOLVED),
         "/telemetry/captcha" => html("<script>setTimeout(() => parent.postMessage('solved', '*'), 500)</script>"),
         "/telemetry/hostile" => html(HOSTILE),
+        "/telemetry/addresses" => html(ADDRESSES),
+        "/telemetry/untitled" => html("<p>untitled<script>console.log('opened')</script>"),
+        "/telemetry/throws.js" => {
+            ("200 OK", "text/javascript", "console.error('from a script'); throw new Error('thrown')".to_owned())
+        }
+        "/telemetry/large.svg" => (
+            "200 OK",
+            "image/svg+xml",
+            "<svg xmlns='http://www.w3.org/2000/svg' width='400' height='400'><rect width='400' height='400' fill='red'/><text y='99'>large</text></svg>".to_owned(),
+        ),
         "/telemetry/service.js" => {
             ("200 OK", "text/javascript", "onfetch = () => {}; console.log('the service')".to_owned())
         }
         "/telemetry/empty" => html(""),
         "/telemetry/plain" => html("<!doctype html><title>plain</title><p>plain"),
         "/telemetry/data.json" => ("200 OK", "application/json", format!("{{\"data\":\"{}\"}}", "j".repeat(20_000))),
+        "/telemetry/moved" if path.ends_with("?hidden") => {
+            ("302 Found", "text/plain\r\nlocation: /telemetry/empty?hidden\r\nlink: </telemetry/empty?hidden>; rel=next", String::new())
+        }
         "/telemetry/moved" => ("302 Found", "text/plain\r\nlocation: /telemetry/empty", String::new()),
         "/telemetry/worker.js" => ("200 OK", "text/javascript", "console.log('from the worker')".to_owned()),
         _ => return None,

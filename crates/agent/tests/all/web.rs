@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::telemetry_site;
@@ -90,6 +90,8 @@ async fn answer(stream: UnixStream, log: Seen) -> std::io::Result<()> {
                 return Ok(());
             }
         }
+        let length = head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        stream.read_exact(&mut vec![0; length.unwrap_or(0)]).await?;
         let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
         log.lock().unwrap().push(target.clone());
         let (status, kind, body) = match target.as_str() {

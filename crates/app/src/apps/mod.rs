@@ -104,7 +104,8 @@ impl Apps {
         });
         let base_url = ground.public_url.as_str().trim_end_matches('/').to_owned();
         let builds = Builds::new(deployments.clone(), ground.node, base_url);
-        let runs = Runs::new(rows.invocations, rows.deployments, system, builds.clone(), CallLimits::DEFAULT);
+        let at_once = settings.app_parallel as usize;
+        let runs = Runs::new(rows.invocations, rows.deployments, system, builds.clone(), CallLimits::DEFAULT, at_once);
         let work = AppWork {
             builds,
             runs: runs.clone(),
@@ -114,7 +115,6 @@ impl Apps {
             lines: rows.lines,
             news,
             bells: Arc::new(Bells::default()),
-            at_once: settings.app_parallel as usize,
             ready: settings.app_ready,
             attended: Attended::default(),
             stop,

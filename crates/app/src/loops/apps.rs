@@ -6,20 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use casement_domain::deployment::{
-    BuildEnd, BuildFailure, BuildStep, Builder, Builds, LineStore, News, Subject, TakenBuild, Waiting, Woken,
+    Build, BuildEnd, BuildFailure, BuildStep, Builder, Builds, Deployment, LineStore, News, Subject, TakenBuild,
+    Waiting, Woken,
 };
 use casement_domain::invocation::{Invocations, RunFailure, RunFault, Runner, Runs, TakenRun};
 use casement_domain::{Clock as _, InvocationId, StoreError};
 use time::OffsetDateTime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::apps::{Bells, StoredLines};
 use crate::system::System;
 
-/// Builds at a time: each keeps a core busy.
-const BUILDS: usize = 2;
 /// After so long it is looked for work, whatever was or was not heard.
 const NET: Duration = Duration::from_secs(10);
 /// How long until the store is asked again that is away.
@@ -47,8 +45,6 @@ pub(crate) struct AppWork {
     pub(crate) lines: Arc<dyn LineStore>,
     pub(crate) news: Arc<dyn News>,
     pub(crate) bells: Arc<Bells>,
-    /// Calls at a time.
-    pub(crate) at_once: usize,
     /// Deployments that are held ready.
     pub(crate) ready: u32,
     /// The calls that somebody here waits for.
@@ -119,13 +115,10 @@ impl AppWork {
     }
 
     async fn build(self) {
-        let slots = Arc::new(Semaphore::new(BUILDS));
         loop {
-            let free = self.stop.run_until_cancelled(slots.clone().acquire_owned()).await;
-            let Some(Ok(slot)) = free else { return };
             match self.insist("a build is looked for", || self.builds.take()).await {
                 Err(GivenUp::Stopping) => return,
-                Ok(Some(taken)) => drop(tokio::spawn(self.clone().attend_build(taken, slot))),
+                Ok(Some(taken)) => drop(tokio::spawn(self.clone().attend_build(taken))),
                 Ok(None) | Err(GivenUp::Refused) => tokio::select! {
                     () = self.stop.cancelled() => return,
                     () = self.bells.builds.notified() => {}
@@ -135,8 +128,15 @@ impl AppWork {
         }
     }
 
-    async fn attend_build(self, taken: TakenBuild, _slot: OwnedSemaphorePermit) {
-        let TakenBuild { deployment, build, deadline } = taken;
+    async fn attend_build(self, taken: TakenBuild) {
+        let TakenBuild { deployment, build, deadline, place } = taken;
+        self.build_to_its_end(deployment, build, deadline).await;
+        drop(place);
+        // There is room for the next one.
+        self.bells.builds.notify_one();
+    }
+
+    async fn build_to_its_end(&self, deployment: Deployment, build: Build, deadline: OffsetDateTime) {
         let subject = Subject::Deployment(deployment.id);
         info!(deployment = %deployment.id, "a deployment is being built");
         let mut waiting = self.news.expect(subject);
@@ -185,22 +185,16 @@ impl AppWork {
         tokio::spawn(self.clone().keep_ready());
         tokio::spawn(self.clone().hear_of_the_fallen());
         tokio::spawn(self.clone().tidy());
-        let slots = Arc::new(Semaphore::new(self.at_once));
         let mut looked = Instant::now();
         loop {
-            let free = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
-            if free > 0 {
-                let taken = match self.insist("calls are looked for", || self.runs.take(free)).await {
-                    Ok(taken) => taken,
-                    Err(GivenUp::Stopping) => return,
-                    Err(GivenUp::Refused) => Vec::new(),
-                };
-                for one in taken {
-                    // There are as many as were taken: nobody else takes any.
-                    let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
-                    self.attended.ids().insert(one.invocation.id);
-                    tokio::spawn(self.clone().call(one, slot));
-                }
+            let taken = match self.insist("calls are looked for", || self.runs.take()).await {
+                Ok(taken) => taken,
+                Err(GivenUp::Stopping) => return,
+                Err(GivenUp::Refused) => Vec::new(),
+            };
+            for one in taken {
+                self.attended.ids().insert(one.invocation.id);
+                tokio::spawn(self.clone().call(one));
             }
             if looked.elapsed() >= NET {
                 looked = Instant::now();
@@ -263,12 +257,13 @@ impl AppWork {
         Arc::new(StoredLines::of_call(self.lines.clone(), subject, self.stop.clone()))
     }
 
-    async fn call(self, taken: TakenRun, slot: OwnedSemaphorePermit) {
-        let (id, deadline) = (taken.invocation.id, taken.invocation.deadline());
+    async fn call(self, taken: TakenRun) {
+        let TakenRun { invocation, call, place } = taken;
+        let (id, deadline) = (invocation.id, invocation.deadline());
         let waiting = self.news.expect(Subject::Invocation(id));
         let lines = self.lines_of(id);
-        self.attend(id, deadline, waiting, self.runner.run(taken.call, lines)).await;
-        drop(slot);
+        self.attend(id, deadline, waiting, self.runner.run(call, lines)).await;
+        drop(place);
         // There is room for the next one.
         self.bells.runs.notify_one();
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casement_domain::invocation::Runs;
-use casement_domain::node::{Node, NodeRepository};
+use casement_domain::node::{NodeRepository, NodeWatch};
 use casement_domain::pool::{Leases, PoolFiller, PoolRepository, WaitingLine};
 use casement_domain::session::{SessionEvent, Sessions};
 use casement_domain::{BrowserId, Clock, NodeId, PoolId, StoreError, telemetry};
@@ -34,6 +34,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct Housekeeping {
     pub(crate) node: NodeId,
     pub(crate) nodes: Arc<dyn NodeRepository>,
+    /// The other nodes.
+    pub(crate) others: Arc<NodeWatch>,
     pub(crate) pools: Arc<dyn PoolRepository>,
     pub(crate) line: Arc<dyn WaitingLine>,
     pub(crate) sessions: Sessions,
@@ -71,7 +73,7 @@ impl Housekeeping {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while stop.run_until_cancelled(tick.tick()).await.is_some() {
-            if let Err(error) = self.nodes.heartbeat(self.node, System.now()).await {
+            if let Err(error) = self.nodes.heartbeat(self.node).await {
                 debug!(%error, "cannot say that this node lives");
             }
         }
@@ -106,8 +108,8 @@ impl Housekeeping {
 
     async fn tick(&self, net: bool) -> Result<(), StoreError> {
         self.sessions.sweep_idle().await?;
+        self.mourn().await?;
         if net {
-            self.mourn().await?;
             self.sessions.check().await?;
             self.filler.clear_lost().await?;
             self.call_the_decided().await?;
@@ -117,13 +119,11 @@ impl Housekeeping {
     }
 
     async fn mourn(&self) -> Result<(), StoreError> {
-        for node in self.nodes.silent_since(System.now() - Node::LOST_AFTER).await? {
-            if node != self.node {
-                warn!(%node, "a node is gone; its sessions end");
-                self.line.clear(node, System.now()).await?;
-                self.sessions.mourn(node).await?;
-                self.runs.mourn(node).await?;
-            }
+        for node in self.others.lost().await? {
+            warn!(%node, "a node is gone; its sessions end");
+            self.line.clear(node, System.now()).await?;
+            self.sessions.mourn(node).await?;
+            self.runs.mourn(node).await?;
         }
         Ok(())
     }
@@ -206,6 +206,8 @@ pub(crate) async fn follow_browsers(
         let event = match why {
             Why::Crashed => SessionEvent::Crash,
             Why::Oom => SessionEvent::OutOfMemory,
+            Why::Closed => SessionEvent::BrowserClosed,
+            Why::Hung => SessionEvent::BrowserHung,
         };
         warn!(%browser, reason = event.name(), "a browser ended by itself");
         let (sessions, engine) = (sessions.clone(), engine.clone());

@@ -11,7 +11,7 @@ mod starts;
 mod telemetry;
 
 pub(crate) use apps::{AppWork, Attended};
-pub(crate) use audit::keep_audit;
+pub(crate) use audit::{keep_audit, tend_trail};
 pub(crate) use figures::PoolFigures;
 pub(crate) use housekeeping::{Housekeeping, follow_browsers, hear};
 pub(crate) use logins::{AuthNews, carry_logins, keep_logins};

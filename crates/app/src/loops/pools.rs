@@ -7,8 +7,7 @@ use std::time::Duration;
 use casement_domain::browser::{EngineError, EngineFault, Launch};
 use casement_domain::pool::{FairQueue, PoolFiller, PoolRepository, Round, WarmError};
 use casement_domain::session::{PoolWake, Sessions};
-use casement_domain::{Clock, PoolId, ProjectId};
-use time::OffsetDateTime;
+use casement_domain::{MonotonicClock as _, MonotonicTime, PoolId, ProjectId};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -65,6 +64,7 @@ fn word(error: &EngineError) -> &'static str {
         EngineError::Timeout { .. } => "timeout",
         EngineError::NoRoom(_) => "no_room",
         EngineError::OutOfRange(_) => "out_of_range",
+        EngineError::Waits(_) => "waits",
         EngineError::Extension(_) => "extension",
         EngineError::Profile(_) => "profile",
     }
@@ -73,7 +73,7 @@ fn word(error: &EngineError) -> &'static str {
 /// Runs until `stop`. Starts that are under way then end with the process, and the next start of the node clears them.
 pub(crate) async fn run(context: PoolLoop, stop: CancellationToken) {
     let mut queue: FairQueue<ProjectId, (PoolId, Launch)> = FairQueue::default();
-    let mut later: BTreeMap<PoolId, OffsetDateTime> = BTreeMap::new();
+    let mut later: BTreeMap<PoolId, MonotonicTime> = BTreeMap::new();
     let mut round = tokio::time::interval(ROUND);
     round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -91,7 +91,7 @@ pub(crate) async fn run(context: PoolLoop, stop: CancellationToken) {
                 continue;
             }
         }
-        let now = System.now();
+        let now = System.monotonic_now();
         due.extend(later.iter().filter(|(_, at)| **at <= now).map(|(pool, _)| *pool));
         for pool in due {
             later.remove(&pool);
@@ -120,11 +120,11 @@ async fn every_pool(context: &PoolLoop) -> HashSet<PoolId> {
     }
 }
 
-async fn until(moment: Option<OffsetDateTime>) {
+async fn until(moment: Option<MonotonicTime>) {
     match moment {
         Some(moment) => {
-            let left = Duration::try_from(moment - System.now()).unwrap_or(Duration::ZERO);
-            // Never a spin, should the store's clock and ours disagree.
+            let left = Duration::try_from(moment - System.monotonic_now()).unwrap_or(Duration::ZERO);
+            // Never a spin.
             tokio::time::sleep(left.max(Duration::from_millis(20))).await;
         }
         None => std::future::pending().await,
@@ -157,7 +157,7 @@ fn start(context: &PoolLoop, pool: PoolId, launch: Launch, permit: tokio::sync::
             }
             Err(WarmError::Engine(error)) => {
                 figures.failed(pool, status.failures, word(&error));
-                let (failures, pause) = (status.failures, status.retry_at.map(|at| at - System.now()));
+                let (failures, pause) = (status.failures, status.retry_at.map(|at| at - System.monotonic_now()));
                 warn!(%pool, %error, failures, retry_in = ?pause, "a pool cannot fill");
             }
             Err(error) => debug!(%pool, browser = %launch.id, %error, "a browser is not wanted any more"),

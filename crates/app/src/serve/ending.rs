@@ -1,5 +1,6 @@
 //! How the server ends.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use casement_domain::browser::{BrowserEngine, BrowserRepository, BrowserState};
@@ -46,12 +47,37 @@ impl Running {
                 for browser in core.spares.clear() {
                     let _ = BrowserEngine::end(&ground.engine, browser).await;
                 }
+                tell_what_goes_on(&ground).await;
             }
             StopOrder::EndSessions => end_browsers(&ground).await,
         }
+        core.unfollowed.cancel();
         ground.engine.detach().await;
         // What ends leaves its records, too.
         writers.finish().await;
+    }
+}
+
+/// Says on standard output which browsers outlive the server: whoever has pressed Ctrl-C may think that they ended with it.
+async fn tell_what_goes_on(ground: &Ground) {
+    let browsers = match ground.rows.browsers.of_node(ground.node).await {
+        Ok(browsers) => browsers,
+        Err(error) => return warn!(%error, "cannot tell which browsers go on"),
+    };
+    let count = |state| browsers.iter().filter(|browser| browser.state == state).count();
+    let (leased, idle) = (count(BrowserState::Leased), count(BrowserState::Idle));
+    if leased + idle == 0 {
+        return;
+    }
+    let mut out = std::io::stdout().lock();
+    let told = writeln!(
+        out,
+        "\n  {} browsers go on without the server, {leased} of them in sessions; the next start finds them again.\n  \
+         To end them too: start the server again, then run `casement stop --end-sessions`.",
+        leased + idle
+    );
+    if let Err(error) = told.and_then(|()| out.flush()) {
+        warn!(%error, "cannot say on standard output which browsers go on");
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use casement_agent::protocol::telemetry::Addresses;
 use casement_blobs::LocalBlobs;
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::profile::KeptProfiles;
@@ -22,7 +23,7 @@ use crate::apps::AppMachines;
 use crate::data_dir::DataDir;
 use crate::egress::WaysOut;
 use crate::sealing::MasterKeys;
-use crate::settings::ServeSettings;
+use crate::settings::{ServeSettings, TelemetryUrls};
 use crate::store::Store;
 use crate::system::System;
 use crate::{extensions, profiles, proxies, replays, workshop};
@@ -49,7 +50,7 @@ impl Ground {
         data_dir: &DataDir,
         store: &Store,
         local: SocketAddr,
-    ) -> anyhow::Result<(Self, mpsc::Receiver<String>)> {
+    ) -> anyhow::Result<(Self, mpsc::Receiver<proxies::FailedProxy>)> {
         let public_url = match &settings.public_url {
             Some(url) => url.clone(),
             None => Url::parse(&format!("http://{local}"))?,
@@ -109,12 +110,11 @@ impl Ground {
 
 async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr) -> anyhow::Result<()> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let now = System.now();
-    Ok(nodes.announce(&Node { id, host, address: local.to_string(), started_at: now, heartbeat_at: now }).await?)
+    Ok(nodes.announce(&Node { id, host, address: local.to_string(), started_at: System.now() }).await?)
 }
 
 /// The ways out, and of which browsers' proxies requests fail.
-fn ways_out(settings: &ServeSettings) -> (Arc<WaysOut>, mpsc::Receiver<String>) {
+fn ways_out(settings: &ServeSettings) -> (Arc<WaysOut>, mpsc::Receiver<proxies::FailedProxy>) {
     let rules = Rules::new(settings.egress_allow.clone());
     let egress = Egress::new(rules, Arc::new(SystemResolver::default()), Limits::default());
     let (egress, failed_proxies) = proxies::telling(egress);
@@ -125,6 +125,10 @@ async fn engine(settings: &ServeSettings, data_dir: &DataDir, ways_out: Arc<Ways
     let mut config = EngineConfig::discover(data_dir.path().to_owned())?;
     config.memory_bytes = settings.session_memory << 20;
     config.disk_bytes = settings.session_disk << 20;
+    config.telemetry_addresses = match settings.telemetry_urls {
+        TelemetryUrls::Full => Addresses::Full,
+        TelemetryUrls::WithoutQuery => Addresses::WithoutQuery,
+    };
     if let Some(folder) = &settings.script_runner {
         let found = check_script_runner(folder).map_err(|error| anyhow::anyhow!("--script-runner: {error}"))?;
         config.script_runner = Some(found);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use casement_domain::NodeId;
+use casement_domain::audit::NodeRun;
 use casement_domain::browser::BrowserEngine;
 use casement_domain::pool::{Leases, PoolDeps, Pools};
 use casement_domain::session::{Activity, SessionDeps, Sessions};
 use casement_domain::telemetry::Outlet;
+use casement_domain::{NodeId, NodeRunId};
 use casement_http::ConnectionRegistry;
 use casement_otlp::{Export, Exporter};
 use tokio_util::sync::CancellationToken;
@@ -49,6 +50,8 @@ pub(super) struct Core {
     pub(super) remains: RemainsBell,
     /// Ends the work in the background.
     pub(super) stop: CancellationToken,
+    /// Ends the following of agents: after the sessions that are to end have ended, since their last events are read then.
+    pub(super) unfollowed: CancellationToken,
 }
 
 /// What is written to the end when the server stops.
@@ -61,7 +64,8 @@ pub(super) struct Writers {
 impl Core {
     pub(super) fn new(ground: &Ground, settings: &ServeSettings) -> anyhow::Result<(Self, Writers)> {
         let Ground { node, rows, engine, .. } = ground;
-        let (trail, trail_writer) = GroupedTrail::start(rows.audit.clone());
+        let run = NodeRun { node: *node, run: NodeRunId::mint(&System) };
+        let (trail, trail_writer) = GroupedTrail::start(rows.audit.clone(), Arc::new(System), run);
         let trail = Arc::new(trail);
         let connections = ConnectionRegistry::new();
         let logged = Arc::new(LoggedConnections(connections.clone()));
@@ -72,8 +76,9 @@ impl Core {
         let stop = CancellationToken::new();
         let (outlet, export) = exporter(settings, *node)?.unzip();
         let outlet = outlet.map(|outlet| Arc::new(outlet) as Arc<dyn Outlet>);
-        let (events, tap, stopping) = (rows.telemetry.clone(), Arc::new(engine.clone()), stop.child_token());
-        let (recorder, feed, event_writer) = telemetry::start(events, tap, connections.clone(), outlet, stopping);
+        let (events, tap, unfollowed) = (rows.telemetry.clone(), Arc::new(engine.clone()), CancellationToken::new());
+        let following = unfollowed.clone();
+        let (recorder, feed, event_writer) = telemetry::start(events, tap, connections.clone(), outlet, following);
         let recorder = Arc::new(recorder);
         let wake = Arc::new(bell.clone());
         let reports = (trail.clone() as _, recorder.clone() as _);
@@ -90,9 +95,10 @@ impl Core {
             spares: Arc::new(spares.clone()),
             connections: logged.clone(),
             pools: wake.clone(),
-            activity: Activity::new(system.clone()),
+            activity: Activity::new(system.clone(), system.clone()),
             recorder: recorder.clone(),
             clock: system.clone(),
+            monotonic: system.clone(),
             ids: system.clone(),
         });
         let pool_deps = PoolDeps {
@@ -107,6 +113,7 @@ impl Core {
             proxies: ground.routing.clone(),
             wake,
             clock: system.clone(),
+            monotonic: system.clone(),
             ids: system,
             max_pools: settings.limits.max_pools,
         };
@@ -129,6 +136,7 @@ impl Core {
             room,
             remains,
             stop,
+            unfollowed,
         };
         Ok((core, Writers { trail: trail_writer, events: event_writer, export }))
     }

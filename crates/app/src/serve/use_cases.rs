@@ -140,7 +140,7 @@ impl UseCases {
             sessions: core.sessions.clone(),
             leases: core.leases.clone(),
             pools: core.pools.clone(),
-            audit: AuditLogs::new(rows.audit.clone(), system.clone()),
+            audit: AuditLogs::new(rows.audit.clone(), core.trail.clone()),
             trail: core.trail.clone(),
             files: Files::new(machine.clone(), activity()),
             computers: Computers::new(machine.clone(), activity()),
@@ -168,6 +168,7 @@ impl UseCases {
             outlook: Arc::new(core.figures.clone()),
             entropy: system.clone(),
             clock: system.clone(),
+            monotonic: system.clone(),
             ids: system,
             runtime: Handle::current(),
         })

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casement_domain::PoolId;
+use casement_domain::node::NodeWatch;
 use casement_domain::pool::PoolFiller;
 use casement_postgres::{Notifications, node_channel};
 use casement_webdriver::EngineEvent;
@@ -19,10 +20,11 @@ use crate::apps::NewsRoom;
 use crate::egress::WaysOut;
 use crate::loops::{
     AppWork, Housekeeping, PoolLoop, Spares, StartSlots, carry_logins, fill_pools, follow_browsers, hear, keep_audit,
-    keep_logins, keep_spares, keep_telemetry,
+    keep_logins, keep_spares, keep_telemetry, tend_trail,
 };
 use crate::settings::ServeSettings;
 use crate::store::Store;
+use crate::system::System;
 use crate::{extensions, profiles, proxies, replays};
 
 /// How often the metrics fold what they gathered.
@@ -31,7 +33,7 @@ const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// What the work is told from elsewhere.
 pub(super) struct Heard {
     pub(super) events: mpsc::UnboundedReceiver<EngineEvent>,
-    pub(super) failed_proxies: mpsc::Receiver<String>,
+    pub(super) failed_proxies: mpsc::Receiver<proxies::FailedProxy>,
 }
 
 /// The part of the work that is waited for, or that ends by itself.
@@ -79,6 +81,7 @@ fn keep_house(
     let house = Housekeeping {
         node: ground.node,
         nodes: ground.rows.nodes.clone(),
+        others: Arc::new(NodeWatch::new(ground.node, ground.rows.nodes.clone(), Arc::new(System))),
         pools: ground.rows.pools.clone(),
         line: ground.rows.line.clone(),
         sessions: core.sessions.clone(),
@@ -127,6 +130,7 @@ fn keep_for_a_time(ground: &Ground, core: &Core, settings: &ServeSettings) {
     let days = |days: u32| time::Duration::days(days.into());
     let stop = || core.stop.child_token();
     tokio::spawn(keep_audit(ground.rows.audit.clone(), days(settings.audit_days), stop()));
+    tokio::spawn(tend_trail(core.trail.clone(), stop()));
     tokio::spawn(keep_telemetry(ground.rows.telemetry.clone(), days(settings.telemetry_days), stop()));
     tokio::spawn(replays::sweep(ground.replays.clone(), stop()));
 }

@@ -1,11 +1,14 @@
-//! Follows the agent of one session: what it tells is handed to the writer, and confirmed once it is stored.
+//! Follows the agent of one session: what it tells is handed to the writer, and confirmed once it is stored. While something is being
+//! stored, it is read on.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use casement_domain::browser::EngineError;
 use casement_domain::inside::InsideError;
 use casement_domain::telemetry::{Item, TelemetryStore, TelemetryTap, ToldEvents, What};
+use futures_util::future::BoxFuture;
 use futures_util::stream::Fuse;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::oneshot;
@@ -16,8 +19,11 @@ use super::collector::Captured;
 use super::writer::{Inbound, Queue};
 
 /// How much is handed over at once.
-const CHUNK_EVENTS: usize = 500;
+const CHUNK_EVENTS: usize = 1_000;
 const CHUNK_BYTES: usize = 1 << 20;
+/// How much is read ahead while that is being stored. What is beyond stays with the agent, which keeps more.
+const AHEAD_EVENTS: usize = 2_000;
+const AHEAD_BYTES: usize = 2 << 20;
 /// How many stored events an agent keeps at most before it is told that they are stored, and for how long.
 const UNCONFIRMED: usize = 2_000;
 const CONFIRM_AFTER: Duration = Duration::from_secs(1);
@@ -76,73 +82,64 @@ impl Agent<'_> {
             Ok(counted) => counted,
             Err(error) => return End::Again(error.to_string()),
         };
+        self.captured.progress.send_modify(|progress| progress.through = progress.through.max(counted.agent_seq));
         if let Err(error) = self.captured.configure(self.tap.as_ref()).await {
             return error.into();
         }
         match self.tap.follow(browser, counted.agent_seq).await {
-            Ok(events) => match self.hand_over(events).await {
-                Ok(()) => End::Again("it ended".to_owned()),
-                Err(end) => end,
-            },
+            Ok(events) => {
+                self.captured.progress.send_modify(|progress| progress.is_open = true);
+                let ended = self.hand_over(events).await;
+                self.captured.progress.send_modify(|progress| progress.is_open = false);
+                ended
+            }
             Err(error) => error.into(),
         }
     }
 
-    async fn hand_over(&self, events: ToldEvents) -> Result<(), End> {
-        let mut events = events.fuse();
-        let Captured { session, browser, .. } = *self.captured;
-        // The last number that is stored and not confirmed, how many there are, and when it is time to.
-        let mut unconfirmed: Option<(u64, usize, Instant)> = None;
+    /// Until all that was told is stored.
+    async fn hand_over(&self, events: ToldEvents) -> End {
+        let mut reading = Reading { events: events.fuse(), ahead: VecDeque::new(), bytes: 0, ended: None };
+        let mut storing: Option<BoxFuture<'_, Option<(u64, usize)>>> = None;
+        let mut unconfirmed: Option<Unconfirmed> = None;
         loop {
-            let confirm_at = unconfirmed.map(|(_, _, at)| at);
-            let first = tokio::select! {
-                first = events.next() => first,
-                () = due(confirm_at) => None,
-            };
-            if let Some((through, count, at)) = unconfirmed
-                && (count >= UNCONFIRMED || at <= Instant::now())
+            if storing.is_none() && !reading.ahead.is_empty() {
+                storing = Some(self.store(reading.chunk()).boxed());
+            }
+            if storing.is_none()
+                && let Some(end) = reading.ended.take()
             {
-                self.tap.confirm(browser, through).await?;
-                unconfirmed = None;
-                if first.is_none() {
-                    continue;
+                return end;
+            }
+            let confirm_at = unconfirmed.as_ref().map(|one| one.at);
+            tokio::select! {
+                biased;
+                stored = pending_if_none(storing.as_mut()) => {
+                    storing = None;
+                    let Some((through, count)) = stored else { return End::Over };
+                    self.captured.progress.send_modify(|progress| progress.through = progress.through.max(through));
+                    let before = unconfirmed.map_or((0, Instant::now() + CONFIRM_AFTER), |one| (one.count, one.at));
+                    unconfirmed = Some(Unconfirmed { through, count: before.0 + count, at: before.1 });
                 }
+                () = due(confirm_at) => {}
+                () = reading.more(|item| self.wanted(item)), if reading.has_room() => {}
             }
-            let Some(first) = first else { return Ok(()) };
-            let (items, bytes, broken) = self.chunk(first?, &mut events);
-            let count = items.len();
-            let (stored, done) = oneshot::channel();
-            let told = Inbound::Told { session, items, bytes, stored };
-            if !self.queue.send(told).await {
-                return Err(End::Over);
-            }
-            let through = done.await.map_err(|_| End::Over)?;
-            let (before, since) = unconfirmed.map_or((0, Instant::now() + CONFIRM_AFTER), |(_, n, at)| (n, at));
-            unconfirmed = Some((through, before + count, since));
-            if let Some(error) = broken {
-                return Err(error.into());
+            if let Some(one) = unconfirmed.take_if(|one| one.count >= UNCONFIRMED || one.at <= Instant::now())
+                && let Err(error) = self.captured.confirm(self.tap.as_ref(), one.through).await
+            {
+                reading.ended.get_or_insert(error.into());
             }
         }
     }
 
-    /// What is there already behind the first one, up to a bound, and why it ended if it did.
-    fn chunk(&self, first: Item, events: &mut Fuse<ToldEvents>) -> (Vec<Item>, usize, Option<InsideError>) {
-        let (mut items, mut bytes) = (Vec::new(), 0);
-        let mut next = Some(Ok(first));
-        while let Some(item) = next {
-            match item {
-                Ok(item) => {
-                    bytes += size(&item);
-                    items.push(self.wanted(item));
-                }
-                Err(error) => return (items, bytes, Some(error)),
-            }
-            if items.len() >= CHUNK_EVENTS || bytes >= CHUNK_BYTES {
-                break;
-            }
-            next = events.next().now_or_never().flatten();
+    /// The number of the agent's up to which all is stored then, and how many there were; nothing if they never will be.
+    async fn store(&self, (items, bytes): (Vec<Item>, usize)) -> Option<(u64, usize)> {
+        let (count, (stored, done)) = (items.len(), oneshot::channel());
+        let told = Inbound::Told { session: self.captured.session, items, bytes, stored };
+        if !self.queue.send(told).await {
+            return None;
         }
-        (items, bytes, None)
+        Some((done.await.ok()?, count))
     }
 
     /// What was on its way when its category was turned off is only counted.
@@ -155,10 +152,75 @@ impl Agent<'_> {
     }
 }
 
+/// What is stored and not confirmed: the last number, how many there are, and when it is time to.
+struct Unconfirmed {
+    through: u64,
+    count: usize,
+    at: Instant,
+}
+
+/// What is read ahead of what is being stored.
+struct Reading {
+    events: Fuse<ToldEvents>,
+    ahead: VecDeque<Item>,
+    bytes: usize,
+    /// Why there is no more.
+    ended: Option<End>,
+}
+
+impl Reading {
+    fn has_room(&self) -> bool {
+        self.ended.is_none() && self.ahead.len() < AHEAD_EVENTS && self.bytes < AHEAD_BYTES
+    }
+
+    /// Waits for the next ones, and takes what has come with them.
+    async fn more(&mut self, wanted: impl Fn(Item) -> Item) {
+        let mut next = self.events.next().await;
+        loop {
+            match next {
+                Some(Ok(item)) => {
+                    self.bytes += size(&item);
+                    self.ahead.push_back(wanted(item));
+                }
+                Some(Err(error)) => self.ended = Some(error.into()),
+                None => self.ended = Some(End::Again("it ended".to_owned())),
+            }
+            if !self.has_room() {
+                return;
+            }
+            match self.events.next().now_or_never() {
+                Some(more) => next = more,
+                None => return,
+            }
+        }
+    }
+
+    /// As many as are handed over at once, and their bytes.
+    fn chunk(&mut self) -> (Vec<Item>, usize) {
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        while items.len() < CHUNK_EVENTS
+            && bytes < CHUNK_BYTES
+            && let Some(item) = self.ahead.pop_front()
+        {
+            bytes += size(&item);
+            items.push(item);
+        }
+        self.bytes = self.ahead.iter().map(size).sum();
+        (items, bytes)
+    }
+}
+
 fn size(item: &Item) -> usize {
     match &item.what {
         What::Event(event) => event.body.len(),
         What::Nothing | What::Lost(_) => 0,
+    }
+}
+
+async fn pending_if_none<F: Future + Unpin>(one: Option<F>) -> F::Output {
+    match one {
+        Some(one) => one.await,
+        None => std::future::pending().await,
     }
 }
 

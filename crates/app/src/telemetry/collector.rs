@@ -1,7 +1,7 @@
 //! Which sessions of this node capture what.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,13 +13,19 @@ use casement_domain::telemetry::{Capture, Category, Event, EventCategory, Record
 use casement_domain::{BrowserId, SessionId};
 use casement_http::ConnectionRegistry;
 use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::agent;
 use super::writer::{Inbound, Queue};
 
-/// How long the last words of a session may take: its agent's, and those of its connections.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long the last words of a session may take: its agent's, and those of its connections. What is not stored by then is lost, and
+/// counted.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+/// How long the agent may take of it to say how many there are.
+const FINISH: Duration = Duration::from_secs(5);
+/// How long storing the number of those that were lost may be waited for: it is stored later all the same.
+const LOST_STORED: Duration = Duration::from_secs(2);
 /// How often it is looked whether a session that has ended has connections left.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -47,10 +53,26 @@ pub(super) struct Captured {
     configuring: tokio::sync::Mutex<()>,
     /// Events that found no room since the last one that did.
     lost: AtomicU64,
+    /// How far the agent is followed.
+    pub(super) progress: watch::Sender<Progress>,
+    /// The session has ended, and the agent was asked to end, too.
+    ended: AtomicBool,
+    ending: AtomicBool,
+    /// All of it is stored, or counted as lost.
+    done: CancellationToken,
     /// The agent has told all there is.
     pub(super) told: CancellationToken,
     /// Nobody waits for what the agent tells any more.
     pub(super) over: CancellationToken,
+}
+
+/// How far an agent is followed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    /// The events up to this number of its are stored.
+    pub(super) through: u64,
+    /// It is telling, or what it told is not stored yet.
+    pub(super) is_open: bool,
 }
 
 impl Captured {
@@ -70,8 +92,41 @@ impl Captured {
     /// Tells the agent what is captured now.
     pub(super) async fn configure(&self, tap: &dyn TelemetryTap) -> Result<(), InsideError> {
         let _alone = self.configuring.lock().await;
+        if self.ending.load(Ordering::Relaxed) {
+            // An agent that has said its last number tells nothing more.
+            return Ok(());
+        }
         let capture = self.capture().clone();
         tap.configure(self.browser, capture).await
+    }
+
+    /// Tells the agent what is stored.
+    pub(super) async fn confirm(&self, tap: &dyn TelemetryTap, through: u64) -> Result<(), InsideError> {
+        tap.confirm(self.browser, through).await
+    }
+
+    /// Has the agent end its capture, and returns its last number; nothing if it does not say.
+    async fn finish(&self, tap: &dyn TelemetryTap) -> Option<u64> {
+        let finished = async {
+            let _alone = self.configuring.lock().await;
+            self.ending.store(true, Ordering::Relaxed);
+            tap.finish(self.browser).await
+        };
+        tokio::time::timeout(FINISH, finished).await.ok()?.ok()
+    }
+
+    /// Returns once everything is stored up to the agent's last number; where that is not known, all that it has told.
+    async fn stored(&self, last: Option<u64>) {
+        let mut progress = self.progress.subscribe();
+        let enough = progress.wait_for(|progress| match last {
+            Some(last) => progress.through >= last,
+            None => !progress.is_open,
+        });
+        tokio::select! {
+            // The sender is our own.
+            _ = enough => {}
+            () = self.told.cancelled() => {}
+        }
     }
 }
 
@@ -97,10 +152,13 @@ impl Collector {
 
     /// The session's entry. The agent of a new one is followed from now on. Nothing for a session without a browser.
     fn enter(&self, session: &Session) -> Option<Arc<Captured>> {
-        let browser = session.browser?;
+        Some(self.enter_with(session, session.browser?))
+    }
+
+    fn enter_with(&self, session: &Session, browser: BrowserId) -> Arc<Captured> {
         let mut sessions = self.sessions();
         if let Some(known) = sessions.get(&session.id) {
-            return Some(Arc::clone(known));
+            return Arc::clone(known);
         }
         let captured = Arc::new(Captured {
             session: session.id,
@@ -108,6 +166,10 @@ impl Collector {
             capture: Mutex::new(session.telemetry.clone()),
             configuring: tokio::sync::Mutex::default(),
             lost: AtomicU64::new(0),
+            progress: watch::Sender::default(),
+            ended: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            done: CancellationToken::new(),
             told: CancellationToken::new(),
             over: self.0.stop.child_token(),
         });
@@ -115,13 +177,22 @@ impl Collector {
         let inner = &self.0;
         let following = agent::follow(captured.clone(), inner.store.clone(), inner.tap.clone(), inner.queue.clone());
         inner.runtime.spawn(following);
-        Some(captured)
+        captured
+    }
+
+    /// Sees to the last words of a session, once.
+    fn end(&self, captured: &Arc<Captured>) {
+        if !captured.ended.swap(true, Ordering::Relaxed) {
+            self.0.runtime.spawn(self.clone().last_words(captured.clone()));
+        }
     }
 
     async fn last_words(self, captured: Arc<Captured>) {
         let session = captured.session;
+        let mut last = None;
         let all = async {
-            captured.told.cancelled().await;
+            last = captured.finish(self.0.tap.as_ref()).await;
+            captured.stored(last).await;
             // What is open into the session tells of its own end.
             while self.0.connections.of(session) > 0 {
                 tokio::time::sleep(LOOK).await;
@@ -131,7 +202,11 @@ impl Collector {
         captured.over.cancel();
         self.sessions().remove(&session);
         let lost = captured.lost.swap(0, Ordering::Relaxed);
-        self.0.queue.send(Inbound::Ended { session, lost }).await;
+        let (stored, counted) = oneshot::channel();
+        // Behind what was handed over: what of the agent's is stored by then is known when this is.
+        self.0.queue.send(Inbound::Ended { session, lost, agent_last: last, stored: Some(stored) }).await;
+        let _ = tokio::time::timeout(LOST_STORED, counted).await;
+        captured.done.cancel();
     }
 }
 
@@ -163,7 +238,6 @@ impl Recorder for Collector {
         let lost = captured.lost.swap(0, Ordering::Relaxed);
         if !self.0.queue.offer(Inbound::Own { session, lost, event }) {
             captured.lost.fetch_add(lost + 1, Ordering::Relaxed);
-            metrics::counter!("casement_telemetry_events_lost_total").increment(1);
         }
     }
 
@@ -181,10 +255,21 @@ impl Recorder for Collector {
 
     fn ended(&self, session: SessionId) {
         match self.find(session) {
-            Some(captured) => drop(self.0.runtime.spawn(self.clone().last_words(captured))),
+            Some(captured) => self.end(&captured),
             // There may be followers of it all the same.
-            None => drop(self.0.queue.offer(Inbound::Ended { session, lost: 0 })),
+            None => drop(self.0.queue.offer(Inbound::Ended { session, lost: 0, agent_last: None, stored: None })),
         }
+    }
+
+    fn is_owed(&self, ended: &Session) -> bool {
+        ended.telemetry.is_some() || self.find(ended.id).is_some()
+    }
+
+    async fn collect(&self, ended: &Session, browser: BrowserId) {
+        // An earlier life of this node may have begun it.
+        let captured = self.enter_with(ended, browser);
+        self.end(&captured);
+        captured.done.cancelled().await;
     }
 }
 
@@ -192,11 +277,13 @@ impl Recorder for Collector {
 mod tests {
     use std::sync::Mutex;
 
+    use casement_domain::StoreError;
     use casement_domain::telemetry::{
-        Batch, Counted, Item, MockTelemetryStore, MockTelemetryTap, Numbered, Stored, What, number,
+        Batch, Counted, Item, MockTelemetryStore, MockTelemetryTap, Numbered, Span, Stored, What, number,
     };
     use casement_domain::testing::{NOON, browser_id, session};
     use futures_util::{StreamExt as _, stream};
+    use time::OffsetDateTime;
     use tokio::time::timeout;
 
     use super::*;
@@ -313,6 +400,7 @@ mod tests {
             Ok(streams.remove(0))
         });
         tap.expect_confirm().returning(|_, _| Ok(()));
+        tap.expect_finish().times(1).returning(|_| Ok(5));
         let stop = CancellationToken::new();
         let (collector, _, writer) =
             start(Arc::new(memory.store()), Arc::new(tap), ConnectionRegistry::new(), None, stop.clone());
@@ -329,5 +417,114 @@ mod tests {
         timeout(PATIENCE, gone).await.expect("nothing is left of the session");
         stop.cancel();
         writer.finish(PATIENCE).await;
+    }
+
+    /// An agent that tells this, each when it is waited for long enough, and says at its end how many there were.
+    fn agent(told: Vec<u64>, last: Result<u64, InsideError>) -> MockTelemetryTap {
+        let mut tap = MockTelemetryTap::new();
+        tap.expect_configure().returning(|_, _| Ok(()));
+        tap.expect_confirm().returning(|_, _| Ok(()));
+        let mut streams = vec![told];
+        tap.expect_follow().returning(move |browser, _| {
+            let numbers = streams.pop().ok_or(EngineError::NotRunning(browser))?;
+            Ok(stream::iter(numbers)
+                .then(async |seq| {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    Ok(self::told(seq))
+                })
+                .boxed())
+        });
+        let mut last = Some(last);
+        tap.expect_finish().times(1).returning(move |_| last.take().expect("it is asked once"));
+        tap
+    }
+
+    async fn collected(tap: MockTelemetryTap) -> Memory {
+        let (memory, stop) = (Memory::default(), CancellationToken::new());
+        let (collector, _, writer) =
+            start(Arc::new(memory.store()), Arc::new(tap), ConnectionRegistry::new(), None, stop.clone());
+        let session = with(&[Category::Console]);
+        collector.capture(&session).await.expect("captured");
+        collector.ended(session.id);
+        assert!(collector.is_owed(&session));
+        timeout(PATIENCE, collector.collect(&session, browser_id(1))).await.expect("collected");
+        stop.cancel();
+        writer.finish(PATIENCE).await;
+        memory
+    }
+
+    #[tokio::test]
+    async fn at_the_end_of_a_session_everything_that_its_agent_holds_is_stored() {
+        let memory = collected(agent((1..=500).collect(), Ok(500))).await;
+        assert_eq!(memory.kinds(), vec!["console_log"; 500]);
+    }
+
+    #[tokio::test]
+    async fn what_an_agent_told_is_stored_though_it_is_gone_before_it_said_how_much_there_was() {
+        let gone = InsideError::Engine(EngineError::NotRunning(browser_id(1)));
+        let memory = collected(agent((1..=50).collect(), Err(gone))).await;
+        assert!(memory.kinds().iter().all(|kind| kind == "console_log"), "{:?}", memory.kinds());
+    }
+
+    #[tokio::test]
+    async fn what_an_agent_held_and_did_not_tell_is_counted_and_said() {
+        let memory = collected(agent(vec![1, 2], Ok(5))).await;
+        assert_eq!(memory.kinds(), ["console_log", "console_log", "telemetry_dropped"]);
+        let rows = memory.0.lock().expect("memory");
+        let body: serde_json::Value = serde_json::from_str(&rows.1[2].event.body).expect("JSON");
+        assert_eq!(body["data"], serde_json::json!({ "count": 3, "first_seq": 3, "last_seq": 5 }));
+    }
+
+    #[tokio::test]
+    async fn a_session_of_an_earlier_life_that_has_ended_is_collected_too() {
+        let (memory, stop) = (Memory::default(), CancellationToken::new());
+        let tap = agent((1..=20).collect(), Ok(20));
+        let (collector, _, writer) =
+            start(Arc::new(memory.store()), Arc::new(tap), ConnectionRegistry::new(), None, stop.clone());
+        let session = with(&[Category::Console]);
+        timeout(PATIENCE, collector.collect(&session, browser_id(1))).await.expect("collected");
+        stop.cancel();
+        writer.finish(PATIENCE).await;
+        assert_eq!(memory.kinds().len(), 20);
+    }
+
+    /// A store that takes its time over each commit, and how many events it was given at once.
+    struct Slow(Memory, Arc<Mutex<Vec<usize>>>);
+
+    #[async_trait]
+    impl TelemetryStore for Slow {
+        async fn append(&self, batches: &[Batch], _: OffsetDateTime) -> Result<Vec<Stored>, StoreError> {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            self.1.lock().expect("groups").push(batches.iter().map(|batch| batch.items.len()).sum());
+            Ok(batches.iter().map(|one| self.0.keep(one)).collect())
+        }
+
+        async fn page(&self, _: SessionId, _: &Span) -> Result<(Vec<Numbered>, bool), StoreError> {
+            Ok((Vec::new(), false))
+        }
+
+        async fn counted(&self, _: SessionId) -> Result<Counted, StoreError> {
+            Ok(Counted::NOTHING)
+        }
+
+        async fn tidy(&self, _: OffsetDateTime, _: OffsetDateTime) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_is_read_on_while_what_it_told_is_being_stored() {
+        let (memory, groups, stop) = (Memory::default(), Arc::<Mutex<Vec<usize>>>::default(), CancellationToken::new());
+        let store = Arc::new(Slow(memory.clone(), groups.clone()));
+        let tap = agent((1..=200).collect(), Ok(200));
+        let (collector, _, writer) = start(store, Arc::new(tap), ConnectionRegistry::new(), None, stop.clone());
+        let session = with(&[Category::Console]);
+        collector.capture(&session).await.expect("captured");
+        memory.until(200).await;
+        timeout(PATIENCE, collector.collect(&session, browser_id(1))).await.expect("collected");
+        stop.cancel();
+        writer.finish(PATIENCE).await;
+        // One commit for each event would be 200 of them.
+        assert!(groups.lock().expect("groups").len() < 20, "{groups:?}");
     }
 }

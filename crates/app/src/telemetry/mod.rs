@@ -20,7 +20,7 @@ pub(crate) use collector::Collector;
 pub(crate) use hub::Hubs;
 pub(crate) use writer::EventWriter;
 
-/// Starts to collect. Agents are followed until `stop`; what comes otherwise is taken until the writer is told to finish. What is
+/// Starts to collect. Agents are followed until `stop`, which is not before the sessions that are to end have ended; what comes otherwise is taken until the writer is told to finish. What is
 /// stored goes on to the `outlet`.
 pub(crate) fn start(
     store: Arc<dyn TelemetryStore>,

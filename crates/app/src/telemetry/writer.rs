@@ -35,8 +35,9 @@ pub(super) enum Inbound {
     Own { session: SessionId, lost: u64, event: Event },
     /// What an agent told. The agent's number of the last one that is stored goes back; nothing, if that never will be.
     Told { session: SessionId, items: Vec<Item>, bytes: usize, stored: oneshot::Sender<u64> },
-    /// Nothing more comes of the session, after this many that found no room.
-    Ended { session: SessionId, lost: u64 },
+    /// Nothing more comes of the session, after this many that found no room. What of its agent's is not stored up to the agent's last
+    /// number is lost. Told when that is stored.
+    Ended { session: SessionId, lost: u64, agent_last: Option<u64>, stored: Option<oneshot::Sender<()>> },
 }
 
 impl Inbound {
@@ -143,7 +144,7 @@ struct Writer {
 struct Group {
     batches: Vec<Batch>,
     told: Vec<(SessionId, oneshot::Sender<u64>)>,
-    ended: Vec<SessionId>,
+    ended: Vec<(SessionId, Option<oneshot::Sender<()>>)>,
 }
 
 impl Writer {
@@ -219,11 +220,14 @@ impl Writer {
                     items.entry(session).or_default().extend(told);
                     group.told.push((session, stored));
                 }
-                Some(Inbound::Ended { lost: count, .. }) => {
-                    if let Some(lost) = lost(count) {
-                        items.entry(session).or_default().push(lost);
+                Some(Inbound::Ended { lost: count, agent_last, stored, .. }) => {
+                    let of_agent = agent_last.filter(|last| *last > 0);
+                    let of_agent = of_agent.map(|last| Item { agent_seq: Some(last), what: What::Lost(1) });
+                    let new: Vec<Item> = lost(count).into_iter().chain(of_agent).collect();
+                    if !new.is_empty() {
+                        items.entry(session).or_default().extend(new);
                     }
-                    group.ended.push(session);
+                    group.ended.push((session, stored));
                 }
                 None => {}
             }
@@ -236,6 +240,8 @@ impl Writer {
         let mut stored: HashMap<SessionId, u64> = HashMap::new();
         for one in self.append(batches).await {
             stored.insert(one.session, one.counted.agent_seq);
+            let is_last = ended.iter().any(|(session, _)| *session == one.session);
+            say_what_was_lost(&one, is_last);
             if let Some(outlet) = &self.outlet {
                 outlet.take(&one);
             }
@@ -246,8 +252,11 @@ impl Writer {
                 let _ = done.send(*agent_seq);
             }
         }
-        for session in ended {
+        for (session, done) in ended {
             self.hubs.close(session);
+            if let Some(done) = done {
+                let _ = done.send(());
+            }
         }
     }
 
@@ -295,6 +304,18 @@ impl Writer {
                 broken => return broken,
             }
         }
+    }
+}
+
+/// What was lost to a bound used up numbers; `telemetry_dropped` tells the session's readers which.
+fn say_what_was_lost(stored: &Stored, is_last: bool) {
+    let lost = (stored.counted.last_seq - stored.before).saturating_sub(stored.events.len() as u64);
+    if lost == 0 || stored.events.is_empty() {
+        return;
+    }
+    counter!("casement_telemetry_events_lost_total").increment(lost);
+    if is_last {
+        warn!(session = %stored.session, events = lost, "not all telemetry of a session that ended could be stored");
     }
 }
 
@@ -398,7 +419,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(groups.lock().expect("groups").is_empty());
-        assert!(queue.send(Inbound::Ended { session: session_id(1), lost: 0 }).await);
+        assert!(queue.send(Inbound::Ended { session: session_id(1), lost: 0, agent_last: None, stored: None }).await);
         tokio::time::timeout(Duration::from_secs(60), written(1)).await.expect("a session ended");
         for n in 0..=ENOUGH as u32 {
             assert!(queue.offer(own(n, 0)));

@@ -67,6 +67,17 @@ fn the_selenium_example_prints_the_title() -> anyhow::Result<()> {
 }
 
 #[test]
+fn the_webdriverio_example_prints_the_title() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+
+    let run = Clients::find()?.run(server, "docs/examples/webdriverio.mjs", &[&pages.url("/form")])?;
+
+    assert_eq!(run.stdout, "A form\n");
+    assert!(png_size(&run.file("webdriverio.png")?).is_some());
+    Ok(())
+}
+
+#[test]
 fn the_python_client_example_prints_the_pool() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
 

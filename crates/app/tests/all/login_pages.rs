@@ -142,8 +142,7 @@ impl Person<'_> {
     /// What a person does on a telephone, in a mail, or in the live view.
     fn act_elsewhere(&mut self, now: &Value) -> anyhow::Result<()> {
         let session = now["browser_session_id"].as_str().context("no session")?;
-        let session = self.connection.server.get(&format!("/browsers/{session}"))?.expect(200)?.json()?;
-        let mut cdp = Cdp::connect(session["cdp_ws_url"].as_str().context("no address")?)?;
+        let mut cdp = Cdp::connect_with_key(self.connection.server, session)?;
         let page = cdp.page()?;
         cdp.evaluate(&page, "void acted()")?;
         self.elsewhere = now["external_action_message"].clone();

@@ -8,7 +8,7 @@ use super::login_site::{Connection, LOGIN, PASSWORD, Site};
 use super::login_ways::{SECRET, ask_for_app_code};
 use super::support::{Options, Pages, Server};
 
-/// What the store has beside the login of the site, for another site.
+/// What the store has beside the login of the site, for the same site under another name.
 const OTHER: &str = "s3cret-of-another-site";
 /// What the KeePass database has for the site.
 const IN_FILE: &str = "s3cret-in-the-file";
@@ -31,7 +31,8 @@ fn an_item_of_a_provider_logs_in_by_itself_whether_it_is_named_or_found() -> any
     let app = format!("otpauth://totp/Shop:ann?secret={SECRET}");
     let store = ConnectServer::start(&[
         ("Shop", "http://localhost/login", ["ann", PASSWORD, &app]),
-        ("Elsewhere", "https://elsewhere.example", ["ann", OTHER, ""]),
+        // Under another name of the site, which it is not found by.
+        ("Elsewhere", "http://127.0.0.1", ["ann", OTHER, ""]),
     ])?;
     let folder = tempfile::tempdir()?;
     let entry =
@@ -62,9 +63,15 @@ fn an_item_of_a_provider_logs_in_by_itself_whether_it_is_named_or_found() -> any
         connection.login()?;
         anyhow::Ok(connection)
     };
+    let by_name = site(&pages, "shop-named", OTHER).url("home").replace("localhost", "127.0.0.1");
+    let more = json!({
+        "allowed_domains": ["127.0.0.1"], "credential": { "provider": "Team", "path": "Team/Elsewhere" },
+    });
+    let by_name = Connection::at(&server, "shop-named", &by_name, &more)?;
+    by_name.login()?;
     let begun = [
         begin(&found, json!({ "provider": "Team", "auto": true }))?,
-        begin(&site(&pages, "shop-named", OTHER), json!({ "provider": "Team", "path": "Team/Elsewhere" }))?,
+        by_name,
         begin(&of_file, json!({ "provider": "File", "auto": true }))?,
         begin(&any, json!({ "auto": true }))?,
     ];

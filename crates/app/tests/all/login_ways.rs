@@ -273,8 +273,7 @@ fn a_person_solves_the_captcha_in_the_live_view_and_says_yes_on_the_telephone() 
 
     // As a person's clicks would have it.
     let session = stuck["browser_session_id"].as_str().context("no session")?;
-    let session = server.get(&format!("/browsers/{session}"))?.expect(200)?.json()?;
-    let mut cdp = Cdp::connect(session["cdp_ws_url"].as_str().context("no address")?)?;
+    let mut cdp = Cdp::connect_with_key(server, session)?;
     let page = cdp.page()?;
     cdp.evaluate(&page, "document.querySelector('textarea').value = 'solved'")?;
     drop(cdp);

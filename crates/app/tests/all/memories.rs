@@ -163,7 +163,14 @@ fn e1_e2_what_a_browser_remembers_of_links_forms_and_certificates_ends_with_its_
         let tls = internet.tls(PUBLIC, "tls.test")?;
         let options = Options { resolv_conf: Some(internet.resolv_conf()), ..Options::default() };
         let server = Server::start(options)?;
-        server.post("/browser_pools", &json!({ "name": "memories", "size": 1, "headless": true }))?.expect(201)?;
+        // Forms are remembered where the caller asks for it.
+        let remembers = json!({ "AutofillAddressEnabled": true });
+        server
+            .post(
+                "/browser_pools",
+                &json!({ "name": "memories", "size": 1, "headless": true, "browser_policy": remembers }),
+            )?
+            .expect(201)?;
         let first = server.acquire("memories")?;
         let mut visit = Visit::to(&first)?;
         let found = look(&server, &first, &mut visit, &tls, false)?;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::support::http::Request;
@@ -87,5 +88,29 @@ fn a_key_that_one_server_revokes_is_refused_by_every_other_within_a_second() -> 
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(call(&second)?, 401);
+    Ok(())
+}
+
+/// A program or a page inside reaches Casement by the way out, whose connections come from this machine, as those of a trusted proxy on it do.
+#[test]
+fn who_calls_from_inside_of_a_sandbox_cannot_say_that_the_call_came_from_elsewhere() -> anyhow::Result<()> {
+    let server = Server::start(Options {
+        egress_allow: vec!["127.0.0.1".into()],
+        flags: vec!["--trusted-proxy".into(), "127.0.0.0/8".into()],
+        ..Options::default()
+    })?;
+    let session = server.headless()?;
+    let headers = json!({
+        "authorization": format!("Bearer {}", server.key()), "x-forwarded-for": "203.0.113.9", "x-request-id": "from-inside",
+    });
+    let ask = json!({ "url": format!("http://{}/browsers", server.address()), "headers": headers });
+    let answer = server.post(&format!("/browsers/{}/curl", session.id()), &ask)?.expect(200)?.json()?;
+    ensure!(answer["status"] == 200, "{answer}");
+    let records =
+        server.get("/audit-logs/export/chunk?start=2000-01-01&end=9000-01-01&format=jsonl&method=GET")?.expect(200)?;
+    let records = records.text();
+    let inside = records.lines().find(|line| line.contains("from-inside")).context("a record of the call")?;
+    ensure!(inside.contains("\"client_ip\":\"127.67.83.77\""), "{inside}");
+    ensure!(!records.contains("203.0.113.9"), "{records}");
     Ok(())
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::host::{browser_of, chromium, count, id_of, idle_browsers, kind, metric, sandboxes, sql};
 use super::support::http::{Answer, Request};
-use super::support::{Cdp, Clients, Options, Server, Session, Shared, until};
+use super::support::{Cdp, Clients, Options, Process, Server, Session, Shared, until};
 
 const SOON: Duration = Duration::from_secs(120);
 /// What an acquire may wait for a browser, in seconds: there may be many before it, and each takes a start of Chromium.
@@ -275,6 +275,59 @@ fn i5_a_browser_whose_page_hangs_is_not_handed_out() -> anyhow::Result<()> {
     let page = client.page()?;
     assert_eq!(client.evaluate(&page, "6 * 7")?, 42);
     until("the hung one is cleared away", SOON, || (!sandboxes(server).ok()?.contains(&idle[0])).then_some(()))?;
+    pool.delete()
+}
+
+#[test]
+fn i5_a_browser_that_stands_still_in_part_since_the_call_before_is_not_handed_out() -> anyhow::Result<()> {
+    let pool = Pool::new(&Shared::get().server, "half-dead", 2)?;
+    let server = pool.server;
+    let is = |process: &Process, word: &str| process.argv.iter().any(|argument| argument.contains(word));
+    for word in ["--utility-sub-type=network.mojom.NetworkService", "--type=renderer", "--remote-debugging-port"] {
+        pool.until_counts((2, 0))?;
+        let next = idle_browsers(server, pool.name)?[1].clone();
+        let mut stopped = chromium(server, &next)?;
+        stopped.retain(|process| is(process, word) && (kind(process).is_some() != word.contains("debugging")));
+        assert!(!stopped.is_empty(), "{word}");
+        // Its answer is written, and the server has looked which browser comes next.
+        let before = session(&pool.acquire(LONG)?)?;
+        for process in &stopped {
+            server.signal(process, Signal::STOP)?;
+        }
+        let leased = session(&pool.acquire(LONG)?)?;
+        assert_ne!(browser_of(server, &leased)?, next, "{word}");
+        until("the dead one is cleared away", SOON, || (!sandboxes(server).ok()?.contains(&next)).then_some(()))?;
+        for held in [before, leased] {
+            server.release(pool.name, &held)?;
+        }
+    }
+    pool.delete()
+}
+
+#[test]
+fn what_is_leased_after_all_was_discarded_was_started_afterwards_also_while_the_pool_warms() -> anyhow::Result<()> {
+    let pool = Pool::new(&Shared::get().server, "renewed", 3)?;
+    let server = pool.server;
+    for (round, flushed) in [(1, false), (2, true), (3, false)] {
+        // At first nothing has come up yet, later some have.
+        if round > 1 {
+            until("some are there", SOON, || (pool.counts().ok()?.0 > 0).then_some(()))?;
+        }
+        let width = 900 + round * 10;
+        let viewport = json!({ "width": width, "height": 600 });
+        let change = json!({ "viewport": viewport, "discard_all_idle": !flushed });
+        server.send("PATCH", &pool.path(""), Some(&change))?.expect(200)?;
+        if flushed {
+            server.post(&pool.path("/flush"), &json!({}))?.expect(204)?;
+        }
+        let leased: Vec<_> = (0..2).map(|_| session(&pool.acquire(LONG)?)).collect::<anyhow::Result<_>>()?;
+        for session in &leased {
+            assert_eq!(session.0["viewport"]["width"], width, "round {round}: {}", session.0);
+        }
+        for session in &leased {
+            server.release(pool.name, session)?;
+        }
+    }
     pool.delete()
 }
 

@@ -1,6 +1,6 @@
 //! Sessions that go through a proxy: with the public client, after a restart of the server, and what nobody may read.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,8 @@ fn every_call_of_the_python_client_for_proxies_works_and_pages_go_through_them()
 
     let run = Clients::find()?.run(&server, "crates/app/tests/scripts/proxies.py", &[&pages.allow()])?;
 
-    let failed = "The session's proxy could not be used.";
+    let down = "The session's proxy could not be used: no connection to it could be made.";
+    let wrong = "The session's proxy could not be used: it does not accept the credentials.";
     let (form, green) = ("A form", "Green");
     let saw = json!({
         "made": ["available", "available", "unavailable", ["*.inner.example"], true],
@@ -53,8 +54,8 @@ fn every_call_of_the_python_client_for_proxies_works_and_pages_go_through_them()
         "asked http": true,
         "through socks": green,
         "asked socks": true,
-        "down": failed,
-        "wrong": failed,
+        "down": down,
+        "wrong": wrong,
         "straight": [null, form],
         "unavailable": "unavailable",
         "in use": ["ConflictError", "resource_in_use"],
@@ -191,52 +192,82 @@ fn c7_a_session_keeps_its_proxy_over_a_restart_of_the_server_and_its_password_is
     Ok(())
 }
 
-/// Answers over TLS, on connections that stay open, each with its own number; at `/close`, all of them are closed. Its page has a
-/// picture of its own: a browser would ask for one whenever it has time, and maybe on another connection.
+/// Answers over TLS, on connections that stay open, with the letter that a proxy has put before the connection, or `-`. Its page has a
+/// picture of its own: a browser would ask for one whenever it has time.
 const SITE: &str = r#"
-import itertools, socket, ssl, sys, threading
+import socket, ssl, sys, threading
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(sys.argv[1], sys.argv[2])
 listener = socket.create_server(("127.0.0.1", 0))
 print("up", listener.getsockname()[1], sep="\n")
-numbers, streams = itertools.count(1), []
 def serve(plain):
     try:
+        by = b"-" if plain.recv(1, socket.MSG_PEEK) == b"\x16" else plain.recv(1)
         with context.wrap_socket(plain, server_side=True) as stream:
-            streams.append(stream)
-            number, head = str(next(numbers)).encode(), b""
+            head = b""
             while part := stream.recv(65536):
                 head += part
                 if b"\r\n\r\n" not in head:
                     continue
-                says = b"<link rel=icon href='data:,'>" if b" /page " in head else number
-                closes, head = b"/close " in head, b""
+                says = b"<link rel=icon href='data:,'>" if b" /page " in head else by
+                head = b""
                 lines = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nCache-Control: no-store\r\nContent-Length: %d\r\n\r\n%s"
                 stream.sendall(lines % (len(says), says))
-                while closes and streams:
-                    streams.pop().shutdown(socket.SHUT_RDWR)
     except OSError:
         pass
 while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 "#;
 
+/// A proxy whose tunnels all lead to `site`, each with that letter before it.
+fn marking(letter: u8, site: SocketAddr) -> anyhow::Result<SocketAddr> {
+    let tunnel = move |client: TcpStream| -> std::io::Result<()> {
+        let (mut reader, mut head) = (BufReader::new(client.try_clone()?), String::new());
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        let mut origin = TcpStream::connect(site)?;
+        origin.write_all(&[letter])?;
+        (&client).write_all(b"HTTP/1.1 200 OK\r\n\r\n")?;
+        let (mut back, mut to) = (origin.try_clone()?, client.try_clone()?);
+        thread::spawn(move || {
+            let copied = std::io::copy(&mut back, &mut to);
+            copied.and(to.shutdown(std::net::Shutdown::Both))
+        });
+        std::io::copy(&mut reader, &mut origin)?;
+        origin.shutdown(std::net::Shutdown::Both)
+    };
+    standing(move |client| drop(tunnel(client)))
+}
+
+/// Serves whoever comes, each in a thread of its own.
+fn standing(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let serve = serve.clone();
+            thread::spawn(move || serve(client));
+        }
+    });
+    Ok(address)
+}
+
 #[test]
-fn a_changed_proxy_carries_the_tunnels_made_from_then_on_and_those_that_stand_go_on() -> anyhow::Result<()> {
+fn no_request_begun_after_a_change_of_the_proxy_goes_through_the_old_one() -> anyhow::Result<()> {
     let (server, directory) = (server()?, tempfile::tempdir()?);
     let [key, certificate] = certificate(directory.path(), "tunnels.test")?;
     let mut site = Command::new("python3");
     let (_site, mut said) = Holder::start(site.args(["-u", "-c", SITE]).args([certificate, key]))?;
     let mut port = String::new();
     said.read_line(&mut port)?;
-    let site = format!("127.0.0.1:{}", port.trim());
-    let proxies = [Tinyproxy::start("me", "hunter2")?, Tinyproxy::start("me", "hunter2")?];
-    for (name, proxy) in ["first", "second"].into_iter().zip(&proxies) {
-        let (host, port) = (proxy.address.ip().to_string(), proxy.address.port());
-        let config = json!({ "host": host, "port": port, "username": "me", "password": "hunter2" });
+    let site: SocketAddr = format!("127.0.0.1:{}", port.trim()).parse()?;
+    for (name, letter) in [("first", b'1'), ("second", b'2')] {
+        let config = json!({ "host": "127.0.0.1", "port": marking(letter, site)?.port() });
         server.post("/proxies", &json!({ "type": "custom", "name": name, "config": config }))?.expect(201)?;
     }
-    let tunnels = || proxies.each_ref().map(|proxy| proxy.log().matches(&*format!("CONNECT {site}")).count());
     let session = server.create(&json!({ "headless": true, "proxy_id": "first", "timeout_seconds": 600 }))?;
     let path = format!("/browsers/{}", session.id());
     let go_through = |proxy: &str| server.send("PATCH", &path, Some(&json!({ "proxy_id": proxy })))?.expect(200);
@@ -244,23 +275,98 @@ fn a_changed_proxy_carries_the_tunnels_made_from_then_on_and_those_that_stand_go
     let page = cdp.page()?;
     cdp.call_in(Some(&page), "Security.setIgnoreCertificateErrors", &json!({ "ignore": true }))?;
     cdp.open(&page, &format!("https://{site}/page"))?;
-    let mut connection = |path: &str| cdp.evaluate(&page, &format!("fetch('{path}').then(answer => answer.text())"));
+    // By which proxy each of twenty requests came, six at a time on connections that stay open.
+    let one = "fetch('/').then(answer => answer.text())";
+    let many = format!("Promise.all([...Array(20)].map(() => {one})).then(all => all.join(''))");
+    let mut came_by = || cdp.evaluate(&page, &many);
 
-    let first = connection("/")?;
-    let at_first = tunnels();
-    assert!(at_first[0] > 0 && at_first[1] == 0, "{at_first:?}");
-    go_through("second")?;
-    assert_eq!(connection("/")?, first, "the connection stands");
-    assert_eq!(tunnels(), at_first);
-    connection("/close")?;
-    let second = connection("/")?;
-    assert_ne!(second, first);
-    let then = tunnels();
-    assert!(then[0] == at_first[0] && then[1] > 0, "{at_first:?}, then {then:?}");
+    assert_eq!(came_by()?, "1".repeat(20));
+    for _ in 0..5 {
+        go_through("second")?;
+        assert_eq!(came_by()?, "2".repeat(20));
+        go_through("first")?;
+        assert_eq!(came_by()?, "1".repeat(20));
+    }
     go_through("")?;
-    connection("/close")?;
-    assert_ne!(connection("/")?, second);
-    assert_eq!(tunnels(), then, "straight");
+    assert_eq!(came_by()?, "-".repeat(20), "straight");
+    server.delete(&path)?.expect(204).map(drop)
+}
+
+/// The kind of a failure, where it is met, and what is said of it.
+type Failing = (&'static str, SocketAddr, &'static str);
+
+/// Proxies that fail, each in a way of its own; nobody listens at the first one as long as what comes with them lives.
+fn failing() -> anyhow::Result<([Failing; 6], TcpSocket)> {
+    const DENIED: &[u8] = b"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n";
+    let nobody = nobody_listens()?;
+    let answering = |answer: &'static [u8]| {
+        standing(move |mut client| drop(client.read(&mut [0; 4096]).and_then(|_| client.write_all(answer))))
+    };
+    // What was sent and is not read makes the end of a connection a reset.
+    let resetting = standing(|mut client| drop(client.read(&mut [0; 1])))?;
+    let silent = standing(|mut client| drop(client.read_to_end(&mut Vec::new())))?;
+    let kinds = [
+        ("unreachable", nobody.local_addr()?, "no connection to it could be made"),
+        ("closed", answering(b"")?, "it closed the connection without an answer"),
+        ("reset", resetting, "it reset the connection"),
+        ("protocol", answering(b"SSH-2.0-x\r\n")?, "its answer is not in the proxy's protocol"),
+        ("authentication", answering(DENIED)?, "it does not accept the credentials"),
+        ("timeout", silent, "it did not answer in time"),
+    ];
+    Ok((kinds, nobody))
+}
+
+#[test]
+fn over_https_each_way_that_a_proxy_fails_is_told_to_requests_in_the_telemetry_and_by_the_check() -> anyhow::Result<()>
+{
+    let (server, (failing, _nobody)) = (server()?, failing()?);
+    let telemetry = json!({ "browser": { "network": { "enabled": true } } });
+    let session = server.create(&json!({ "headless": true, "telemetry": telemetry, "timeout_seconds": 900 }))?;
+    let path = format!("/browsers/{}", session.id());
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    for (kind, address, why) in failing {
+        let (host, port) = (address.ip().to_string(), address.port());
+        let config = json!({ "host": host, "port": port, "username": "me", "password": "hunter2" });
+        let made =
+            server.post("/proxies", &json!({ "type": "custom", "name": kind, "config": config }))?.expect(201)?;
+        assert_eq!((&made.json()?["status"], &made.json()?["failure"]), (&json!("unavailable"), &json!(kind)));
+        server.send("PATCH", &path, Some(&json!({ "proxy_id": kind })))?.expect(200)?;
+
+        let url = format!("https://{kind}.example/");
+        for scheme in ["https", "http"] {
+            let asked = json!({ "url": url.replace("https", scheme) });
+            // Of a plain request nobody but its sender knows how long the answer may take.
+            if (kind, scheme) == ("timeout", "http") {
+                continue;
+            }
+            let refused = server.post(&format!("{path}/curl"), &asked)?.expect(502)?.json()?;
+            assert_eq!(
+                (&refused["code"], &refused["inner_error"]["code"]),
+                (&json!("upstream_error"), &json!("proxy_error"))
+            );
+            let said = refused["message"].as_str().unwrap_or_default();
+            assert!(
+                said.contains(&format!("the session's proxy could not be used: {why}")),
+                "{kind}, {scheme}: {said}"
+            );
+        }
+        if kind != "timeout" {
+            let raw = server.get(&format!("/vm/{}/curl/raw?url={url}", session.id()))?.expect(502)?.json()?;
+            assert_eq!(raw["inner_error"]["code"], "proxy_error", "{kind}: {raw}");
+        }
+        cdp.call_in(Some(&page), "Page.navigate", &json!({ "url": url }))?;
+        for (event, place) in [("network_loading_failed", "url"), ("network_proxy_failed", "error_code")] {
+            let told = until(&format!("{event} for {kind}"), SOON, || {
+                let events =
+                    server.get(&format!("{path}/telemetry/events?category=network&limit=100")).ok()?.json().ok()?;
+                let mut events = events.as_array()?.iter().map(|one| one["event"].clone());
+                events.find(|one| one["type"] == event && one["data"]["proxy_failure"] == kind)
+            })?;
+            let told = &told["data"][place];
+            assert_eq!(told, &if place == "url" { json!(url) } else { json!("proxy_error") }, "{kind}");
+        }
+    }
     server.delete(&path)?.expect(204).map(drop)
 }
 

@@ -153,6 +153,37 @@ fn what_happens_in_a_session_goes_to_a_collector_once_and_in_order() -> anyhow::
 }
 
 #[test]
+fn neither_the_interface_nor_a_collector_is_told_a_query_where_the_operator_says_so() -> anyhow::Result<()> {
+    let (address, collector) = Collector::start()?;
+    let said = ["--otlp-endpoint", &format!("http://{address}/base/"), "--telemetry-urls", "without-query"];
+    let secret = ("CASEMENT_OTLP_HEADER".to_owned(), "Authorization=Bearer swordfish".to_owned());
+    let flags = said.map(str::to_owned).to_vec();
+    let server = Server::start(Options { flags, variables: vec![secret], ..Options::default() })?;
+    let on = json!({ "enabled": true });
+    let telemetry = json!({ "enabled": true, "browser": { "console": on, "network": on, "page": on } });
+    let session = server.create(&json!({ "headless": true, "telemetry": telemetry }))?;
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    let has_come = |kind: &str| collector.records().iter().any(|record| record.event_name == kind);
+    until("a page's requests have come", SOON, || {
+        cdp.evaluate(
+            &page,
+            "console.log('http://127.0.0.1:1/?hidden'); fetch('http://127.0.0.1:1/a?hidden').catch(() => {})",
+        )
+        .ok()?;
+        std::thread::sleep(Duration::from_millis(200));
+        let all = ["console_log", "network_request", "network_loading_failed"];
+        all.into_iter().all(has_come).then_some(())
+    })?;
+    let events = server.get(&format!("/browsers/{}/telemetry/events?since=1h&limit=100", session.id()))?.text();
+    assert!(events.contains("http://127.0.0.1:1/a\""), "{events}");
+    assert!(!events.contains("hidden"), "{events}");
+    let exported = format!("{:?}", collector.records());
+    assert!(exported.contains("http://127.0.0.1:1/a\"") && !exported.contains("hidden"), "{exported}");
+    Ok(())
+}
+
+#[test]
 fn a_header_that_cannot_be_sent_ends_the_start_without_being_shown() -> anyhow::Result<()> {
     let serve = |words: &[&str]| {
         let folder = tempfile::tempdir()?;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::host::{browser_of, resident, sandbox, server_process, sql, uuid};
-use super::support::{Cdp, Options, Server, Session, until};
+use super::support::{Cdp, Options, Pages, Server, Session, until};
 
 const PATIENCE: Duration = Duration::from_secs(600);
 /// What the page says, so many times so many lines.
@@ -102,6 +102,72 @@ fn g3_a_million_lines_at_once_stay_bounded_and_every_line_that_is_not_kept_is_co
     println!("{lines} lines are stored in {size} MiB, {lost} are lost");
     assert!(size < MOST_STORED, "{lines} lines are stored in {size} MiB");
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    Ok(())
+}
+
+/// How many of a kind are stored, and how many events are counted as lost.
+fn stored(server: &Server, session: &Session, kind: &str) -> anyhow::Result<(u64, u64)> {
+    let id = uuid(session.id())?;
+    let of = |what: &str, kind: &str| {
+        sql(
+            server,
+            &format!(
+                "select {what} from telemetry_events where session_id = '{id}' and body::json->>'type' = '{kind}'"
+            ),
+        )
+    };
+    let lost = of("coalesce(sum((body::json->'data'->>'count')::bigint), 0)", "telemetry_dropped")?;
+    Ok((of("count(*)", kind)?.parse()?, lost.parse()?))
+}
+
+const PICTURES: u64 = 100;
+
+#[test]
+fn what_a_page_asked_for_is_stored_though_its_session_is_deleted_as_soon_as_it_is_there() -> anyhow::Result<()> {
+    let pages = Pages::start()?;
+    let pictures: String = (0..PICTURES).map(|n| format!("<img src='/picture.svg?{n}'>")).collect();
+    pages.put("/pictures", &format!("<!doctype html><link rel=icon href=data:,><body>{pictures}"));
+    pages.put_as("/picture.svg", "Content-Type: image/svg+xml", "<svg xmlns='http://www.w3.org/2000/svg'/>");
+    let server = Server::start(Options::reaching(&pages))?;
+    let session = capturing(&server, "network")?;
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    cdp.open(&page, &pages.url("/pictures"))?;
+    until("every picture is there", PATIENCE, || {
+        let whole = "document.readyState === 'complete' && [...document.images].filter(one => one.complete).length";
+        (cdp.evaluate(&page, whole).ok()? == json!(PICTURES)).then_some(())
+    })?;
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+
+    let answers = until("every answer is stored", PATIENCE, || {
+        let (answers, _) = stored(&server, &session, "network_response").ok()?;
+        (answers > PICTURES).then_some(answers)
+    })?;
+    let (requests, lost) = stored(&server, &session, "network_request")?;
+    println!("{requests} requests and {answers} answers are stored, {lost} events are lost");
+    assert_eq!((requests > PICTURES, lost), (true, 0));
+    Ok(())
+}
+
+#[test]
+fn every_line_of_a_console_is_stored_or_counted_though_its_session_is_deleted_in_the_middle() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let session = capturing(&server, "console")?;
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    let mut said = 0;
+    for _ in 0..20 {
+        cdp.evaluate(&page, "for (let n = 0; n < 100; n++) console.log('line ' + n)")?;
+        said += 100;
+    }
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+
+    until("every line is stored or counted", PATIENCE, || {
+        let (lines, lost) = stored(&server, &session, "console_log").ok()?;
+        println!("{lines} of {said} are stored, {lost} are counted as lost");
+        (lines + lost >= said).then_some(())
+    })?;
+    until("nothing is left of the session", PATIENCE, || agent(&server).is_err().then_some(()))?;
     Ok(())
 }
 

@@ -23,7 +23,7 @@ use casement_domain::proxy::ProxyRouting;
 use casement_domain::replay::SessionReplays;
 use casement_domain::session::{Activity, CreateSession, SessionDeps, SessionFilter, Sessions};
 use casement_domain::telemetry::NoRecorder;
-use casement_domain::{Clock, IdSource, NodeId, OrganizationId, PoolId, ProjectId};
+use casement_domain::{Clock, IdSource, MonotonicClock, MonotonicTime, NodeId, OrganizationId, PoolId, ProjectId};
 use time::OffsetDateTime;
 use time::macros::datetime;
 use ulid::Ulid;
@@ -51,6 +51,12 @@ struct Stopped;
 impl Clock for Stopped {
     fn now(&self) -> OffsetDateTime {
         datetime!(2026-12-24 18:00 UTC)
+    }
+}
+
+impl MonotonicClock for Stopped {
+    fn monotonic_now(&self) -> MonotonicTime {
+        MonotonicTime::default()
     }
 }
 
@@ -87,9 +93,10 @@ fn service(memory: &Arc<Memory>, engine: &Arc<Pretended>, ids: &Arc<Counting>) -
         spares: Arc::new(NoSpares),
         connections: Arc::new(Nobody),
         pools: Arc::new(Nobody),
-        activity: Activity::new(clock.clone()),
+        activity: Activity::new(clock.clone(), clock.clone()),
         recorder: Arc::new(NoRecorder),
         clock: clock.clone(),
+        monotonic: clock.clone(),
         ids: ids.clone(),
     });
     let deps = PoolDeps {
@@ -103,7 +110,8 @@ fn service(memory: &Arc<Memory>, engine: &Arc<Pretended>, ids: &Arc<Counting>) -
         proxies: ProxyRouting::none(),
         profiles: SessionProfiles::none(),
         wake: Arc::new(Nobody),
-        clock,
+        clock: clock.clone(),
+        monotonic: clock,
         ids: ids.clone(),
         max_pools: Pools::DEFAULT_MAX_POOLS,
     };
@@ -127,7 +135,7 @@ fn scope(ids: &dyn IdSource) -> Result<Scope, Box<dyn Error + Send + Sync>> {
         created_at: Stopped.now(),
         updated_at: Stopped.now(),
     };
-    Ok(Scope { project, unscoped: true })
+    Ok(Scope { project, unscoped: true, organization_wide: true })
 }
 
 /// Does what a server does all day, once; returns what happened.

@@ -8,8 +8,8 @@ use casement_domain::browser::{Browser, BrowserEvent, BrowserRepository, Browser
 use casement_domain::organization::{Ask, Caps, Usage, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::pool::{
-    Entered, Fence, Growth, IdleBrowser, LeaseFrom, LeaseRequest, Observed, Outcome, Place, Pool, PoolCounts,
-    PoolDeleted, PoolFilter, PoolRepository, PoolStored, TakenNow, Turn, TurnEvent, Turns, WaitingLine,
+    Entered, Fence, Generation, Growth, IdleBrowser, LeaseFrom, LeaseRequest, Observed, Outcome, Place, Pool,
+    PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolStored, TakenNow, Turn, TurnEvent, Turns, WaitingLine,
 };
 use casement_domain::profile::LoadedProfile;
 use casement_domain::session::{
@@ -17,10 +17,10 @@ use casement_domain::session::{
 };
 use casement_domain::telemetry::Capture;
 use casement_domain::{
-    BrowserId, InvocationId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, Replaced, SessionId, StoreError,
-    TicketId,
+    BrowserId, InvocationId, MonotonicTime, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, Replaced, SessionId,
+    StoreError, TicketId,
 };
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 use tokio::sync::Notify;
 
 #[derive(Default)]
@@ -91,6 +91,7 @@ impl State {
             tags: lease.tags.clone(),
             telemetry: lease.telemetry.clone(),
             invocation: None,
+            for_login: false,
             state: SessionState::Active,
             created_at: now,
             last_active_at: now,
@@ -402,25 +403,23 @@ impl PoolRepository for Memory {
 
     async fn flush(&self, id: PoolId, now: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError> {
         let mut state = self.state();
-        let idle = |row: &&Browser| row.pool == Some(id) && row.state == BrowserState::Idle;
-        let flushed: Vec<_> = state.browsers.values().filter(idle).map(|row| row.id).collect();
+        let of_pool = |row: &&Browser| row.pool == Some(id);
+        let unleased = |row: &&Browser| matches!(row.state, BrowserState::Idle | BrowserState::Warming);
+        let rows: Vec<_> = state.browsers.values().filter(of_pool).filter(unleased).cloned().collect();
+        let idle = rows.iter().filter(|row| row.state == BrowserState::Idle).count();
+        let flushed: Vec<_> = rows.iter().map(|row| row.id).collect();
         for browser in &flushed {
             state.browser_on(*browser, BrowserEvent::End);
         }
         if let Some(pool) = state.pools.get_mut(&id) {
-            let fewer = u32::try_from(flushed.len()).unwrap_or(u32::MAX);
+            let fewer = u32::try_from(idle).unwrap_or(u32::MAX);
+            pool.generation.0 += 1;
             pool.growth = Growth { allowance: pool.growth.allowance.saturating_sub(fewer), since: now };
         }
         Ok(flushed)
     }
 
-    async fn lead(
-        &self,
-        id: PoolId,
-        _node: NodeId,
-        _now: OffsetDateTime,
-        _until: OffsetDateTime,
-    ) -> Result<Option<Fence>, StoreError> {
+    async fn lead(&self, id: PoolId, _node: NodeId, _lasts: Duration) -> Result<Option<Fence>, StoreError> {
         // There is one node only, so it leads whatever there is.
         Ok(self.state().pools.contains_key(&id).then_some(Fence(1)))
     }
@@ -443,9 +442,10 @@ impl PoolRepository for Memory {
         Ok(Replaced::Yes)
     }
 
-    async fn warm(&self, browser: &Browser, _fence: Fence) -> Result<Replaced, StoreError> {
+    async fn warm(&self, browser: &Browser, _fence: Fence, generation: Generation) -> Result<Replaced, StoreError> {
         let mut state = self.state();
-        if !browser.pool.is_some_and(|pool| state.pools.contains_key(&pool)) {
+        let pool = browser.pool.and_then(|pool| state.pools.get(&pool));
+        if pool.is_none_or(|pool| pool.generation != generation) {
             return Ok(Replaced::LostRace);
         }
         state.browsers.insert(browser.id, browser.clone());
@@ -537,7 +537,7 @@ struct Ear(Arc<Notify>);
 
 #[async_trait]
 impl Turn for Ear {
-    async fn wait(&mut self, _until: OffsetDateTime) -> TurnEvent {
+    async fn wait(&mut self, _until: MonotonicTime) -> TurnEvent {
         // Time stands still here. A server waits until `until` at most, and then says `TimeUp`.
         self.0.notified().await;
         TurnEvent::Look

@@ -1,8 +1,14 @@
 //! The record of a call that is stored with what the call does, in one commit.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
-use super::AuditEntry;
+use super::{AuditEntry, AuditTrail, Stamp};
+use crate::store_error::StoreError;
 
 /// What became of an [`EarlyRecord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,21 +20,34 @@ pub enum EarlyFate {
     Stored,
     /// It is not stored, and will not be.
     Declined,
+    /// It is stored, and to be stored again at the end of its call: what it was stored with came to nothing.
+    Superseded,
 }
 
 /// The record of a call as it will be if the call does at once what it was made for. Whoever does that may store it in the same commit,
-/// and says here whether it did; until then it may be stored at any moment, also after its caller has gone.
-#[derive(Debug)]
+/// and says here whether it did; until then it may be stored at any moment, also after its caller has gone. Whoever changes something
+/// without it has to [decline](Self::decline) it before.
 pub struct EarlyRecord {
     entry: AuditEntry,
     fate: AtomicU8,
+    begun: AtomicBool,
+    /// As long as it may be stored, exports wait for its moment.
+    stamp: Mutex<Option<Stamp>>,
+    trail: Arc<dyn AuditTrail>,
 }
 
 impl EarlyRecord {
-    /// Not stored yet.
+    /// Not stored yet. Its moment is that of the entry, or a little later.
     #[must_use]
-    pub fn new(entry: AuditEntry) -> Self {
-        Self { entry, fate: AtomicU8::new(EarlyFate::Open as u8) }
+    pub fn new(entry: AuditEntry, trail: Arc<dyn AuditTrail>) -> Self {
+        let stamp = trail.stamp(entry.at);
+        Self {
+            entry: AuditEntry { at: stamp.at(), ..entry },
+            fate: AtomicU8::new(EarlyFate::Open as u8),
+            begun: AtomicBool::new(false),
+            stamp: Mutex::new(Some(stamp)),
+            trail,
+        }
     }
 
     /// What is stored.
@@ -41,11 +60,66 @@ impl EarlyRecord {
     #[must_use]
     pub fn fate(&self) -> EarlyFate {
         let fate = self.fate.load(Ordering::Acquire);
-        [EarlyFate::Stored, EarlyFate::Declined].into_iter().find(|one| *one as u8 == fate).unwrap_or(EarlyFate::Open)
+        [EarlyFate::Stored, EarlyFate::Declined, EarlyFate::Superseded]
+            .into_iter()
+            .find(|one| *one as u8 == fate)
+            .unwrap_or(EarlyFate::Open)
     }
 
     /// Says what became of it.
     pub fn settle(&self, fate: EarlyFate) {
         self.fate.store(fate as u8, Ordering::Release);
+        drop(self.stamp.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// It will not be stored with what the call does, unless it is already. Instead it is stored that the call begins.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the call must not go on.
+    pub async fn decline(&self) -> Result<(), StoreError> {
+        match self.fate() {
+            EarlyFate::Stored | EarlyFate::Superseded => return Ok(()),
+            EarlyFate::Open => self.settle(EarlyFate::Declined),
+            EarlyFate::Declined => {}
+        }
+        if self.begun.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.trail.begin(self.entry.clone()).await
+    }
+
+    /// The same while `reading` is done, which changes nothing.
+    ///
+    /// # Errors
+    /// As [`decline`](Self::decline).
+    pub async fn decline_beside<T>(&self, reading: impl Future<Output = T>) -> Result<T, StoreError> {
+        let (mut declining, mut reading) = (pin!(self.decline()), pin!(reading));
+        let (mut declined, mut read) = (None, None);
+        poll_fn(|context| {
+            if declined.is_none()
+                && let Poll::Ready(done) = declining.as_mut().poll(context)
+            {
+                declined = Some(done);
+            }
+            if read.is_none()
+                && let Poll::Ready(done) = reading.as_mut().poll(context)
+            {
+                read = Some(done);
+            }
+            match (declined.take(), read.take()) {
+                (Some(declined), Some(read)) => Poll::Ready(declined.map(|()| read)),
+                waiting => {
+                    (declined, read) = waiting;
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for EarlyRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EarlyRecord").field("entry", &self.entry).field("fate", &self.fate()).finish_non_exhaustive()
     }
 }

@@ -5,13 +5,15 @@ mod early;
 mod filter;
 mod model;
 mod ports;
+mod refused;
 mod service;
 
 pub use cursor::{BadCursor, Measured, Position, Stretch};
 pub use early::{EarlyFate, EarlyRecord};
 pub use filter::{AuditFilter, AuditQuery, Reading};
 pub use model::{AuditEntry, AuditRecord, AuditService, AuthStrategy};
-pub use ports::{AuditRepository, AuditTrail};
+pub use ports::{AuditRepository, AuditTrail, NodeRun, Stamp};
 #[cfg(feature = "mocks")]
 pub use ports::{MockAuditRepository, MockAuditTrail};
+pub use refused::RefusedTries;
 pub use service::{AuditChunk, AuditLogs, AuditPage, ReadAuditError};

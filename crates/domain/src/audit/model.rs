@@ -88,7 +88,7 @@ pub struct AuditEntry {
     pub path: String,
     /// The pattern of the route; empty if none matched.
     pub route: String,
-    /// The status of the answer.
+    /// The status of the answer; [`UNKNOWN`](Self::UNKNOWN) if the server ended before there was one.
     pub status: u16,
     /// How long the answer took.
     pub duration_ms: u64,
@@ -96,12 +96,18 @@ pub struct AuditEntry {
     pub user_agent: String,
     /// How the request is called in its answer and in the log; empty for what was noted without a request.
     pub request_id: String,
+    /// For how many calls this stands: 1, but for refused tries, of which one record may stand for many, see
+    /// [`RefusedTries`](super::RefusedTries). What it says else is of the last of them.
+    pub count: u32,
 }
 
 /// How much of a user agent is kept, in characters.
 const LONGEST_USER_AGENT: usize = 512;
 
 impl AuditEntry {
+    /// The status of a call that had begun when its server ended. What it was to change may have been changed.
+    pub const UNKNOWN: u16 = 0;
+
     /// As much of a user agent as is kept.
     #[must_use]
     pub fn user_agent(text: &str) -> String {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
-use super::{AuditFilter, AuditQuery, AuditRecord, AuditRepository, BadCursor, Measured, Position, Reading, Stretch};
-use crate::clock::Clock;
+use super::{
+    AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditTrail, BadCursor, Measured, Position, Reading, Stretch,
+};
 use crate::field::InvalidInput;
 use crate::ids::OrganizationId;
 use crate::store_error::StoreError;
@@ -49,8 +50,12 @@ pub struct AuditChunk {
     /// Leads to the next chunk of older records; absent at the end. Where a text is looked for among very many records, a chunk may hold
     /// less than asked, or nothing, and yet have a next one.
     pub next: Option<String>,
-    /// Which span it covers, for a file name.
-    pub filter: AuditFilter,
+    /// Which span was asked for, for a file name.
+    pub asked: AuditFilter,
+    /// Of the first chunk: the moment, exclusive, at which the exported range ends. That is the `end` that was asked for, or earlier where
+    /// records from before `end` may still come. The next export begins there.
+    pub until: Option<OffsetDateTime>,
+    filter: AuditFilter,
     organization: OrganizationId,
     after: Option<Position>,
     /// The last record of the chunk. A boundary, not a count: a record that comes in between must not push another one out.
@@ -62,28 +67,17 @@ pub struct AuditChunk {
 #[derive(Clone)]
 pub struct AuditLogs {
     repository: Arc<dyn AuditRepository>,
-    clock: Arc<dyn Clock>,
+    trail: Arc<dyn AuditTrail>,
 }
 
 impl AuditLogs {
-    /// How long a record may take until it can be read.
-    pub const SETTLED_AFTER: Duration = Duration::seconds(5);
-
     /// The use cases on these ports.
     #[must_use]
-    pub fn new(repository: Arc<dyn AuditRepository>, clock: Arc<dyn Clock>) -> Self {
-        Self { repository, clock }
+    pub fn new(repository: Arc<dyn AuditRepository>, trail: Arc<dyn AuditTrail>) -> Self {
+        Self { repository, trail }
     }
 
-    /// How long an export of a range that ends then has to wait, so that no record of the range is on its way any more and the next
-    /// range may begin where this one ends. Nothing for a range that ends in the future, which is not waited for.
-    #[must_use]
-    pub fn settles_in(&self, end: OffsetDateTime) -> Option<std::time::Duration> {
-        let since = self.clock.now() - end;
-        (!since.is_negative()).then(|| (Self::SETTLED_AFTER - since).try_into().unwrap_or_default())
-    }
-
-    /// A page for people.
+    /// A page for people. The first one holds every call that this node answered before; another node's may come a little later.
     ///
     /// # Errors
     /// See [`ReadAuditError`].
@@ -95,6 +89,10 @@ impl AuditLogs {
     ) -> Result<AuditPage, ReadAuditError> {
         let (filter, limit) = query.parse(Reading::List)?;
         let mut after = token.map(|token| Position::parse(token, organization, &filter)).transpose()?;
+        if after.is_none() {
+            // Where it cannot be told, a person is still shown what there is.
+            self.trail.whole_until(filter.end).await.ok();
+        }
         let mut steps = 0;
         loop {
             let through = self.step(organization, &filter, after).await?;
@@ -125,18 +123,24 @@ impl AuditLogs {
         }
     }
 
-    /// A chunk for a machine. What it holds is known before the first record is read.
+    /// A chunk for a machine. What it holds is known before the first record is read. The first chunk of a range says where the range ends:
+    /// no record from before that moment comes any more.
     ///
     /// # Errors
-    /// See [`ReadAuditError`].
+    /// See [`ReadAuditError`]. The store is unavailable, too, if records of a range that is past wait to be stored.
     pub async fn export(
         &self,
         organization: OrganizationId,
         query: AuditQuery,
         cursor: Option<&str>,
     ) -> Result<AuditChunk, ReadAuditError> {
-        let (filter, limit) = query.parse(Reading::Export)?;
-        let mut after = cursor.map(|token| Position::parse(token, organization, &filter)).transpose()?;
+        let (asked, limit) = query.parse(Reading::Export)?;
+        let mut after = cursor.map(|token| Position::parse(token, organization, &asked)).transpose()?;
+        let until = match cursor {
+            None => Some(self.trail.whole_until(asked.end).await?.max(asked.start)),
+            Some(_) => None,
+        };
+        let filter = AuditFilter { end: until.unwrap_or(asked.end), ..asked.clone() };
         let mut steps = 0;
         loop {
             let through = self.step(organization, &filter, after).await?;
@@ -149,11 +153,11 @@ impl AuditLogs {
             }
             let (first, last) = ends.unzip();
             let next = if more { last } else { through };
-            let next = next.map(|next| next.token(organization, &filter));
+            let next = next.map(|next| next.token(organization, &asked));
             let repository = Arc::clone(&self.repository);
             // What has come since, ahead of the first, is the next export's.
             let after = first.map(Position::ahead);
-            return Ok(AuditChunk { count, next, filter, organization, after, last, repository });
+            return Ok(AuditChunk { count, next, asked, until, filter, organization, after, last, repository });
         }
     }
 }

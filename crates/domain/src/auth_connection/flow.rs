@@ -153,6 +153,8 @@ pub struct BegunWith {
     pub save_credentials: bool,
     /// What it logs in with.
     pub credential: Option<CredentialRef>,
+    /// See [`Settings`](super::Settings).
+    pub organization_credential: bool,
     /// The credential of that name, which may be called otherwise since.
     pub credential_id: Option<CredentialId>,
     /// Where it begins.
@@ -170,6 +172,7 @@ impl BegunWith {
             allowed_domains: settings.allowed_domains,
             save_credentials: settings.save_credentials,
             credential: settings.credential,
+            organization_credential: settings.organization_credential,
             credential_id: connection.credential.as_ref().map(|credential| credential.id),
             login_url: settings.login_url,
             told_at: connection.updated_at,

@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::{AuthConnection, AuthConnectionError, AuthConnections, Flow, SubmitInput};
 use crate::clock::Entropy;
-use crate::ids::AuthConnectionId;
+use crate::ids::{AuthConnectionId, ProjectId};
 use crate::store_error::StoreError;
 
 /// Opens the hosted page of one flow, from a cookie.
@@ -54,12 +54,14 @@ pub(super) fn hash(text: &SecretString) -> [u8; 32] {
 }
 
 impl AuthConnections {
-    /// Whether a code would open the hosted page now. Uses nothing up: links are also fetched by programs that only look at them.
+    /// Whether a code would open the hosted page now: the project of its connection. Uses nothing up: links are also fetched by programs that only look at them.
     ///
     /// # Errors
     /// See [`HandoffError`].
-    pub async fn would_open(&self, id: AuthConnectionId, code: &SecretString) -> Result<(), HandoffError> {
-        self.handed_off(id, code).await.map(drop)
+    pub async fn would_open(&self, id: AuthConnectionId, code: &SecretString) -> Result<ProjectId, HandoffError> {
+        let hosted = self.hosted_flow(id).await?;
+        self.check_code(&hosted.flow, code)?;
+        Ok(hosted.connection.project)
     }
 
     /// Uses the code of a hosted page, which works once: the key that opens the page from now on, as long as its flow goes on.
@@ -82,6 +84,11 @@ impl AuthConnections {
     /// The flow that goes on and whose unused code this is.
     async fn handed_off(&self, id: AuthConnectionId, code: &SecretString) -> Result<Flow, HandoffError> {
         let flow = self.hosted_flow(id).await?.flow;
+        self.check_code(&flow, code)?;
+        Ok(flow)
+    }
+
+    fn check_code(&self, flow: &Flow, code: &SecretString) -> Result<(), HandoffError> {
         let Some(sealed) = &flow.handoff else { return Err(HandoffError::NotFound) };
         let wanted = self.deps().sealer.open(&Flow::handoff_place(flow.id), sealed)?;
         let wanted: [u8; 32] = Sha256::digest(wanted.expose_secret()).into();
@@ -91,7 +98,7 @@ impl AuthConnections {
         if flow.handoff_used_at.is_some() {
             return Err(HandoffError::Used);
         }
-        if flow.is_running(self.deps().clock.now()) { Ok(flow) } else { Err(HandoffError::Over) }
+        if flow.is_running(self.deps().clock.now()) { Ok(()) } else { Err(HandoffError::Over) }
     }
 
     /// What the holder of a hosted page's key sees: also an ended flow, until a later one takes its place.

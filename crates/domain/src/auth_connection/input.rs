@@ -131,6 +131,7 @@ impl ConnectionInput {
             record_session: self.record_session,
             save_credentials: self.save_credentials,
             credential,
+            organization_credential: None,
             login_url,
             proxy: None,
         };

@@ -24,7 +24,7 @@ pub use model::{AuthConnection, ConnectionChange, ConnectionStatus, CredentialRe
 pub use ports::{
     AuthConnectionRepository, CarriedFlow, ConnectionDeleted, ConnectionFilter, ConnectionStored, ConnectionUpdated,
     ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowEnd, FlowNews, KeptCredential, LetSave,
-    NoExternalCredentials,
+    NoExternalCredentials, ProviderScope,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockAuthConnectionRepository, MockExternalCredentials, MockFlowNews};

@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 
 use super::awaited::words;
-use super::{Flow, Need, Settings};
+use super::{Flow, Need, ProviderScope, Settings};
 use crate::credential::Credential;
 use crate::ids::{AuthConnectionId, OrganizationId, ProfileId, ProjectId};
 use crate::login_page::{AllowedHosts, HostPattern};
@@ -79,6 +79,13 @@ impl AuthConnection {
         AllowedHosts::new(&self.domain, self.settings.allowed_domains.clone())
     }
 
+    /// Which credential providers its logins may ask.
+    #[must_use]
+    pub fn provider_scope(&self) -> ProviderScope {
+        let project = (!self.settings.organization_credential).then_some(self.project);
+        ProviderScope { organization: self.organization, project }
+    }
+
     /// Where its logins begin.
     #[must_use]
     pub fn start_url(&self) -> String {
@@ -103,6 +110,8 @@ pub struct ConnectionChange {
     pub save_credentials: Option<bool>,
     /// Another, or none.
     pub credential: Option<Option<CredentialRef>>,
+    /// See [`Settings`]; goes with `credential`.
+    pub organization_credential: Option<bool>,
     /// Another, or none.
     pub login_url: Option<Option<String>>,
     /// Another, or none.
@@ -124,6 +133,7 @@ impl ConnectionChange {
             record_session: self.record_session.unwrap_or(before.record_session),
             save_credentials: self.save_credentials.unwrap_or(before.save_credentials),
             credential: self.credential.clone().unwrap_or(before.credential),
+            organization_credential: self.organization_credential.unwrap_or(before.organization_credential),
             login_url: self.login_url.clone().unwrap_or(before.login_url),
             proxy: self.proxy.unwrap_or(before.proxy),
         }

@@ -6,7 +6,7 @@ use secrecy::SecretString;
 use time::OffsetDateTime;
 
 use super::{AuthConnection, ConnectionChange, ConnectionStatus, Flow, FlowKind, Need, TimelineEvent};
-use crate::credential::{Credential, CredentialChange, SealedSecrets, TotpSecret};
+use crate::credential::{Credential, CredentialChange, SealedSecrets, Sites, TotpSecret};
 use crate::ids::{AuthConnectionId, AuthFlowId, CredentialId, NodeId, OrganizationId, ProjectId, SessionId};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
@@ -181,12 +181,12 @@ pub trait AuthConnectionRepository: Send + Sync {
     /// Nothing of the flow's session is left. A flow without a connection is forgotten.
     async fn closed(&self, id: AuthFlowId) -> Result<(), StoreError>;
 
-    /// The flows that go on, or that may have a session, and that nobody else carries. A node that was last heard before `lost` carries
-    /// none.
-    async fn to_carry(&self, node: NodeId, lost: OffsetDateTime) -> Result<Vec<CarriedFlow>, StoreError>;
+    /// The flows that go on, or that may have a session, and that nobody else carries. A node that was silent for
+    /// [`Node::LOST_AFTER`](crate::node::Node::LOST_AFTER), by the store's own clock, carries none.
+    async fn to_carry(&self, node: NodeId) -> Result<Vec<CarriedFlow>, StoreError>;
 
     /// Takes a flow on that [is to be carried](Self::to_carry).
-    async fn take(&self, id: AuthFlowId, node: NodeId, lost: OffsetDateTime) -> Result<Option<Flow>, StoreError>;
+    async fn take(&self, id: AuthFlowId, node: NodeId) -> Result<Option<Flow>, StoreError>;
 
     /// Lets the session of a flow that goes on save its profile at its end; also `over` a version that it has not loaded.
     async fn let_save(&self, flow: &Flow, over: bool) -> Result<LetSave, StoreError>;
@@ -232,6 +232,17 @@ pub struct ExternalLogin {
     pub totp: Option<TotpSecret>,
     /// The code that holds now, if it gives that alone.
     pub totp_code: Option<SecretString>,
+    /// Where all of that may be typed.
+    pub sites: Sites,
+}
+
+/// Which credential providers may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProviderScope {
+    /// Whose.
+    pub organization: OrganizationId,
+    /// Only those lent to this project, and the others are as if there were none; `None`: all of the organization's.
+    pub project: Option<ProjectId>,
 }
 
 impl std::fmt::Debug for ExternalLogin {
@@ -244,8 +255,8 @@ impl std::fmt::Debug for ExternalLogin {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ExternalCredentials: Send + Sync {
-    /// Whether the organization has a provider of that name that is in use; `None`: whether any is.
-    async fn known<'a>(&self, organization: OrganizationId, provider: Option<&'a str>) -> Result<bool, StoreError>;
+    /// Whether there is a provider of that name that is in use; `None`: whether any is.
+    async fn known<'a>(&self, scope: ProviderScope, provider: Option<&'a str>) -> Result<bool, StoreError>;
 
     /// What it has, or the first in their order that has something; `None`: nothing that fits.
     ///
@@ -253,7 +264,7 @@ pub trait ExternalCredentials: Send + Sync {
     /// Why it cannot be asked, for people, without secrets.
     async fn fetch<'a>(
         &self,
-        organization: OrganizationId,
+        scope: ProviderScope,
         provider: Option<&'a str>,
         wanted: ExternalWanted<'a>,
     ) -> Result<Option<ExternalLogin>, String>;
@@ -264,13 +275,13 @@ pub struct NoExternalCredentials;
 
 #[async_trait]
 impl ExternalCredentials for NoExternalCredentials {
-    async fn known<'a>(&self, _: OrganizationId, _: Option<&'a str>) -> Result<bool, StoreError> {
+    async fn known<'a>(&self, _: ProviderScope, _: Option<&'a str>) -> Result<bool, StoreError> {
         Ok(false)
     }
 
     async fn fetch<'a>(
         &self,
-        _: OrganizationId,
+        _: ProviderScope,
         _: Option<&'a str>,
         _: ExternalWanted<'a>,
     ) -> Result<Option<ExternalLogin>, String> {

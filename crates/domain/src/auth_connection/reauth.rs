@@ -2,7 +2,7 @@
 
 use super::awaited::words;
 use super::{AuthConnection, CredentialRef, Need};
-use crate::credential::Credential;
+use crate::credential::{Credential, Sites};
 
 words! {
     /// Why a connection can log in by itself, or why not.
@@ -64,6 +64,12 @@ impl AuthConnection {
             }
             _ => return Reauth::no(R::NoCredential),
         };
+        let is_typed = |need: &Need| matches!(need, Need::Value(_) | Need::Totp | Need::OtherCode);
+        // Nothing of a credential of a site that no login comes to is ever typed.
+        let at_home = |credential: &Credential| self.hosts().may_reach(&Sites::of_domain(&credential.domain));
+        if needs.iter().any(is_typed) && known.is_some_and(|credential| !at_home(credential)) {
+            return Reauth::no(R::NoViablePlans);
+        }
         if let Some(reason) = needs.iter().find_map(|need| obstacle(need, known)) {
             return Reauth::no(reason);
         }

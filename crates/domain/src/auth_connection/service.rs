@@ -11,13 +11,14 @@ use super::input::{NewConnection, ProxyInput, Wish};
 use super::{
     AuthConnection, AuthConnectionRepository, BegunWith, ConnectionFilter, ConnectionInput, ConnectionStatus,
     ConnectionStored, ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowEvent, FlowKind,
-    FlowNews, FlowRefused, FlowStatus, FlowStep, LoginInput, Reauth, Settings, Submission, SubmitInput, TimelineEvent,
+    FlowNews, FlowRefused, FlowStatus, FlowStep, LoginInput, ProviderScope, Reauth, Settings, Submission, SubmitInput,
+    TimelineEvent,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, Entropy, IdSource};
 use crate::credential::CredentialRepository;
 use crate::field::{Bad, FieldCode, InvalidInput};
-use crate::ids::{AuthConnectionId, AuthFlowId, OrganizationId, ProxyId, SessionId};
+use crate::ids::{AuthConnectionId, AuthFlowId, ProxyId, SessionId};
 use crate::login_page::Progress;
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
@@ -328,19 +329,19 @@ impl AuthConnections {
     /// The store's failure.
     pub async fn reauth(&self, connection: &AuthConnection) -> Result<Reauth, StoreError> {
         let known = match &connection.settings.credential {
-            Some(named) => self.external_known(connection.organization, named).await?,
+            Some(named) => self.external_known(connection.provider_scope(), named).await?,
             None => false,
         };
         Ok(connection.reauth(known))
     }
 
     /// Whether there is a credential provider in use that could be asked for it.
-    async fn external_known(&self, organization: OrganizationId, named: &CredentialRef) -> Result<bool, StoreError> {
+    async fn external_known(&self, scope: ProviderScope, named: &CredentialRef) -> Result<bool, StoreError> {
         match named {
             CredentialRef::Item { provider, .. } | CredentialRef::Auto { provider } => {
-                self.deps.external.known(organization, Some(provider)).await
+                self.deps.external.known(scope, Some(provider)).await
             }
-            CredentialRef::AutoAny => self.deps.external.known(organization, None).await,
+            CredentialRef::AutoAny => self.deps.external.known(scope, None).await,
             CredentialRef::Named(_) => Ok(false),
         }
     }
@@ -426,11 +427,20 @@ impl AuthConnections {
         }
         let known = match &wish.change.credential {
             Some(Some(CredentialRef::Named(name))) => {
+                wish.change.organization_credential = Some(false);
                 let which = IdOrName::Name(name.clone());
                 self.deps.credentials.find(scope.project_id(), &which).await?.is_some()
             }
-            Some(Some(named)) => self.external_known(scope.organization(), named).await?,
-            Some(None) | None => true,
+            Some(Some(named)) => {
+                wish.change.organization_credential = Some(scope.organization_wide);
+                let project = (!scope.organization_wide).then_some(scope.project_id());
+                self.external_known(ProviderScope { organization: scope.organization(), project }, named).await?
+            }
+            Some(None) => {
+                wish.change.organization_credential = Some(false);
+                true
+            }
+            None => true,
         };
         if known { Ok(()) } else { Err(gone("credential").into()) }
     }

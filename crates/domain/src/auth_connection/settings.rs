@@ -22,6 +22,8 @@ pub struct Settings {
     pub save_credentials: bool,
     /// What logs in by itself.
     pub credential: Option<CredentialRef>,
+    /// Whether that was chosen with a key of the whole organization: then a credential provider need not be lent to the project.
+    pub organization_credential: bool,
     /// Where a login begins; `None`: at the domain.
     pub login_url: Option<String>,
     /// What a login's browser is sent through.
@@ -43,6 +45,7 @@ impl Default for Settings {
             record_session: false,
             save_credentials: true,
             credential: None,
+            organization_credential: false,
             login_url: None,
             proxy: None,
         }

@@ -1,6 +1,6 @@
 //! Chrome policies that a caller sets for its browser.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::field::{Bad, FieldCode};
 
@@ -23,10 +23,49 @@ impl BrowserPolicy {
             return Err(Bad::new(FieldCode::TooMany, "must have at most 20000 values"));
         }
         let policy = Self(policies);
-        if policy.to_json().len() > Self::MAX_BYTES {
+        if Value::Object(policy.0.clone()).to_string().len() > Self::MAX_BYTES {
             return Err(Bad::new(FieldCode::TooLong, "must be at most 5 MiB of JSON"));
         }
         Ok(policy)
+    }
+
+    /// The policies of a browser in which a login goes on. Whoever is given its live view has mouse and keyboard, and the profile's cookies
+    /// and files are not theirs: developer tools, pages of the browser itself, local files, choosers of files, downloads and printing
+    /// are off. `DeveloperToolsAvailability` would also refuse our own connection; that no page of the tools opens is enough.
+    #[must_use]
+    pub fn of_logins() -> Self {
+        Self(members([
+            (
+                "URLBlocklist",
+                json!([
+                    "devtools://*",
+                    "view-source:*",
+                    "file://*",
+                    "chrome://*",
+                    "chrome-untrusted://*",
+                    "javascript://*"
+                ]),
+            ),
+            ("AllowFileSelectionDialogs", json!(false)),
+            // All of them.
+            ("DownloadRestrictions", json!(3)),
+            ("PrintingEnabled", json!(false)),
+            // No windows without cookies, and no other profile.
+            ("IncognitoModeAvailability", json!(1)),
+            ("BrowserAddPersonEnabled", json!(false)),
+            ("BrowserGuestModeEnabled", json!(false)),
+            ("TaskManagerEndProcessEnabled", json!(false)),
+            ("NewTabPageLocation", json!("about:blank")),
+        ]))
+    }
+
+    /// The text that Chromium reads, for a caller that asked for these policies or for none: what it asked for, and what holds unless
+    /// a caller says otherwise.
+    #[must_use]
+    pub fn in_force(asked: Option<&Self>) -> String {
+        let mut all = unless_asked();
+        all.extend(asked.into_iter().flat_map(|asked| asked.0.clone()));
+        Value::Object(all).to_string()
     }
 
     /// The policies.
@@ -34,12 +73,30 @@ impl BrowserPolicy {
     pub fn as_map(&self) -> &Map<String, Value> {
         &self.0
     }
+}
 
-    /// The text that Chromium reads.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        Value::Object(self.0.clone()).to_string()
-    }
+/// What holds in every browser unless its caller says otherwise: nothing that is typed is kept, offered or shown again by the browser, and
+/// none of its own questions lies over a page.
+fn unless_asked() -> Map<String, Value> {
+    members([
+        ("PasswordManagerEnabled", json!(false)),
+        ("PasswordManagerPasskeysEnabled", json!(false)),
+        ("PasswordLeakDetectionEnabled", json!(false)),
+        ("AutofillAddressEnabled", json!(false)),
+        ("AutofillCreditCardEnabled", json!(false)),
+        ("BrowserSignin", json!(0)),
+        ("SigninInterceptionEnabled", json!(false)),
+        ("SyncDisabled", json!(true)),
+        ("TranslateEnabled", json!(false)),
+        ("DefaultBrowserSettingEnabled", json!(false)),
+        ("PromotionsEnabled", json!(false)),
+        ("FeedbackSurveysEnabled", json!(false)),
+        ("MetricsReportingEnabled", json!(false)),
+    ])
+}
+
+fn members<const N: usize>(policies: [(&str, Value); N]) -> Map<String, Value> {
+    policies.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// How many values there are in one, itself included.
@@ -82,6 +139,40 @@ mod tests {
         };
         assert!(of(10_000).is_ok());
         assert_eq!(of(20_000).expect_err("many").code, FieldCode::TooMany);
+    }
+
+    #[test]
+    fn nothing_that_is_typed_is_kept_unless_the_caller_asks_for_it() {
+        let in_force = |asked: Option<&BrowserPolicy>| {
+            serde_json::from_str::<Value>(&BrowserPolicy::in_force(asked)).expect("JSON")
+        };
+        let none = in_force(None);
+        for (name, off) in [
+            ("PasswordManagerEnabled", json!(false)),
+            ("AutofillAddressEnabled", json!(false)),
+            ("AutofillCreditCardEnabled", json!(false)),
+            ("BrowserSignin", json!(0)),
+            ("TranslateEnabled", json!(false)),
+            ("DefaultBrowserSettingEnabled", json!(false)),
+        ] {
+            assert_eq!(none[name], off, "{name}");
+            assert_eq!(in_force(Some(&BrowserPolicy::of_logins()))[name], off, "{name} where a login goes on");
+        }
+        let asked = Map::from_iter([
+            ("PasswordManagerEnabled".to_owned(), json!(true)),
+            ("BookmarkBarEnabled".to_owned(), json!(true)),
+        ]);
+        let asked = in_force(Some(&BrowserPolicy::parse(asked).expect("good")));
+        assert_eq!(
+            [&asked["PasswordManagerEnabled"], &asked["BookmarkBarEnabled"], &asked["BrowserSignin"]],
+            [&json!(true), &json!(true), &json!(0)]
+        );
+    }
+
+    #[test]
+    fn the_policies_of_a_login_are_ones_that_can_be_asked_for() {
+        let of_logins = BrowserPolicy::of_logins();
+        assert_eq!(BrowserPolicy::parse(of_logins.as_map().clone()).expect("it is stored as a caller's is"), of_logins);
     }
 
     #[test]

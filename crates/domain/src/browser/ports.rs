@@ -75,6 +75,9 @@ pub enum EngineError {
     /// What was asked for lies outside of what this browser can do; nothing of it took effect, and never will.
     #[error("{0}")]
     OutOfRange(String),
+    /// The page waits for somebody to answer its dialog; nothing was done.
+    #[error("{0}")]
+    Waits(String),
     /// Chromium does not take an extension that the browser was to have, or it is not kept any more.
     #[error("{0}")]
     Extension(String),

@@ -4,6 +4,7 @@ mod input;
 mod model;
 mod ports;
 mod service;
+mod site;
 mod totp;
 
 pub(crate) use input::domain;
@@ -13,4 +14,5 @@ pub use model::{Credential, CredentialChange, CredentialSecret, MOST_VALUES, Ope
 pub use ports::MockCredentialRepository;
 pub use ports::{CredentialFilter, CredentialRepository, CredentialStored, CredentialUpdated, SealedSecret};
 pub use service::{CredentialDeps, CredentialError, Credentials};
+pub use site::{Route, Sites};
 pub use totp::{TotpCode, TotpSecret};

@@ -3,26 +3,23 @@
 use async_trait::async_trait;
 
 use super::{CredentialProviders, ItemSecrets, Lookup, OneTime};
-use crate::auth_connection::{ExternalCredentials, ExternalLogin, ExternalWanted};
-use crate::ids::OrganizationId;
+use crate::auth_connection::{ExternalCredentials, ExternalLogin, ExternalWanted, ProviderScope};
+use crate::credential::Sites;
 use crate::store_error::StoreError;
 
 #[async_trait]
 impl ExternalCredentials for CredentialProviders {
-    async fn known<'a>(&self, organization: OrganizationId, provider: Option<&'a str>) -> Result<bool, StoreError> {
+    async fn known<'a>(&self, scope: ProviderScope, provider: Option<&'a str>) -> Result<bool, StoreError> {
         let Some(provider) = provider else {
-            return Ok(!self.deps.providers.enabled(organization).await?.is_empty());
+            return Ok(!self.enabled(scope).await?.is_empty());
         };
-        let found = match provider.parse() {
-            Ok(id) => self.deps.providers.find(organization, id).await?,
-            Err(_) => self.deps.providers.named(organization, provider).await?,
-        };
+        let found = self.named(scope, provider).await?;
         Ok(found.is_some_and(|provider| provider.enabled))
     }
 
     async fn fetch<'a>(
         &self,
-        organization: OrganizationId,
+        scope: ProviderScope,
         provider: Option<&'a str>,
         wanted: ExternalWanted<'a>,
     ) -> Result<Option<ExternalLogin>, String> {
@@ -30,14 +27,14 @@ impl ExternalCredentials for CredentialProviders {
             ExternalWanted::Path(path) => Lookup::Path(path),
             ExternalWanted::Domain(domain) => Lookup::Domain(domain),
         };
-        let found = self.find(organization, provider, what).await.map_err(|error| error.to_string())?;
-        Ok(found.map(|login| self.given(login.secrets)))
+        let found = self.find(scope, provider, what).await.map_err(|error| error.to_string())?;
+        Ok(found.map(|login| self.given(login.secrets, login.item.sites)))
     }
 }
 
 impl CredentialProviders {
     /// The secrets under the names that flows have for them.
-    fn given(&self, secrets: ItemSecrets) -> ExternalLogin {
+    fn given(&self, secrets: ItemSecrets, sites: Sites) -> ExternalLogin {
         let ItemSecrets { username, password, one_time, mut values } = secrets;
         let named = [("username", username), ("password", password)];
         values.extend(named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
@@ -50,6 +47,6 @@ impl CredentialProviders {
             Some(OneTime::Code(code)) => (None, Some(code)),
             None => (None, None),
         };
-        ExternalLogin { values, totp, totp_code }
+        ExternalLogin { values, totp, totp_code, sites }
     }
 }

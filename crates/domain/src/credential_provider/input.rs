@@ -7,6 +7,7 @@ use url::Url;
 
 use super::{CredentialProvider, ProviderPlace, ProviderSettings, ProviderType};
 use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
+use crate::ids::ProjectId;
 use crate::name::LabelName;
 
 /// Characters of a token.
@@ -33,6 +34,8 @@ pub struct CreateProvider {
     pub vault: Option<String>,
     /// Default: 300.
     pub cache_ttl_seconds: Option<i64>,
+    /// The projects that it is lent to, by id. Default: none.
+    pub project_ids: Option<Vec<String>>,
 }
 
 /// A provider as asked for, checked; not yet sealed.
@@ -41,6 +44,7 @@ pub(super) struct NewProvider {
     pub(super) place: ProviderPlace,
     pub(super) token: SecretString,
     pub(super) cache_ttl_seconds: u32,
+    pub(super) projects: Vec<ProjectId>,
 }
 
 /// Changes of a provider as asked for; what is absent stays as it is.
@@ -60,6 +64,8 @@ pub struct UpdateProvider {
     pub enabled: Option<bool>,
     /// When it is asked.
     pub priority: Option<i64>,
+    /// Others in place of the projects that it is lent to, by id.
+    pub project_ids: Option<Vec<String>>,
 }
 
 /// Changes as asked for, checked; not yet sealed.
@@ -70,6 +76,7 @@ pub(super) struct Changes {
     pub(super) cache_ttl_seconds: Option<u32>,
     pub(super) enabled: Option<bool>,
     pub(super) priority: Option<u32>,
+    pub(super) projects: Option<Vec<ProjectId>>,
 }
 
 impl fmt::Debug for CreateProvider {
@@ -109,11 +116,13 @@ impl CreateProvider {
             }
         });
         let ttl = fields.take_optional("cache_ttl_seconds", self.cache_ttl_seconds, |n| within(n, 0, LONGEST_TTL));
+        let projects = fields.take_optional("project_ids", self.project_ids, projects);
         fields.finish()?;
         let (Some(name), Some(place), Some(token)) = (name, place, token) else {
             unreachable!("a refused field is an error")
         };
-        Ok(NewProvider { name, place, token, cache_ttl_seconds: ttl.unwrap_or(DEFAULT_TTL) })
+        let (cache_ttl_seconds, projects) = (ttl.unwrap_or(DEFAULT_TTL), projects.unwrap_or_default());
+        Ok(NewProvider { name, place, token, cache_ttl_seconds, projects })
     }
 }
 
@@ -147,8 +156,9 @@ impl UpdateProvider {
         let ttl = fields.take_optional("cache_ttl_seconds", self.cache_ttl_seconds, |n| within(n, 0, LONGEST_TTL));
         let last = CredentialProvider::LAST_PRIORITY;
         let priority = fields.take_optional("priority", self.priority, |n| within(n, 0, last));
+        let projects = fields.take_optional("project_ids", self.project_ids, projects);
         fields.finish()?;
-        Ok(Changes { name, place, token, cache_ttl_seconds: ttl, enabled: self.enabled, priority })
+        Ok(Changes { name, place, token, cache_ttl_seconds: ttl, enabled: self.enabled, priority, projects })
     }
 }
 
@@ -156,6 +166,33 @@ fn unused(fields: &mut Fields, name: &str, given: bool) {
     if given {
         fields.refuse(name, Bad::new(FieldCode::NotAllowed, "is not for this provider_type"));
     }
+}
+
+/// Each of them once. Whether there are such projects is seen when they are stored.
+fn projects(ids: Vec<String>) -> Result<Vec<ProjectId>, Bad> {
+    if ids.len() > CredentialProvider::MOST_PROJECTS {
+        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {}", CredentialProvider::MOST_PROJECTS)));
+    }
+    let parse = |(at, id): (usize, &String)| id.parse::<ProjectId>().map_err(|_| no_project().of(at));
+    let (good, bad): (Vec<_>, Vec<_>) = ids.iter().enumerate().map(parse).partition(Result::is_ok);
+    Bad::any(bad.into_iter().filter_map(Result::err))?;
+    let mut projects: Vec<ProjectId> = Vec::new();
+    for project in good.into_iter().filter_map(Result::ok) {
+        if !projects.contains(&project) {
+            projects.push(project);
+        }
+    }
+    Ok(projects)
+}
+
+fn no_project() -> Bad {
+    Bad::new(FieldCode::ReferenceNotFound, "is not among the organization's projects")
+}
+
+/// A project that the organization does not have.
+pub(super) fn unknown_project(project: ProjectId) -> InvalidInput {
+    let message = format!("{project} is not among the organization's projects");
+    InvalidInput::of("project_ids", Bad::new(FieldCode::ReferenceNotFound, message))
 }
 
 fn kind(text: &str) -> Result<ProviderType, Bad> {

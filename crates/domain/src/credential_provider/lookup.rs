@@ -3,7 +3,8 @@
 use url::{Host, Url};
 
 use super::{CredentialProvider, CredentialProviders, ItemSecrets, ProviderError, ProviderFault, ProviderItem};
-use crate::ids::{CredentialProviderId, OrganizationId};
+use crate::auth_connection::ProviderScope;
+use crate::ids::CredentialProviderId;
 use crate::sealing::SealError;
 use crate::store_error::StoreError;
 
@@ -19,7 +20,7 @@ pub enum Lookup<'a> {
 /// There is no answer whether there is such a login.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// The organization has no such provider.
+    /// There is no such provider, or it is not lent to the project.
     #[error("there is no credential provider named {0}")]
     NoProvider(String),
     /// Logins are not looked for in it.
@@ -63,20 +64,20 @@ pub struct FoundLogin {
 }
 
 impl CredentialProviders {
-    /// Which item that is, in the provider of that name or identifier, else in all that are switched on, in their order; with its secrets,
-    /// read anew. A store that fails does not keep the next one from being asked.
+    /// Which item that is, in the provider of that name or identifier, else in all of the scope that are switched on, in their order; with
+    /// its secrets, read anew. A store that fails does not keep the next one from being asked.
     ///
     /// # Errors
     /// See [`FindError`].
     pub async fn find(
         &self,
-        organization: OrganizationId,
+        scope: ProviderScope,
         provider: Option<&str>,
         what: Lookup<'_>,
     ) -> Result<Option<FoundLogin>, FindError> {
         let providers = match provider {
-            Some(name) => vec![self.to_be_asked(organization, name).await?],
-            None => self.deps.providers.enabled(organization).await?,
+            Some(name) => vec![self.to_be_asked(scope, name).await?],
+            None => self.enabled(scope).await?,
         };
         let mut failed = None;
         for provider in providers {
@@ -90,12 +91,28 @@ impl CredentialProviders {
         failed.map_or(Ok(None), Err)
     }
 
-    async fn to_be_asked(&self, organization: OrganizationId, name: &str) -> Result<CredentialProvider, FindError> {
+    /// The providers of the scope that are switched on, in their order.
+    pub(super) async fn enabled(&self, scope: ProviderScope) -> Result<Vec<CredentialProvider>, StoreError> {
+        let mut providers = self.deps.providers.enabled(scope.organization).await?;
+        providers.retain(|provider| provider.is_lent(scope));
+        Ok(providers)
+    }
+
+    /// The provider of the scope with that name or identifier.
+    pub(super) async fn named(
+        &self,
+        scope: ProviderScope,
+        name: &str,
+    ) -> Result<Option<CredentialProvider>, StoreError> {
         let found = match name.parse::<CredentialProviderId>() {
-            Ok(id) => self.deps.providers.find(organization, id).await?,
-            Err(_) => self.deps.providers.named(organization, name).await?,
+            Ok(id) => self.deps.providers.find(scope.organization, id).await?,
+            Err(_) => self.deps.providers.named(scope.organization, name).await?,
         };
-        let provider = found.ok_or_else(|| FindError::NoProvider(name.to_owned()))?;
+        Ok(found.filter(|provider| provider.is_lent(scope)))
+    }
+
+    async fn to_be_asked(&self, scope: ProviderScope, name: &str) -> Result<CredentialProvider, FindError> {
+        let provider = self.named(scope, name).await?.ok_or_else(|| FindError::NoProvider(name.to_owned()))?;
         if provider.enabled { Ok(provider) } else { Err(FindError::Disabled(provider.name.as_str().to_owned())) }
     }
 

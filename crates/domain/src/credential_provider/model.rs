@@ -4,7 +4,9 @@ use time::OffsetDateTime;
 use url::Url;
 
 use super::lookup::host_of;
-use crate::ids::{CredentialProviderId, OrganizationId};
+use crate::auth_connection::ProviderScope;
+use crate::credential::Sites;
+use crate::ids::{CredentialProviderId, OrganizationId, ProjectId};
 use crate::name::LabelName;
 
 /// Kinds of stores.
@@ -78,6 +80,8 @@ pub struct CredentialProvider {
     pub enabled: bool,
     /// Lower is asked first; among equals the older one.
     pub priority: u32,
+    /// The projects whose keys may log in with it. The organization's own keys always may.
+    pub projects: Vec<ProjectId>,
     /// When it was made.
     pub created_at: OffsetDateTime,
     /// When it was last changed.
@@ -87,6 +91,15 @@ pub struct CredentialProvider {
 impl CredentialProvider {
     /// The highest [`priority`](Self::priority).
     pub const LAST_PRIORITY: u32 = 1000;
+
+    /// To how many projects it may be lent.
+    pub const MOST_PROJECTS: usize = 100;
+
+    /// Whether it is there for logins in that scope.
+    #[must_use]
+    pub fn is_lent(&self, scope: ProviderScope) -> bool {
+        self.organization == scope.organization && scope.project.is_none_or(|project| self.projects.contains(&project))
+    }
 
     /// Where the token of that provider is sealed.
     #[must_use]
@@ -110,6 +123,8 @@ pub struct ProviderChange {
     pub enabled: Option<bool>,
     /// When it is asked.
     pub priority: Option<u32>,
+    /// Others in place of the projects that it is lent to.
+    pub projects: Option<Vec<ProjectId>>,
 }
 
 /// A part of a store that holds items.
@@ -132,7 +147,9 @@ pub struct ProviderItem {
     pub vault: ProviderVault,
     /// The sites it is for, as the store has them.
     pub urls: Vec<String>,
-    /// The host names of those.
+    /// Where its secrets may be typed.
+    pub sites: Sites,
+    /// The host names of those addresses.
     pub(super) hosts: Vec<String>,
     /// When the store last changed it, if it says so.
     pub changed_at: Option<OffsetDateTime>,
@@ -149,7 +166,8 @@ impl ProviderItem {
         changed_at: Option<OffsetDateTime>,
     ) -> Self {
         let hosts = urls.iter().filter_map(|url| host_of(url)).collect();
-        Self { id, title, vault, urls, hosts, changed_at }
+        let sites = Sites::of_addresses(urls.iter().map(String::as_str));
+        Self { id, title, vault, urls, sites, hosts, changed_at }
     }
 
     /// How people name it: vault and title.

@@ -10,7 +10,7 @@ use time::{Duration, OffsetDateTime};
 use url::Url;
 
 use super::{CredentialProvider, OneTimeSecret, ProviderChange, ProviderItem, ProviderVault};
-use crate::ids::{CredentialProviderId, OrganizationId};
+use crate::ids::{CredentialProviderId, OrganizationId, ProjectId};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::sealing::KeyId;
@@ -26,6 +26,8 @@ pub enum ProviderStored {
     NameTaken,
     /// The organization has as many as it may have. Nothing was stored.
     LimitExceeded(LimitExceeded),
+    /// The organization has no such project to lend it to. Nothing was stored.
+    NoProject(ProjectId),
 }
 
 /// What became of a provider that was to be changed.
@@ -36,6 +38,8 @@ pub enum ProviderUpdated {
     Yes(Box<CredentialProvider>),
     /// Another provider of the organization bears the name. Nothing was changed.
     NameTaken,
+    /// The organization has no such project to lend it to. Nothing was changed.
+    NoProject(ProjectId),
     /// There is no such provider.
     NotFound,
 }

@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use time::Duration;
 use url::Url;
 
+use super::input::unknown_project;
 use super::{
     CreateProvider, CredentialProvider, CredentialProviderRepository, CredentialStore, OpenProvider, ProviderChange,
     ProviderDeleted, ProviderFault, ProviderItem, ProviderPlace, ProviderStored, ProviderUpdated, ProviderVault,
@@ -121,6 +122,7 @@ impl CredentialProviders {
             cache_ttl_seconds: wish.cache_ttl_seconds,
             enabled: true,
             priority: 0,
+            projects: wish.projects,
             created_at: now,
             updated_at: now,
         };
@@ -131,6 +133,7 @@ impl CredentialProviders {
             }
             ProviderStored::NameTaken => Err(ProviderError::NameTaken(provider.name.as_str().to_owned())),
             ProviderStored::LimitExceeded(limit) => Err(limit.into()),
+            ProviderStored::NoProject(project) => Err(unknown_project(project).into()),
         }
     }
 
@@ -176,6 +179,7 @@ impl CredentialProviders {
             cache_ttl_seconds: changes.cache_ttl_seconds,
             enabled: changes.enabled,
             priority: changes.priority,
+            projects: changes.projects,
         };
         let now = self.deps.clock.now();
         match self.deps.providers.update(organization, current.id, &change, now).await? {
@@ -186,6 +190,7 @@ impl CredentialProviders {
             ProviderUpdated::NameTaken => {
                 Err(ProviderError::NameTaken(change.name.map(|name| name.as_str().to_owned()).unwrap_or_default()))
             }
+            ProviderUpdated::NoProject(project) => Err(unknown_project(project).into()),
             ProviderUpdated::NotFound => Err(ProviderError::NotFound(which.to_owned())),
         }
     }

@@ -30,6 +30,82 @@ const OF_THE_CONNECTION: [&str; 12] = [
     "upgrade",
 ];
 
+/// Headers of a raw request that go to the target, besides those that begin with `x-`.
+///
+/// A raw request is a request to us as well. Whatever stands between its caller and us (a browser, a reverse proxy) adds headers that
+/// hold secrets or addresses of ours, under names that nobody can foresee, so only these are passed on.
+const TO_THE_TARGET: [&str; 33] = [
+    "accept",
+    "accept-charset",
+    "accept-datetime",
+    "accept-language",
+    "api-key",
+    "apikey",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-location",
+    "content-md5",
+    "content-range",
+    "content-type",
+    "depth",
+    "destination",
+    "digest",
+    "dnt",
+    "idempotency-key",
+    "if",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "last-event-id",
+    "lock-token",
+    "overwrite",
+    "pragma",
+    "prefer",
+    "range",
+    "soapaction",
+    "user-agent",
+];
+/// Names beginning with `x-` that are ours, or that reverse proxies and single sign-on in front of us write.
+const NOT_TO_THE_TARGET: [&str; 33] = [
+    "x-amz-cf-",
+    "x-amzn-",
+    "x-appengine-",
+    "x-appgw-",
+    "x-arr-",
+    "x-auth-request-",
+    "x-authentik-",
+    "x-azure-",
+    "x-casement-",
+    "x-client-",
+    "x-cloud-",
+    "x-cluster-",
+    "x-envoy-",
+    "x-forwarded",
+    "x-goog-authenticated-",
+    "x-goog-iap-",
+    "x-kernel-",
+    "x-ms-client-principal",
+    "x-ms-token-",
+    "x-original-",
+    "x-pomerium-",
+    "x-proxy-",
+    "x-real-ip",
+    "x-remote-",
+    "x-request-id",
+    "x-request-start",
+    "x-scheme",
+    "x-ssl-",
+    "x-stainless-",
+    "x-tls-",
+    "x-vercel-",
+    "x-vouch-",
+    "x-webauth-",
+];
+
 /// A request as it came in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CurlInput {
@@ -56,7 +132,7 @@ pub struct RawInput {
     pub query: Vec<(String, String)>,
     /// A token.
     pub method: String,
-    /// What is meant for others than the target is left out.
+    /// Only what is surely meant for the target is passed on; see [`RawInput::parse`].
     pub headers: Vec<(String, String)>,
     /// Empty: none.
     pub body: Bytes,
@@ -83,6 +159,9 @@ impl CurlInput {
 }
 
 impl RawInput {
+    /// Passes on the headers that describe the request and its body, and custom ones (`x-…`) but for those of proxies: never a cookie,
+    /// a credential, where the request came from, or what the client library says of itself.
+    ///
     /// # Errors
     /// An address that is none.
     pub fn parse(self) -> Result<CurlRequest, InvalidInput> {
@@ -90,19 +169,21 @@ impl RawInput {
         let url = fields.take_required("url", self.url, |text| address(&text, &self.query));
         fields.finish()?;
         let url = url.unwrap_or_else(|| unreachable!("a refused field is an error"));
-        let passed = |name: &str, value: &str| {
-            let name = name.to_ascii_lowercase();
-            let ours = ["authorization", "x-request-id"].contains(&name.as_str())
-                || name.starts_with("x-kernel-")
-                || name.starts_with("x-stainless-");
-            let library = name == "user-agent" && ["Kernel/", "AsyncKernel/"].iter().any(|own| value.starts_with(own));
-            !ours && !library && !OF_THE_CONNECTION.contains(&name.as_str())
-        };
-        let headers = self.headers.into_iter().filter(|(name, value)| passed(name, value)).collect();
+        let headers = self.headers.into_iter().filter(|(name, value)| is_for_the_target(name, value)).collect();
         let within = patient(Duration::from_millis(MAX_TIMEOUT_MS.into()), self.patience);
         let body = Some(self.body).filter(|body| !body.is_empty());
         Ok(CurlRequest { url, method: self.method, headers, body, within })
     }
+}
+
+fn is_for_the_target(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    if name == "user-agent" {
+        // The public client library speaks of itself, not of the browser.
+        return !["Kernel/", "AsyncKernel/"].iter().any(|library| value.starts_with(library));
+    }
+    let custom = name.starts_with("x-") && !NOT_TO_THE_TARGET.iter().any(|begin| name.starts_with(begin));
+    custom || TO_THE_TARGET.contains(&name.as_str())
 }
 
 fn patient(limit: Duration, patience: Option<Duration>) -> Duration {
@@ -199,23 +280,20 @@ mod tests {
         }
     }
 
+    fn passed_on(headers: &[(&str, &str)]) -> Vec<String> {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let input = RawInput { url: Some("http://a".to_owned()), headers, ..RawInput::default() };
+        input.parse().expect("a request").headers.into_iter().map(|(name, _)| name).collect()
+    }
+
     #[test]
-    fn what_is_passed_on_leaves_out_what_is_meant_for_us() {
+    fn a_raw_request_keeps_its_address_method_body_and_patience() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let input = RawInput {
             url: Some("http://a/b?c=d".to_owned()),
             query: vec![pair("e", "f g")],
             method: "PROPFIND".to_owned(),
-            headers: vec![
-                pair("host", "us"),
-                pair("authorization", "Bearer key"),
-                pair("x-kernel-project-id", "p"),
-                pair("x-stainless-lang", "python"),
-                pair("user-agent", "Kernel/Python 0.80.0"),
-                pair("content-length", "3"),
-                pair("x-mine", "1"),
-                pair("content-type", "text/plain"),
-            ],
+            headers: vec![pair("x-mine", "1"), pair("content-type", "text/plain")],
             body: Bytes::from_static(b"abc"),
             patience: Some(Duration::from_secs(58)),
         };
@@ -223,11 +301,58 @@ mod tests {
         assert_eq!(request.url, "http://a/b?c=d&e=f+g");
         assert_eq!(request.headers, [pair("x-mine", "1"), pair("content-type", "text/plain")]);
         assert_eq!((request.method.as_str(), request.within.as_secs()), ("PROPFIND", 58));
-        let own = RawInput {
-            headers: vec![pair("user-agent", "mine")],
-            url: Some("http://a".to_owned()),
-            ..RawInput::default()
-        };
-        assert_eq!(own.parse().expect("a request").headers.len(), 1);
+    }
+
+    #[test]
+    fn what_a_browser_or_a_proxy_adds_to_a_raw_request_does_not_reach_the_target() {
+        for (name, value) in [
+            ("Cookie", "__Host-casement_ui=secret"),
+            ("authorization", "Bearer key"),
+            ("proxy-authorization", "Basic x"),
+            ("Origin", "https://us"),
+            ("Referer", "https://us/vm/x?jwt=y"),
+            ("Sec-Fetch-Mode", "cors"),
+            ("sec-ch-ua", "x"),
+            ("Forwarded", "for=10.0.0.1"),
+            ("via", "1.1 us"),
+            ("X-Forwarded-For", "10.0.0.1"),
+            ("x-forwarded-access-token", "secret"),
+            ("x-real-ip", "10.0.0.1"),
+            ("x-amzn-oidc-data", "secret"),
+            ("x-auth-request-access-token", "secret"),
+            ("cf-access-jwt-assertion", "secret"),
+            ("cf-connecting-ip", "10.0.0.1"),
+            ("remote-user", "me"),
+            ("tailscale-user-login", "me"),
+            ("traceparent", "00-1"),
+            ("x-kernel-project-id", "p"),
+            ("x-stainless-lang", "python"),
+            ("x-request-id", "1"),
+            ("x-casement-csrf", "secret"),
+            ("user-agent", "Kernel/Python 0.80.0"),
+            ("user-agent", "AsyncKernel/Python 0.80.0"),
+            ("host", "us"),
+            ("content-length", "3"),
+            ("connection", "close"),
+            ("upgrade-insecure-requests", "1"),
+            ("a-name-that-nobody-has-thought-of", "secret"),
+        ] {
+            assert_eq!(passed_on(&[(name, value)]), Vec::<String>::new(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_caller_says_to_the_target_reaches_it() {
+        let said = [
+            "Accept",
+            "Content-Type",
+            "User-Agent",
+            "If-None-Match",
+            "Range",
+            "SOAPAction",
+            "X-Api-Key",
+            "X-Goog-Api-Key",
+        ];
+        assert_eq!(passed_on(&said.map(|name| (name, "mine"))), said);
     }
 }

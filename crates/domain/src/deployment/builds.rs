@@ -9,8 +9,9 @@ use super::{
     AppVersion, Build, BuildFailure, BuildLease, BuildSource, Built, BuiltApp, Deployment, DeploymentError,
     DeploymentEvent, DeploymentSecret, DeploymentSource, Deployments, Environment, Registered, SealedDeployment,
 };
-use crate::ids::{AppVersionId, DeploymentId, NodeId};
+use crate::ids::{AppVersionId, DeploymentId, NodeId, ProjectId};
 use crate::name::LabelName;
+use crate::pool::{FairPlace, FairPlaces};
 use crate::sealing::SealError;
 use crate::store_error::{Replaced, StoreError};
 
@@ -31,6 +32,7 @@ pub struct Builds {
     node: NodeId,
     base_url: String,
     began: OffsetDateTime,
+    places: FairPlaces<ProjectId>,
 }
 
 /// A build that this node has taken.
@@ -42,6 +44,8 @@ pub struct TakenBuild {
     pub build: Build,
     /// Until when it must be done.
     pub deadline: OffsetDateTime,
+    /// Given back when it is over.
+    pub place: FairPlace<ProjectId>,
 }
 
 /// What became of a build.
@@ -54,6 +58,8 @@ pub enum BuildEnd {
 }
 
 impl Builds {
+    /// How many builds a node runs at a time: each keeps a core busy. One project has two of these places at most.
+    pub const AT_ONCE: usize = 3;
     /// How long a build may take.
     pub const LIMIT: Duration = Duration::minutes(15);
     /// For how long a node has a build that it does not go on with.
@@ -63,10 +69,11 @@ impl Builds {
     #[must_use]
     pub fn new(deployments: Deployments, node: NodeId, base_url: String) -> Self {
         let began = deployments.deps.clock.now();
-        Self { deployments, node, base_url, began }
+        Self { deployments, node, base_url, began, places: FairPlaces::new(Self::AT_ONCE) }
     }
 
-    /// Takes the next build that waits, if any does: what nobody builds, what a lost node built, and what this one did in an earlier life.
+    /// Takes the next build that waits, if any does and there is a place for it: what nobody builds, what a lost node built, and what this one
+    /// did in an earlier life. The project that has the fewest builds under way here comes first.
     ///
     /// # Errors
     /// The store's failure.
@@ -75,7 +82,13 @@ impl Builds {
         let now = deps.clock.now();
         // What this life has taken, is leased for longer than anything that the one before had.
         let own_before = self.began + Self::LEASE;
-        for current in deps.deployments.due(self.node, now, own_before, BATCH).await? {
+        if self.places.free() == 0 {
+            return Ok(None);
+        }
+        let mut due = deps.deployments.due(self.node, now, own_before, BATCH).await?;
+        self.places.fewest_first(&mut due, |deployment| deployment.project);
+        for current in due {
+            let Some(place) = self.places.take(&current.project) else { continue };
             let lease = BuildLease {
                 node: self.node,
                 number: current.lease.map_or(0, |lease| lease.number) + 1,
@@ -87,7 +100,7 @@ impl Builds {
             }
             let deadline = next.begun_at.unwrap_or(now) + Self::LIMIT;
             match self.build(&next).await {
-                Ok(build) => return Ok(Some(TakenBuild { deployment: next, build, deadline })),
+                Ok(build) => return Ok(Some(TakenBuild { deployment: next, build, deadline, place })),
                 Err(DeploymentError::Store(error)) => return Err(error),
                 Err(error) => self.fail(&next, format!("it cannot be prepared: {error}")).await?,
             }

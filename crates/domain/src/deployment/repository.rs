@@ -125,7 +125,7 @@ pub trait DeploymentRepository: Send + Sync {
         apps: &[AppVersion],
     ) -> Result<Registered, StoreError>;
 
-    /// Up to `most` deployments that `node` may build, oldest first: those that nobody builds, those whose lease is over at `now`, and
+    /// Up to `most` deployments that `node` may build, the oldest of every project before the second of any, and so on, else oldest first: those that nobody builds, those whose lease is over at `now`, and
     /// those that the node itself holds with a lease that is over before `own_before`.
     async fn due(
         &self,

@@ -74,7 +74,7 @@ pub trait InvocationRepository: Send + Sync {
     /// Stores `next` only if the row still has the status of `current`.
     async fn replace(&self, current: &Invocation, next: &Invocation) -> Result<Replaced, StoreError>;
 
-    /// Up to `most` invocations that nobody runs, oldest first.
+    /// Up to `most` invocations that nobody runs: the oldest of every project before the second of any, and so on, else oldest first.
     async fn queued(&self, most: u32) -> Result<Vec<Invocation>, StoreError>;
 
     /// Those that a node runs.

@@ -12,8 +12,9 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::deployment::{Builds, Deployment, DeploymentError, DeploymentEvent, DeploymentRepository, DeploymentStatus};
-use crate::ids::{DeploymentId, InvocationId, NodeId};
+use crate::ids::{DeploymentId, InvocationId, NodeId, ProjectId};
 use crate::node::Node;
+use crate::pool::{FairPlace, FairPlaces};
 use crate::store_error::{Replaced, StoreError};
 
 /// How many late or stranded invocations are looked at at once.
@@ -32,6 +33,7 @@ pub struct Runs {
     limits: CallLimits,
     /// What this node holds ready, opened.
     ready: Arc<Mutex<HashMap<DeploymentId, Runnable>>>,
+    places: FairPlaces<ProjectId>,
 }
 
 /// An invocation that this node has taken.
@@ -41,10 +43,12 @@ pub struct TakenRun {
     pub invocation: Invocation,
     /// What to run.
     pub call: Call,
+    /// Given back when it is over.
+    pub place: FairPlace<ProjectId>,
 }
 
 impl Runs {
-    /// The work of the node that `builds` is the work of.
+    /// The work of the node that `builds` is the work of, of which it does so much at once.
     #[must_use]
     pub fn new(
         invocations: Arc<dyn InvocationRepository>,
@@ -52,22 +56,33 @@ impl Runs {
         clock: Arc<dyn Clock>,
         builds: Builds,
         limits: CallLimits,
+        at_once: usize,
     ) -> Self {
-        Self { invocations, deployments, clock, builds, limits, ready: Arc::default() }
+        let places = FairPlaces::new(at_once);
+        Self { invocations, deployments, clock, builds, limits, ready: Arc::default(), places }
     }
 
     fn ready(&self) -> MutexGuard<'_, HashMap<DeploymentId, Runnable>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up to `most` invocations that wait, the oldest first.
+    /// Takes invocations that wait, as many as there are places for: those of the project that has the fewest under way here first, then the
+    /// oldest. One project gets at most three quarters of the places.
     ///
     /// # Errors
     /// The store's failure, if nothing was taken before it. Of what was taken nevertheless, [`Runs::forgotten`] tells.
-    pub async fn take(&self, most: u32) -> Result<Vec<TakenRun>, StoreError> {
+    pub async fn take(&self) -> Result<Vec<TakenRun>, StoreError> {
         let mut taken = Vec::new();
-        for current in self.invocations.queued(most).await? {
-            match self.take_one(&current).await {
+        let free = self.places.free();
+        if free == 0 {
+            return Ok(taken);
+        }
+        let mut queued = self.invocations.queued(BATCH.max(u32::try_from(free).unwrap_or(u32::MAX))).await?;
+        while taken.len() < free && !queued.is_empty() {
+            self.places.fewest_first(&mut queued, |invocation| invocation.project);
+            let current = queued.remove(0);
+            let Some(place) = self.places.take(&current.project) else { continue };
+            match self.take_one(&current, place).await {
                 Ok(one) => taken.extend(one),
                 Err(error) if taken.is_empty() => return Err(error),
                 // Who asks again, learns of it.
@@ -77,7 +92,11 @@ impl Runs {
         Ok(taken)
     }
 
-    async fn take_one(&self, current: &Invocation) -> Result<Option<TakenRun>, StoreError> {
+    async fn take_one(
+        &self,
+        current: &Invocation,
+        place: FairPlace<ProjectId>,
+    ) -> Result<Option<TakenRun>, StoreError> {
         let Ok(next) = current.on(&InvocationEvent::Take(self.builds.node()), self.clock.now()) else {
             return Ok(None);
         };
@@ -85,7 +104,7 @@ impl Runs {
             return Ok(None);
         }
         let (why, failed) = match self.call(&next).await {
-            Ok(call) => return Ok(Some(TakenRun { invocation: next, call })),
+            Ok(call) => return Ok(Some(TakenRun { invocation: next, call, place })),
             Err(DeploymentError::Store(error)) => ("the store is away".to_owned(), Some(error)),
             Err(error) => (error.to_string(), None),
         };

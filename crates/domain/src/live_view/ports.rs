@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::Frame;
+use super::{DialogAnswer, Frame, OpenDialogs};
 use crate::ids::BrowserId;
 use crate::inside::InsideError;
 
@@ -16,4 +16,11 @@ pub trait LiveDisplay: Send + Sync {
     /// # Errors
     /// [`InsideError::NotSupported`] for a browser without a display.
     async fn next_frame(&self, browser: BrowserId, since: Option<u64>) -> Result<Option<Frame>, InsideError>;
+
+    /// The dialogs that are open once they are not those of `since` any more, or after some seconds; at once without `since`. Of a browser
+    /// with a display none: there the display shows them.
+    async fn next_dialogs(&self, browser: BrowserId, since: Option<u64>) -> Result<OpenDialogs, InsideError>;
+
+    /// Answers the dialog of a page. Nothing happens if it has none open.
+    async fn answer_dialog(&self, browser: BrowserId, answer: DialogAnswer) -> Result<(), InsideError>;
 }

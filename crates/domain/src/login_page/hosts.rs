@@ -2,6 +2,8 @@
 
 use url::{Host, Url};
 
+use crate::credential::Sites;
+
 /// Hosts of identity providers where a login may go without anybody listing them.
 pub const WITHOUT_LISTING: &[&str] = &[
     "accounts.google.com",
@@ -53,6 +55,12 @@ impl HostPattern {
         let wild = |label: &String| label == "*" || label == "**";
         let good = labels.iter().all(|label| wild(label) || name(label)) && labels.last().is_some_and(name);
         if good { Ok(Self(labels)) } else { Err(BadPattern) }
+    }
+
+    /// The labels behind its last wildcard, and whether there is a wildcard.
+    fn tail(&self) -> (String, bool) {
+        let wild = self.0.iter().rposition(|label| label.starts_with('*'));
+        (self.0.get(wild.map_or(0, |at| at + 1)..).unwrap_or_default().join("."), wild.is_some())
     }
 
     /// Whether it is meant.
@@ -126,6 +134,18 @@ impl AllowedHosts {
         // Below an address there is nothing.
         let below = || host.strip_suffix(&self.domain).is_some_and(|before| before.ends_with('.'));
         host == self.domain || (Host::parse(&self.domain).is_ok_and(|host| matches!(host, Host::Domain(_))) && below())
+    }
+
+    /// Whether a login may come to a page of one of these sites.
+    #[must_use]
+    pub fn may_reach(&self, sites: &Sites) -> bool {
+        let reaches = |pattern: &HostPattern| {
+            let (tail, wild) = pattern.tail();
+            sites.is_near(&tail) || (wild && sites.is_below(&tail))
+        };
+        sites.is_near(&self.domain)
+            || self.listed.iter().any(reaches)
+            || WITHOUT_LISTING.iter().any(|text| HostPattern::parse(text).is_ok_and(|pattern| reaches(&pattern)))
     }
 
     /// The host of an address where a login may go, or else why it may not.

@@ -250,6 +250,8 @@ pub enum Act {
         from: Handle,
         /// What the option says.
         option: String,
+        /// As in [`Act::Fill`].
+        origin: String,
     },
     /// Presses something with the mouse.
     Click {

@@ -182,6 +182,8 @@ pub struct Choice {
     pub target: Option<String>,
     /// Of another site's button: whose. `google`.
     pub provider: Option<String>,
+    /// Of an account: the origin of the frame it stands in.
+    pub origin: String,
     /// How to press it.
     pub handle: Handle,
     /// What to press afterwards, where choosing alone does nothing.
@@ -355,7 +357,7 @@ impl Field {
         match (self.boxes.as_slice(), self.kind) {
             ([list], _) if !self.options.is_empty() => {
                 use secrecy::ExposeSecret as _;
-                Act::Choose { from: list.clone(), option: value.expose_secret().to_owned() }
+                Act::Choose { from: list.clone(), option: value.expose_secret().to_owned(), origin }
             }
             ([one], FieldKind::Identifier | FieldKind::Password | FieldKind::Text | FieldKind::TotpSecret) => {
                 Act::Fill { into: one.clone(), text, origin }

@@ -2,8 +2,10 @@
 
 mod model;
 mod ports;
+mod service;
 
 pub use model::Node;
 #[cfg(feature = "mocks")]
 pub use ports::MockNodeRepository;
 pub use ports::NodeRepository;
+pub use service::NodeWatch;

@@ -15,8 +15,6 @@ pub struct Node {
     pub address: String,
     /// When this life of it began.
     pub started_at: OffsetDateTime,
-    /// When it last said that it lives.
-    pub heartbeat_at: OffsetDateTime,
 }
 
 impl Node {

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use time::{Duration, OffsetDateTime};
+use time::Duration;
 
+use crate::clock::MonotonicTime;
 use crate::ids::{SessionId, TicketId};
 
 /// A statement whose answer was lost may still be carried out for this long.
@@ -20,29 +21,29 @@ pub(super) enum Doubt {
 
 /// What is in doubt, and since when.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Doubts(Arc<Mutex<Vec<(Doubt, OffsetDateTime)>>>);
+pub(super) struct Doubts(Arc<Mutex<Vec<(Doubt, MonotonicTime)>>>);
 
 impl Doubts {
-    fn all(&self) -> MutexGuard<'_, Vec<(Doubt, OffsetDateTime)>> {
+    fn all(&self) -> MutexGuard<'_, Vec<(Doubt, MonotonicTime)>> {
         // Every change is one call, so a panic elsewhere leaves nothing half-made.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note(&self, doubt: Doubt, since: OffsetDateTime) {
+    pub(super) fn note(&self, doubt: Doubt, since: MonotonicTime) {
         self.all().push((doubt, since));
     }
 
     /// All of them; what is not settled is to be put back.
-    pub(super) fn take(&self) -> Vec<(Doubt, OffsetDateTime)> {
+    pub(super) fn take(&self) -> Vec<(Doubt, MonotonicTime)> {
         std::mem::take(&mut *self.all())
     }
 
-    pub(super) fn put_back(&self, unsettled: Vec<(Doubt, OffsetDateTime)>) {
+    pub(super) fn put_back(&self, unsettled: Vec<(Doubt, MonotonicTime)>) {
         self.all().extend(unsettled);
     }
 }
 
 /// Whether what was not found will not come any more.
-pub(super) fn is_over(since: OffsetDateTime, now: OffsetDateTime) -> bool {
+pub(super) fn is_over(since: MonotonicTime, now: MonotonicTime) -> bool {
     now - since >= LATE
 }

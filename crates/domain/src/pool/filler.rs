@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use time::{Duration, OffsetDateTime};
 
-use super::{Fence, Plan, Pool, PoolDeps, plan};
+use super::{Fence, Growth, Plan, Pool, PoolDeps, plan};
 use crate::browser::{Browser, BrowserRepository, BrowserState, EngineError, Launch, Shape};
+use crate::clock::{FirstSeen, MonotonicTime};
 use crate::ids::{BrowserId, PoolId, ProjectId};
 use crate::session::Sessions;
 use crate::store_error::{Replaced, StoreError};
@@ -19,14 +20,14 @@ pub struct FillStatus {
     /// Why the last one failed.
     pub reason: Option<String>,
     /// No start before this.
-    pub retry_at: Option<OffsetDateTime>,
+    pub retry_at: Option<MonotonicTime>,
 }
 
 impl FillStatus {
     const FIRST_PAUSE: Duration = Duration::seconds(1);
     const LONGEST_PAUSE: Duration = Duration::minutes(5);
 
-    fn failed(&self, reason: String, now: OffsetDateTime) -> Self {
+    fn failed(&self, reason: String, now: MonotonicTime) -> Self {
         let pause = Self::FIRST_PAUSE * 2_i32.pow(self.failures.min(10));
         Self {
             failures: self.failures.saturating_add(1),
@@ -46,7 +47,7 @@ pub struct Round {
     /// Whose pool it is, for the turns of starting.
     pub project: Option<ProjectId>,
     /// When to look again if nothing happens before.
-    pub again_at: Option<OffsetDateTime>,
+    pub again_at: Option<MonotonicTime>,
 }
 
 /// Fills pools of which this node is the leader.
@@ -58,6 +59,16 @@ pub struct PoolFiller {
     status: Arc<Mutex<HashMap<PoolId, FillStatus>>>,
     /// The browsers that this node is to start, or starts.
     starting: Arc<Mutex<HashSet<BrowserId>>>,
+    /// Rows of browsers that nobody starts or runs.
+    lost: Arc<Mutex<FirstSeen<BrowserId>>>,
+    growing: Arc<Mutex<HashMap<PoolId, Growing>>>,
+}
+
+/// How the growth of a pool counts in this process: as it was stored last, and at which moment it had been growing for nothing yet.
+#[derive(Clone, Copy, Debug)]
+struct Growing {
+    growth: Growth,
+    since: MonotonicTime,
 }
 
 impl PoolFiller {
@@ -69,7 +80,15 @@ impl PoolFiller {
     /// The use case on these ports.
     #[must_use]
     pub fn new(deps: PoolDeps, browsers: Arc<dyn BrowserRepository>, sessions: Sessions) -> Self {
-        Self { deps, browsers, sessions, status: Arc::default(), starting: Arc::default() }
+        Self {
+            deps,
+            browsers,
+            sessions,
+            status: Arc::default(),
+            starting: Arc::default(),
+            lost: Arc::default(),
+            growing: Arc::default(),
+        }
     }
 
     fn statuses(&self) -> MutexGuard<'_, HashMap<PoolId, FillStatus>> {
@@ -94,18 +113,23 @@ impl PoolFiller {
     /// # Errors
     /// The store's failure.
     pub async fn look(&self, id: PoolId) -> Result<Round, StoreError> {
-        let now = self.deps.clock.now();
-        let Some(fence) = self.deps.pools.lead(id, self.deps.node, now, now + Self::LEAD).await? else {
+        let Some(fence) = self.deps.pools.lead(id, self.deps.node, Self::LEAD).await? else {
             self.statuses().remove(&id);
+            self.growing().remove(&id);
             return Ok(Round::default());
         };
         let Some(pool) = self.deps.pools.find_by_id(id).await? else { return Ok(Round::default()) };
         let observed = self.deps.pools.observe(id).await?;
-        let steps = plan(&pool, &observed, now);
+        let now = self.deps.monotonic.monotonic_now();
+        let grown_until = self.grown_until(&pool, now);
+        let steps = plan(&pool, &observed, grown_until);
         if steps.growth != pool.growth {
             let _ = self.deps.pools.grow(&pool, fence, steps.growth).await?;
+            let since = now - (grown_until - steps.growth.since);
+            self.growing().insert(id, Growing { growth: steps.growth, since });
         }
-        let mut round = Round { project: Some(pool.project), again_at: steps.again_at, ..Round::default() };
+        let again_at = steps.again_at.map(|at| now + (at - grown_until));
+        let mut round = Round { project: Some(pool.project), again_at, ..Round::default() };
         for browser in &steps.discard {
             let row = self.browsers.find(*browser).await?;
             if self.browsers.discard(*browser).await? && row.is_some_and(|row| row.node == self.deps.node) {
@@ -118,6 +142,24 @@ impl PoolFiller {
             None => self.start(&pool, fence, &steps, &status, &mut round).await?,
         }
         Ok(round)
+    }
+
+    fn growing(&self) -> MutexGuard<'_, HashMap<PoolId, Growing>> {
+        // Entries are replaced as a whole, so a panic elsewhere leaves no half-made one.
+        self.growing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Up to which moment a pool has been growing, on the clock by which its growth is stored. That clock is asked once for each growth
+    /// that somebody else stored, and one that was set back since counts for nothing; from then on it is how time passes here.
+    fn grown_until(&self, pool: &Pool, now: MonotonicTime) -> OffsetDateTime {
+        let mut growing = self.growing();
+        let known = growing.get(&pool.id).filter(|known| known.growth == pool.growth).copied();
+        let counted = known.unwrap_or_else(|| {
+            let grown = (self.deps.clock.now() - pool.growth.since).max(Duration::ZERO);
+            Growing { growth: pool.growth, since: now - grown }
+        });
+        growing.insert(pool.id, counted);
+        pool.growth.since + (now - counted.since)
     }
 
     async fn start(
@@ -144,7 +186,7 @@ impl PoolFiller {
                 session: None,
                 created_at: self.deps.clock.now(),
             };
-            match self.deps.pools.warm(&browser, fence).await {
+            match self.deps.pools.warm(&browser, fence, pool.generation).await {
                 Ok(Replaced::Yes) => {}
                 Ok(Replaced::LostRace) => break,
                 // Those before are stored, and are to be started all the same.
@@ -184,7 +226,7 @@ impl PoolFiller {
                 self.sessions.bury(launch.id).await;
                 let error = match error {
                     WarmError::Engine(engine) if wanted => {
-                        let next = self.status(pool).failed(engine.to_string(), self.deps.clock.now());
+                        let next = self.status(pool).failed(engine.to_string(), self.deps.monotonic.monotonic_now());
                         self.statuses().insert(pool, next);
                         WarmError::Engine(engine)
                     }
@@ -203,17 +245,18 @@ impl PoolFiller {
     /// # Errors
     /// The store's failure; what is not done is done at the next call.
     pub async fn clear_lost(&self) -> Result<(), StoreError> {
-        let long_ago = self.deps.clock.now() - Self::LATE;
         // Before the rows are read: one that is started in between is ready, and not lost.
         let starting = self.starting().clone();
-        for browser in self.browsers.of_node(self.deps.node).await? {
-            let is_lost = match browser.state {
-                BrowserState::Warming => !starting.contains(&browser.id),
-                // It was given up after it had been stored as ready.
-                BrowserState::Idle => !self.deps.engine.is_known(browser.id),
-                BrowserState::Leased | BrowserState::Ending => false,
-            };
-            if !is_lost || browser.created_at >= long_ago || !self.browsers.discard(browser.id).await? {
+        let mut lost = self.browsers.of_node(self.deps.node).await?;
+        lost.retain(|browser| match browser.state {
+            BrowserState::Warming => !starting.contains(&browser.id),
+            // It was given up after it had been stored as ready.
+            BrowserState::Idle => !self.deps.engine.is_known(browser.id),
+            BrowserState::Leased | BrowserState::Ending => false,
+        });
+        let for_long = self.lost_for_long(lost.iter().map(|browser| browser.id).collect());
+        for browser in lost.into_iter().filter(|browser| for_long.contains(&browser.id)) {
+            if !self.browsers.discard(browser.id).await? {
                 continue;
             }
             self.sessions.bury(browser.id).await;
@@ -224,7 +267,17 @@ impl PoolFiller {
         Ok(())
     }
 
+    fn lost_for_long(&self, lost: Vec<BrowserId>) -> Vec<BrowserId> {
+        let mut seen = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.seen_for(lost, Self::LATE, self.deps.monotonic.monotonic_now())
+    }
+
     async fn warm_quietly(&self, launch: &Launch) -> Result<(), WarmError> {
+        // It may have waited for its turn, and not be wanted any more.
+        let row = self.browsers.find(launch.id).await?;
+        if row.is_none_or(|row| row.state != BrowserState::Warming) {
+            return Err(WarmError::NotWanted);
+        }
         if launch.shape.proxy.is_some() {
             self.deps.proxies.send(launch.id, launch.shape.proxy).await.map_err(EngineError::from)?;
         }

@@ -1,16 +1,19 @@
 //! Use cases of leasing: acquire, wait, release.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
-use time::{Duration, OffsetDateTime};
+use time::Duration;
 
 use super::doubt::{self, Doubt, Doubts};
-use super::early::{Proof, Proofs};
 use super::prospect::{Prospect, Prospects};
 use super::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolDeps, TakenNow, Turn, TurnEvent};
 use crate::access::{ProjectArchived, Scope};
 use crate::audit::{EarlyFate, EarlyRecord};
-use crate::browser::{HandOut, StartUrl};
+use crate::browser::StartUrl;
+use crate::clock::MonotonicTime;
 use crate::field::{Fields, InvalidInput, within};
 use crate::ids::{BrowserId, PoolId, SessionId, TicketId};
 use crate::name::LabelName;
@@ -109,7 +112,8 @@ pub enum ReleaseError {
 pub enum Acquired {
     /// A browser is the caller's.
     Leased(Box<Session>),
-    /// The caller is in line. If it goes away, [`Leases::abandon`] must be called with the ticket.
+    /// The caller is in line. If it goes away, [`Leases::wait_for`] must be told; a wait that is dropped leaves its ticket in the line, for
+    /// [`Leases::abandon`].
     Waiting(Box<Waiting>),
     /// The wait is over without a browser.
     TimeUp,
@@ -124,7 +128,7 @@ pub struct Waiting {
     pool_text: String,
     position: Option<i64>,
     lease: LeaseRequest,
-    until: OffsetDateTime,
+    until: MonotonicTime,
 }
 
 /// The use cases.
@@ -132,7 +136,6 @@ pub struct Waiting {
 pub struct Leases {
     deps: PoolDeps,
     sessions: Sessions,
-    proofs: Proofs,
     prospects: Prospects,
     doubts: Doubts,
 }
@@ -147,7 +150,7 @@ impl Leases {
     /// The use cases on these ports.
     #[must_use]
     pub fn new(deps: PoolDeps, sessions: Sessions) -> Self {
-        Self { deps, sessions, proofs: Proofs::default(), prospects: Prospects::default(), doubts: Doubts::default() }
+        Self { deps, sessions, prospects: Prospects::default(), doubts: Doubts::default() }
     }
 
     async fn pool(&self, scope: &Scope, which: &str) -> Result<Option<Pool>, StoreError> {
@@ -186,18 +189,20 @@ impl Leases {
         {
             return Ok(Acquired::Leased(Box::new(session)));
         }
-        decline(record);
-        let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await?;
-        let (pool, next) = found.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
+        // Stored before anything is leased, while the pool is read.
+        let finding = self.pool(scope, which);
+        let found = match record {
+            Some(record) => record.decline_beside(finding).await?,
+            None => finding.await,
+        };
+        let pool = found?.ok_or_else(|| AcquireError::PoolNotFound(which.to_owned()))?;
         lease.telemetry = captured(&input, &pool)?;
-        let mut proof = next.and_then(|next| self.prove_early(&pool, lease.start_url.as_ref(), next));
         let wait = Duration::seconds(i64::from(asked.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
         let seconds = input.patience.map_or(wait, |patience| wait.min(patience));
         for _ in 0..DEAD_BROWSERS_MET {
-            let taking = self.take_now(pool.id.into(), &lease, &mut proof);
-            match taking.await? {
+            match self.take_now(pool.id.into(), &lease).await? {
                 TakenNow::Leased(session) => {
-                    if let Some(session) = self.hand_out(*session, proof.take()).await {
+                    if let Some(session) = self.hand_out(*session).await {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
                     // The failed lease stays on record under its id.
@@ -208,8 +213,6 @@ impl Leases {
                 TakenNow::Busy => break,
             }
         }
-        // Nobody waits for it any more.
-        drop(proof);
         if seconds <= Duration::ZERO {
             return Ok(Acquired::TimeUp);
         }
@@ -221,7 +224,7 @@ impl Leases {
             pool_text: which.to_owned(),
             position: None,
             lease,
-            until: self.deps.clock.now() + seconds,
+            until: self.deps.monotonic.monotonic_now() + seconds,
         };
         if let Err(error) = self.enter(&mut waiting).await {
             return Err(self.out_of_line(&waiting, error).await);
@@ -229,18 +232,8 @@ impl Leases {
         Ok(Acquired::Waiting(Box::new(waiting)))
     }
 
-    /// Goes on with the proof meanwhile.
-    async fn take_now(
-        &self,
-        from: LeaseFrom,
-        lease: &LeaseRequest,
-        proof: &mut Option<Proof<'_>>,
-    ) -> Result<TakenNow, StoreError> {
-        let taking = self.deps.line.take_now(&from, lease, self.deps.clock.now());
-        let taken = match proof {
-            Some(proof) => proof.beside(taking).await,
-            None => taking.await,
-        };
+    async fn take_now(&self, from: LeaseFrom, lease: &LeaseRequest) -> Result<TakenNow, StoreError> {
+        let taken = self.deps.line.take_now(&from, lease, self.deps.clock.now()).await;
         taken.map_err(|error| self.in_doubt(lease, error))
     }
 
@@ -267,30 +260,22 @@ impl Leases {
         input: &AcquireInput,
         record: Option<&EarlyRecord>,
     ) -> Result<Option<Session>, AcquireError> {
-        let Prospect { pool, next, proven } = seen;
+        let Prospect { pool, next } = seen;
         lease.telemetry = captured(input, &pool)?;
-        let now = self.deps.clock.now();
-        let proven = proven.filter(|proven| proven.holds_for(next, &proven.told, now));
-        // Nothing is left to be done after the lease that could fail.
-        let early = record.filter(|_| proven.is_some() && lease.start_url.is_none() && lease.telemetry.is_none());
-        if early.is_none() {
-            decline(record);
-        }
-        let mut proof = match proven {
-            Some(proven) => Some(proven.into()),
-            None => self.prove_early(&pool, lease.start_url.as_ref(), next),
-        };
         let from = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
-        let taken = match early {
+        let taken = match record {
             Some(record) => self.take_recorded(from, next, lease, record).await?,
-            None => self.take_now(from, lease, &mut proof).await?,
+            None => self.take_now(from, lease).await?,
         };
         match taken {
             TakenNow::Leased(session) => {
-                let handed_out = self.hand_out(*session, proof).await;
+                let handed_out = self.hand_out(*session).await;
                 if handed_out.is_none() {
-                    // The failed lease stays on record under its id.
+                    // The failed lease stays on record under its id, and what was recorded of the call was of that lease.
                     lease.session = SessionId::mint(self.deps.ids.as_ref());
+                    if let Some(record) = record {
+                        record.settle(EarlyFate::Superseded);
+                    }
                 }
                 Ok(handed_out)
             }
@@ -299,17 +284,12 @@ impl Leases {
         }
     }
 
-    /// After a lease, and beside its answer: looks which browser comes next and whether its page answers, so that the next caller
-    /// waits for neither. Whether it succeeds matters to nobody.
+    /// After a lease, and beside its answer: looks which browser comes next, so that the next caller need not read the pool. Whether it
+    /// succeeds matters to nobody.
     pub async fn look_ahead(&self, scope: &Scope, which: &str) {
         let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await;
         let Ok(Some((pool, Some(next)))) = found else { return };
-        self.prospects.note(scope.project_id(), which, Prospect { pool: pool.clone(), next, proven: None });
-        let Some(proof) = self.prove_early(&pool, None, next) else { return };
-        let claim = proof.claim.clone();
-        if proof.answer().await.is_ok() {
-            self.prospects.proven(scope.project_id(), which, claim);
-        }
+        self.prospects.note(scope.project_id(), which, Prospect { pool, next });
     }
 
     /// The lease, and how many seconds to wait, if the caller says so.
@@ -326,7 +306,7 @@ impl Leases {
             position: waiting.position,
             lease: waiting.lease.clone(),
             node: self.deps.node,
-            expires_at: waiting.until + TICKET_GRACE,
+            lasts: waiting.until - self.deps.monotonic.monotonic_now() + TICKET_GRACE,
         };
         match self.deps.line.enter(&place, self.deps.clock.now()).await? {
             Entered::Yes(position) => waiting.position = Some(position),
@@ -341,7 +321,23 @@ impl Leases {
     /// See [`AcquireError`]; the caller is out of the line then, unless the store cannot be told so: in that case
     /// [`settle`](Self::settle) does it.
     pub async fn wait(&self, waiting: &mut Waiting) -> Result<Acquired, AcquireError> {
-        match self.wait_to_the_end(waiting).await {
+        self.wait_for(waiting, std::future::pending()).await
+    }
+
+    /// The same for a caller who may go away meanwhile, which `gone` says: its ticket then leaves the line, and a browser that became its
+    /// own just then goes to the next. One that it already has when it goes is answered all the same, for the answer's sender to give back.
+    ///
+    /// The ticket is moved by this future alone. Whoever would take it out of the line beside this future, and rested it meanwhile, could
+    /// wait for a row that a rested transaction holds.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub async fn wait_for(
+        &self,
+        waiting: &mut Waiting,
+        gone: impl Future<Output = ()> + Send,
+    ) -> Result<Acquired, AcquireError> {
+        match self.wait_to_the_end(waiting, pin!(gone)).await {
             Err(error) => Err(Box::pin(self.out_of_line(waiting, error)).await),
             done => done,
         }
@@ -364,8 +360,12 @@ impl Leases {
     }
 
     /// Thousands of these futures stand still at a time, so what comes only at their end lies outside of them.
-    async fn wait_to_the_end(&self, waiting: &mut Waiting) -> Result<Acquired, AcquireError> {
-        let mut event = TurnEvent::Look;
+    async fn wait_to_the_end(
+        &self,
+        waiting: &mut Waiting,
+        mut gone: Pin<&mut (impl Future<Output = ()> + Send)>,
+    ) -> Result<Acquired, AcquireError> {
+        let (mut event, mut hung_up) = (TurnEvent::Look, false);
         loop {
             let outcome = match event {
                 TurnEvent::Look => self.deps.line.outcome(waiting.ticket).await?,
@@ -373,8 +373,12 @@ impl Leases {
             };
             match outcome {
                 Outcome::Waiting => {}
+                Outcome::Granted(session) if hung_up => {
+                    Box::pin(self.undelivered(&session)).await?;
+                    return Ok(Acquired::TimeUp);
+                }
                 Outcome::Granted(session) => {
-                    if let Some(session) = Box::pin(self.hand_out(*session, None)).await {
+                    if let Some(session) = Box::pin(self.hand_out(*session)).await {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
                     if event != TurnEvent::Look {
@@ -391,11 +395,15 @@ impl Leases {
                 }
                 Outcome::Gone => return Ok(Acquired::TimeUp),
             }
-            event = waiting.turn.wait(waiting.until).await;
+            match unless(waiting.turn.wait(waiting.until), gone.as_mut()).await {
+                Some(woken) => event = woken,
+                // Nobody waits any more, which is as if the time were up.
+                None => (event, hung_up) = (TurnEvent::TimeUp, true),
+            }
         }
     }
 
-    /// A caller in line is gone: its ticket leaves, and if it was its turn just then, the browser goes to the next.
+    /// A caller in line is gone, and nobody waits with its ticket any more: it leaves, and if it was its turn just then, the browser goes to the next.
     ///
     /// # Errors
     /// The store's failure; [`settle`](Self::settle) does it again.
@@ -420,15 +428,6 @@ impl Leases {
         Ok(())
     }
 
-    /// A caller is gone, and its wait was broken off wherever it stood: it leaves the line, and what it got is cleared away.
-    ///
-    /// # Errors
-    /// The store's failure; [`settle`](Self::settle) does it again.
-    pub async fn break_off(&self, waiting: &Waiting) -> Result<(), StoreError> {
-        self.doubt(Doubt::Lease(waiting.lease.session));
-        self.abandon(waiting.ticket).await
-    }
-
     /// Ends a session; `false` if there is none.
     async fn is_ended(&self, session: SessionId, by: SessionEvent) -> Result<bool, StoreError> {
         match self.sessions.end(session, by).await {
@@ -439,7 +438,7 @@ impl Leases {
     }
 
     fn doubt(&self, what: Doubt) {
-        self.doubts.note(what, self.deps.clock.now());
+        self.doubts.note(what, self.deps.monotonic.monotonic_now());
     }
 
     /// Clears away what the store may hold for callers that were told of its failure: their tickets leave, and what they
@@ -452,10 +451,10 @@ impl Leases {
         let (mut kept, mut done) = (Vec::new(), Ok(()));
         while let Some((doubt, since)) = open.pop() {
             match self.settle_one(doubt).await {
-                Ok(found) if found || doubt::is_over(since, self.deps.clock.now()) => {}
+                Ok(found) if found || doubt::is_over(since, self.deps.monotonic.monotonic_now()) => {}
                 Ok(_) => kept.push((doubt, since)),
                 // It will refuse for ever.
-                Err(StoreError::Broken { .. }) if doubt::is_over(since, self.deps.clock.now()) => {}
+                Err(StoreError::Broken { .. }) if doubt::is_over(since, self.deps.monotonic.monotonic_now()) => {}
                 Err(error) => {
                     kept.push((doubt, since));
                     done = Err(error);
@@ -482,30 +481,18 @@ impl Leases {
         }
     }
 
-    /// Begins to prove that the browser answers which the lease will most likely get. What it is told is what every
-    /// browser of the pool is told, so that it is as good as before for whoever else gets it; a start URL is not.
-    fn prove_early(&self, pool: &Pool, start_url: Option<&StartUrl>, next: BrowserId) -> Option<Proof<'_>> {
-        let start_url = start_url.or(pool.config.start_url.as_ref()).cloned();
-        let told = HandOut { start_url, abandoned_after_seconds: pool.config.timeout_seconds };
-        self.proofs.begin(self.deps.engine.as_ref(), next, told, self.deps.clock.now())
-    }
-
-    /// The browser of a new lease answers now, or the lease is over before it began.
-    async fn hand_out(&self, session: Session, proof: Option<Proof<'_>>) -> Option<Session> {
+    /// The browser of a new lease answers now, or the lease is over before it began. It is asked after the lease was decided: an answer
+    /// from before says nothing of a browser that has died since.
+    async fn hand_out(&self, session: Session) -> Option<Session> {
         let browser = session.browser?;
         // Before its caller can use it: a connection that is open already must count.
         self.sessions.activity().watch(&session);
-        let told = hand_out(&session);
         // Before anything is opened for it: what that does is captured, too.
         if self.sessions.begin_capture(&session).await.is_err() {
             self.start_failed(session.id).await;
             return None;
         }
-        let answered = match proof.filter(|proof| proof.claim.holds_for(browser, &told, self.deps.clock.now())) {
-            Some(proof) => proof.answer().await,
-            None => self.deps.engine.hand_out(browser, told).await,
-        };
-        match answered {
+        match self.deps.engine.hand_out(browser, hand_out(&session)).await {
             Ok(()) => Some(session),
             Err(_) => {
                 self.start_failed(session.id).await;
@@ -545,18 +532,19 @@ impl Leases {
 }
 
 /// What is captured of the session: what the pool says, and what the caller changes of it.
+/// What `work` ends with, if `end` does not come first.
+async fn unless<T>(work: impl Future<Output = T>, mut end: Pin<&mut impl Future<Output = ()>>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
 fn captured(input: &AcquireInput, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {
     telemetry::on_change(input.telemetry.as_ref(), pool.config.telemetry.as_ref())
         .map_err(|bad| InvalidInput::of("telemetry", bad))
-}
-
-/// It will not be stored with a lease, unless it is already.
-fn decline(record: Option<&EarlyRecord>) {
-    if let Some(record) = record
-        && record.fate() == EarlyFate::Open
-    {
-        record.settle(EarlyFate::Declined);
-    }
 }
 
 fn name_taken(lease: &LeaseRequest) -> AcquireError {

@@ -1,12 +1,12 @@
 //! The browser pool: a wish for so many warm browsers of one shape, and the line of those who wait for one.
 
 mod doubt;
-mod early;
 mod fair;
 mod filler;
 mod input;
 mod lease;
 mod model;
+mod places;
 mod plan;
 mod ports;
 mod prospect;
@@ -16,7 +16,8 @@ pub use fair::FairQueue;
 pub use filler::{FillStatus, PoolFiller, Round, WarmError};
 pub use input::{PoolInput, UpdatePool};
 pub use lease::{AcquireError, AcquireInput, Acquired, Leases, ReleaseError, Waiting};
-pub use model::{Growth, Pool, PoolConfig, PoolCounts};
+pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts};
+pub use places::{FairPlace, FairPlaces};
 pub use plan::{IdleBrowser, Observed, Plan, plan};
 pub use ports::{
     Entered, Fence, LeaseFrom, LeaseRequest, Outcome, Place, PoolDeleted, PoolFilter, PoolRepository, PoolStored,

@@ -44,6 +44,10 @@ pub struct Growth {
     pub since: OffsetDateTime,
 }
 
+/// How often all that a pool had was discarded. A browser that was started before the last time is never leased.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(pub i64);
+
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
@@ -57,6 +61,8 @@ pub struct Pool {
     pub config: PoolConfig,
     /// How far it may grow.
     pub growth: Growth,
+    /// Of the browsers that it may lease.
+    pub generation: Generation,
     /// When it was made.
     pub created_at: OffsetDateTime,
     /// When its wish last changed.

@@ -12,7 +12,7 @@ pub struct IdleBrowser {
     pub id: BrowserId,
     /// When it was made.
     pub created_at: OffsetDateTime,
-    /// Whether it is to be replaced, because its profile has changed.
+    /// Whether it is to be replaced, because its profile has changed or all that its pool had was discarded.
     pub outdated: bool,
 }
 

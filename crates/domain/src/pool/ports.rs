@@ -1,11 +1,12 @@
 //! What pools need from outside.
 
 use async_trait::async_trait;
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
-use super::{Growth, Observed, Pool, PoolCounts};
+use super::{Generation, Growth, Observed, Pool, PoolCounts};
 use crate::audit::AuditEntry;
 use crate::browser::{Browser, StartUrl};
+use crate::clock::MonotonicTime;
 use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId, TicketId};
 use crate::name::LabelName;
 use crate::organization::LimitExceeded;
@@ -108,32 +109,26 @@ pub trait PoolRepository: Send + Sync {
     /// Deletes the pool; with `force` even if browsers are leased: their sessions go on until somebody ends them.
     async fn delete(&self, id: PoolId, force: bool) -> Result<PoolDeleted, StoreError>;
 
-    /// Marks all idle browsers as ending and lowers the allowance by their number; the next one is earned from `now` on.
-    /// Returns them.
+    /// Begins a new generation of the pool: marks all idle browsers as ending, and those that are still warming. Lowers the allowance by
+    /// the number of those that were idle; the next one is earned from `now` on. Returns all that it marked.
     async fn flush(&self, id: PoolId, now: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError>;
 
-    /// Makes `node` the pool's leader until `until`, if nobody else leads at `now`; the number rises with every change
+    /// Makes `node` the pool's leader for so long, if nobody else leads now by the store's own clock; the number rises with every change
     /// of leader. `None`: somebody else leads, or the pool is gone.
-    async fn lead(
-        &self,
-        id: PoolId,
-        node: NodeId,
-        now: OffsetDateTime,
-        until: OffsetDateTime,
-    ) -> Result<Option<Fence>, StoreError>;
+    async fn lead(&self, id: PoolId, node: NodeId, lasts: Duration) -> Result<Option<Fence>, StoreError>;
 
-    /// What the pool has; browsers of all nodes. One is outdated if it was started with a version of its profile that is not the
-    /// current one any more, and the pool is to follow its profile.
+    /// What the pool has; browsers of all nodes. One is outdated if it is of an earlier generation, or was started with a version of its
+    /// profile that is not the current one any more and the pool is to follow its profile. Such a browser is never leased.
     async fn observe(&self, id: PoolId) -> Result<Observed, StoreError>;
 
     /// Notes how far the pool may grow, unless it was changed since `pool` was read.
     async fn grow(&self, pool: &Pool, fence: Fence, growth: Growth) -> Result<Replaced, StoreError>;
 
-    /// Stores a warming browser, if `fence` still leads and the pool exists.
-    async fn warm(&self, browser: &Browser, fence: Fence) -> Result<Replaced, StoreError>;
+    /// Stores a warming browser of that generation, if `fence` still leads, and the pool exists and is of that generation.
+    async fn warm(&self, browser: &Browser, fence: Fence, generation: Generation) -> Result<Replaced, StoreError>;
 
     /// A warming browser answers: it becomes idle and, in the same transaction, is handed to the first in line, if
-    /// somebody waits. Lost if it is not warming any more, or its pool is gone: then end it.
+    /// somebody waits. Lost if it is not warming any more, of an earlier generation, or its pool is gone: then end it.
     async fn ready(&self, browser: BrowserId, now: OffsetDateTime) -> Result<Replaced, StoreError>;
 }
 
@@ -180,8 +175,8 @@ pub struct Place {
     pub lease: LeaseRequest,
     /// Which node's caller waits.
     pub node: NodeId,
-    /// Until when it lives, as long as its node lives.
-    pub expires_at: OffsetDateTime,
+    /// How long it lives if its node is silent; one whose node lives is taken out of the line by that node.
+    pub lasts: Duration,
 }
 
 /// What became of a try to lease at once.
@@ -291,5 +286,5 @@ pub trait Turns: Send + Sync {
 #[async_trait]
 pub trait Turn: Send + Sync {
     /// Waits for news until `until`. News that came between two calls are not lost.
-    async fn wait(&mut self, until: OffsetDateTime) -> TurnEvent;
+    async fn wait(&mut self, until: MonotonicTime) -> TurnEvent;
 }

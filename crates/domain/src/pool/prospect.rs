@@ -1,14 +1,13 @@
-//! What was seen of a pool after its last lease: how it is, which browser comes next, and that this one's page answers. The next
-//! caller then needs nothing but the lease itself.
+//! What was seen of a pool after its last lease: how it is, and which browser comes next. The next caller then reads nothing before the
+//! lease itself.
 //!
-//! Nothing depends on it. The lease says as which pool it was seen and gets nothing if that has changed; another browser than the one
-//! expected is asked after the lease, as any.
+//! Nothing depends on it. The lease says as which pool it was seen and gets nothing if that has changed, and its browser is asked after
+//! the lease, as any.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Pool;
-use super::early::Proven;
 use crate::ids::{BrowserId, ProjectId};
 
 /// How many pools are remembered; beyond that all are forgotten.
@@ -19,8 +18,6 @@ const MOST: usize = 1000;
 pub(super) struct Prospect {
     pub(super) pool: Pool,
     pub(super) next: BrowserId,
-    /// Once its page has answered.
-    pub(super) proven: Option<Proven>,
 }
 
 /// What was seen of each pool, by what callers called it. Each is taken by one caller.
@@ -48,30 +45,15 @@ impl Prospects {
         }
         all.insert((project, which.to_owned()), prospect);
     }
-
-    /// The page of the browser that comes next has answered; of no use if that one was taken meanwhile.
-    pub(super) fn proven(&self, project: ProjectId, which: &str, proven: Proven) {
-        if let Some(prospect) = self.all().get_mut(&(project, which.to_owned()))
-            && prospect.next == proven.browser
-        {
-            prospect.proven = Some(proven);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::browser::HandOut;
-    use crate::testing::{NOON, browser_id, pool, project_id};
+    use crate::testing::{browser_id, pool, project_id};
 
     fn prospect(next: u32) -> Prospect {
-        Prospect { pool: pool(1).build(), next: browser_id(next), proven: None }
-    }
-
-    fn proven(browser: u32) -> Proven {
-        let told = HandOut { start_url: None, abandoned_after_seconds: 60 };
-        Proven { browser: browser_id(browser), told, began: NOON }
+        Prospect { pool: pool(1).build(), next: browser_id(next) }
     }
 
     #[test]
@@ -83,19 +65,6 @@ mod tests {
         }
         assert!(prospects.has(project_id(), "one") && prospects.take(project_id(), "one").is_some());
         assert!(!prospects.has(project_id(), "one") && prospects.take(project_id(), "one").is_none());
-    }
-
-    #[test]
-    fn the_proof_of_a_browser_that_does_not_come_next_any_more_proves_nothing() {
-        let prospects = Prospects::default();
-        prospects.proven(project_id(), "one", proven(1));
-        assert!(prospects.take(project_id(), "one").is_none());
-        prospects.note(project_id(), "one", prospect(2));
-        prospects.proven(project_id(), "one", proven(1));
-        assert!(prospects.take(project_id(), "one").is_some_and(|found| found.proven.is_none()));
-        prospects.note(project_id(), "one", prospect(2));
-        prospects.proven(project_id(), "one", proven(2));
-        assert!(prospects.take(project_id(), "one").is_some_and(|found| found.proven == Some(proven(2))));
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::{
-    Growth, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolInput, PoolRepository, PoolStored, Turns, UpdatePool,
-    WaitingLine,
+    Generation, Growth, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolInput, PoolRepository, PoolStored, Turns,
+    UpdatePool, WaitingLine,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::browser::BrowserEngine;
-use crate::clock::{Clock, IdSource};
+use crate::clock::{Clock, IdSource, MonotonicClock};
 use crate::extension::{ExtensionRef, ExtensionRepository, resolve};
 use crate::field::{Bad, FieldCode, InvalidInput};
 use crate::ids::{ExtensionId, NodeId, PoolId, ProxyId};
@@ -47,6 +47,8 @@ pub struct PoolDeps {
     pub wake: Arc<dyn PoolWake>,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// How it passes.
+    pub monotonic: Arc<dyn MonotonicClock>,
     /// Identifiers.
     pub ids: Arc<dyn IdSource>,
     /// How many pools a project may have.
@@ -163,6 +165,7 @@ impl Pools {
             project: scope.project_id(),
             name,
             growth: Growth { allowance: config.size, since: now },
+            generation: Generation::default(),
             config,
             created_at: now,
             updated_at: now,
@@ -243,7 +246,7 @@ impl Pools {
         self.deps.pools.list(scope.project_id(), filter, page).await
     }
 
-    /// Changes a pool. Idle browsers keep the old configuration unless they are to be discarded.
+    /// Changes a pool. Browsers that it has, and those that are being started, keep the old configuration unless all are to be discarded.
     ///
     /// # Errors
     /// See [`UpdatePoolError`].
@@ -322,7 +325,8 @@ impl Pools {
         self.sessions.clear_remains().await
     }
 
-    /// Ends the idle browsers of a pool; fresh ones come at its fill rate. `false` if there is no such pool.
+    /// Ends the browsers of a pool that nobody has, also those that are being started; fresh ones come at its fill rate in place of those that
+    /// were idle. What is leased from the pool from then on was started afterwards. `false` if there is no such pool.
     ///
     /// # Errors
     /// See [`FlushPoolError`].

@@ -12,7 +12,7 @@ mod upstream;
 pub use bypass::{BypassHost, MOST_BYPASS_HOSTS};
 pub use exit::{Exit, ExitMember};
 pub use input::{ConfigWish, CreateProxy, ProxyConfigInput, ProxyWish};
-pub use model::{OwnProxy, Proxy, ProxyConfig, ProxyProtocol, ProxyStatus, ProxyType};
+pub use model::{OwnProxy, Proxy, ProxyConfig, ProxyFailure, ProxyProtocol, ProxyStatus, ProxyType};
 pub use ports::{
     CheckOutcome, NoProxies, NoRoutes, OpenProxy, ProxyChecked, ProxyDeleted, ProxyDialer, ProxyFilter,
     ProxyRepository, ProxyRoutes, ProxyStored, Route,

@@ -88,6 +88,63 @@ impl ProxyStatus {
     }
 }
 
+/// Why a proxy cannot be used.
+///
+/// One that may not be dialled, one whose name is not known and one that does not listen are one kind, so that nobody learns from a proxy
+/// of his own what stands in the network of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyFailure {
+    /// No connection to it comes to be.
+    Unreachable,
+    /// It did not answer in time.
+    Timeout,
+    /// It closed the connection without an answer.
+    Closed,
+    /// It reset the connection.
+    Reset,
+    /// What it answered is not its protocol.
+    Protocol,
+    /// No TLS with it comes to be: its certificate is not trusted, or it speaks none.
+    Tls,
+    /// It does not take the credentials, or wants some.
+    Authentication,
+    /// This server does not know it any more, cannot open its password, or nobody rents proxies of its type.
+    Unknown,
+    /// It works as far as can be seen, but the address could not be read through it.
+    Target,
+}
+
+impl ProxyFailure {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Unreachable,
+        Self::Timeout,
+        Self::Closed,
+        Self::Reset,
+        Self::Protocol,
+        Self::Tls,
+        Self::Authentication,
+        Self::Unknown,
+        Self::Target,
+    ];
+
+    /// As it is stored and said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+            Self::Reset => "reset",
+            Self::Protocol => "protocol",
+            Self::Tls => "tls",
+            Self::Authentication => "authentication",
+            Self::Unknown => "unknown",
+            Self::Target => "target",
+        }
+    }
+}
+
 /// How a proxy is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyConfig {
@@ -129,6 +186,8 @@ pub struct Proxy {
     pub bypass: Vec<BypassHost>,
     /// What the last check found.
     pub status: ProxyStatus,
+    /// Why it cannot be used, where that is known.
+    pub failure: Option<ProxyFailure>,
     /// When that was.
     pub last_checked: Option<OffsetDateTime>,
     /// The address that others saw at the last good check.

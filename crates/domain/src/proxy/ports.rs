@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use time::OffsetDateTime;
 use url::Url;
 
-use super::{Proxy, ProxyProtocol, ProxyStatus};
+use super::{Proxy, ProxyFailure, ProxyProtocol, ProxyStatus};
 use crate::ids::{BrowserId, ProjectId, ProxyId};
 use crate::name::LabelName;
 use crate::organization::{Limit, LimitExceeded};
@@ -55,6 +55,8 @@ pub struct ProxyFilter {
 pub struct ProxyChecked {
     /// Whether it answered and took the credentials.
     pub status: ProxyStatus,
+    /// Why it did not.
+    pub failure: Option<ProxyFailure>,
     /// The address that others saw, if somebody could be asked.
     pub ip_address: Option<String>,
     /// When.
@@ -129,7 +131,7 @@ pub enum CheckOutcome {
     /// It answered and took the credentials; maybe it is known from which address others see it.
     Available(Option<IpAddr>),
     /// It did not.
-    Unavailable,
+    Unavailable(ProxyFailure),
     /// The address to be asked for is none that may be.
     Blocked,
 }

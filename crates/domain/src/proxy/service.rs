@@ -10,7 +10,7 @@ use super::input::NONE_RENTED;
 use super::routing::{OpenError, open};
 use super::{
     CheckOutcome, ConfigWish, CreateProxy, OpenProxy, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted,
-    ProxyDialer, ProxyFilter, ProxyRepository, ProxyStatus, ProxyStored, ProxyWish, Upstreams,
+    ProxyDialer, ProxyFailure, ProxyFilter, ProxyRepository, ProxyStatus, ProxyStored, ProxyWish, Upstreams,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, IdSource};
@@ -132,12 +132,14 @@ impl Proxies {
             config: self.sealed(id, config)?,
             bypass,
             status: ProxyStatus::Unavailable,
+            failure: None,
             last_checked: None,
             ip_address: None,
             created_at,
         };
         let found = self.look(&self.open(&proxy)?, None).await?;
-        (proxy.status, proxy.last_checked, proxy.ip_address) = (found.status, Some(found.at), found.ip_address);
+        (proxy.status, proxy.failure) = (found.status, found.failure);
+        (proxy.last_checked, proxy.ip_address) = (Some(found.at), found.ip_address);
         match self.deps.proxies.create(&proxy, self.deps.most).await? {
             ProxyStored::Yes => Ok(proxy),
             ProxyStored::LimitExceeded(limit) => Err(limit.into()),
@@ -218,7 +220,7 @@ impl Proxies {
         let proxy = self.get(scope, which).await?;
         let stored = url.is_none();
         let found = match self.open(&proxy) {
-            Err(OpenError::NotRented(_)) => self.unavailable(),
+            Err(OpenError::NotRented(_)) => self.unavailable(ProxyFailure::Unknown),
             clear => self.look(&clear?, url).await?,
         };
         if stored {
@@ -226,20 +228,25 @@ impl Proxies {
             return noted.ok_or_else(|| ProxyError::NotFound(which.to_owned()));
         }
         let ip_address = found.ip_address.or(proxy.ip_address);
-        Ok(Proxy { status: found.status, last_checked: Some(found.at), ip_address, ..proxy })
+        Ok(Proxy { status: found.status, failure: found.failure, last_checked: Some(found.at), ip_address, ..proxy })
     }
 
     async fn look(&self, proxy: &OpenProxy, url: Option<Url>) -> Result<ProxyChecked, InvalidInput> {
-        let (status, address) = match self.deps.dialer.check(proxy, url).await {
-            CheckOutcome::Available(address) => (ProxyStatus::Available, address),
-            CheckOutcome::Unavailable => (ProxyStatus::Unavailable, None),
-            CheckOutcome::Blocked => return Err(InvalidInput::of("url", blocked())),
-        };
-        Ok(ProxyChecked { status, ip_address: address.map(|one| one.to_string()), at: self.deps.clock.now() })
+        match self.deps.dialer.check(proxy, url).await {
+            CheckOutcome::Available(address) => Ok(ProxyChecked {
+                status: ProxyStatus::Available,
+                failure: None,
+                ip_address: address.map(|one| one.to_string()),
+                at: self.deps.clock.now(),
+            }),
+            CheckOutcome::Unavailable(failure) => Ok(self.unavailable(failure)),
+            CheckOutcome::Blocked => Err(InvalidInput::of("url", blocked())),
+        }
     }
 
-    fn unavailable(&self) -> ProxyChecked {
-        ProxyChecked { status: ProxyStatus::Unavailable, ip_address: None, at: self.deps.clock.now() }
+    fn unavailable(&self, failure: ProxyFailure) -> ProxyChecked {
+        let at = self.deps.clock.now();
+        ProxyChecked { status: ProxyStatus::Unavailable, failure: Some(failure), ip_address: None, at }
     }
 
     /// Checks up to `most` proxies whose last check is long ago, of whatever project; says how many. One server does each.
@@ -254,7 +261,7 @@ impl Proxies {
             // One whose password cannot be opened works for nobody.
             let found = match self.open(&proxy) {
                 Ok(clear) => self.look(&clear, None).await?,
-                Err(_) => self.unavailable(),
+                Err(_) => self.unavailable(ProxyFailure::Unknown),
             };
             let _ = self.deps.proxies.checked(proxy.id, &found).await?;
         }

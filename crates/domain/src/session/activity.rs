@@ -1,12 +1,14 @@
 //! When each session of this node was last in use. Held in memory; the store is told every few seconds.
+//!
+//! Counted by a clock that nobody can set. The store is told by the one that can be, and what it says is used only after a restart.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use time::{Duration, OffsetDateTime};
 
 use super::Session;
-use crate::clock::Clock;
+use crate::clock::{Clock, MonotonicClock, MonotonicTime};
 use crate::ids::SessionId;
 
 /// How many sessions are remembered that were used before they were watched, which takes a moment after they are leased, and how many that
@@ -20,8 +22,8 @@ struct Entry {
     used: Use,
     open: u32,
     viewers: u32,
-    last: OffsetDateTime,
-    stored: OffsetDateTime,
+    last: MonotonicTime,
+    stored: MonotonicTime,
 }
 
 /// Whether anybody has used a session.
@@ -38,20 +40,23 @@ struct Sessions {
     watched: HashMap<SessionId, Entry>,
     early: VecDeque<SessionId>,
     taken_back: VecDeque<SessionId>,
+    /// Sessions of logins that wait for a person.
+    for_people: HashSet<SessionId>,
 }
 
 /// The idle clocks of this node's sessions.
 #[derive(Clone)]
 pub struct Activity {
     clock: Arc<dyn Clock>,
+    monotonic: Arc<dyn MonotonicClock>,
     sessions: Arc<Mutex<Sessions>>,
 }
 
 impl Activity {
     /// No session yet.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, sessions: Arc::default() }
+    pub fn new(clock: Arc<dyn Clock>, monotonic: Arc<dyn MonotonicClock>) -> Self {
+        Self { clock, monotonic, sessions: Arc::default() }
     }
 
     fn all(&self) -> MutexGuard<'_, Sessions> {
@@ -59,10 +64,19 @@ impl Activity {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to watch an active session; one that is watched already goes on as it is.
+    /// Begins to watch an active session, whose timeout counts from now on; one that is watched already goes on as it is.
     pub fn watch(&self, session: &Session) {
+        self.watch_since(session, self.monotonic.monotonic_now());
+    }
+
+    /// Begins to watch an active session of an earlier life of this node, which was last in use when the store says; not later than now.
+    pub fn take_up(&self, session: &Session) {
+        let idle = (self.clock.now() - session.last_active_at).max(Duration::ZERO);
+        self.watch_since(session, self.monotonic.monotonic_now() - idle);
+    }
+
+    fn watch_since(&self, session: &Session, last: MonotonicTime) {
         let timeout = Duration::seconds(i64::from(session.timeout_seconds));
-        let last = session.last_active_at;
         let mut all = self.all();
         let used = if all.early.contains(&session.id) { Use::Used } else { Use::NotYet };
         let entry = Entry { timeout, used, open: 0, viewers: 0, last, stored: last };
@@ -85,6 +99,7 @@ impl Activity {
     /// Stops watching. Nobody gets into what was taken back.
     pub fn forget(&self, session: SessionId) {
         let mut all = self.all();
+        all.for_people.remove(&session);
         if all.watched.remove(&session).is_some_and(|entry| entry.used == Use::TakenBack) {
             remember(&mut all.taken_back, session, TAKEN_BACK);
         }
@@ -102,7 +117,7 @@ impl Activity {
     }
 
     fn start(&self, session: SessionId, view: bool) -> Option<ActivityGuard> {
-        let now = self.clock.now();
+        let now = self.monotonic.monotonic_now();
         let mut guard = self.all();
         let all = &mut *guard;
         let counted = match all.watched.get_mut(&session) {
@@ -130,6 +145,23 @@ impl Activity {
         self.all().watched.get(&session).is_some_and(|entry| entry.viewers > 0)
     }
 
+    /// Whether the mouse and keyboard of people count in the live view of a login's session from now on: while it waits for a person, and
+    /// not while it types.
+    pub fn let_people_act(&self, session: SessionId, may: bool) {
+        let mut all = self.all();
+        if may {
+            all.for_people.insert(session);
+        } else {
+            all.for_people.remove(&session);
+        }
+    }
+
+    /// Whether what people do in the live view of the session counts.
+    #[must_use]
+    pub fn people_may_act(&self, session: &Session) -> bool {
+        !session.for_login || self.all().for_people.contains(&session.id)
+    }
+
     /// How many sessions are watched.
     #[must_use]
     pub fn sessions(&self) -> u32 {
@@ -139,7 +171,7 @@ impl Activity {
     /// The sessions whose timeout has passed.
     #[must_use]
     pub fn idle(&self) -> Vec<SessionId> {
-        let now = self.clock.now();
+        let now = self.monotonic.monotonic_now();
         let over = |entry: &Entry| entry.open == 0 && now - entry.last >= entry.timeout;
         self.all().watched.iter().filter(|(_, entry)| over(entry)).map(|(id, _)| *id).collect()
     }
@@ -147,7 +179,7 @@ impl Activity {
     /// The sessions in use since the last call, and when they last were; for the store.
     #[must_use]
     pub fn news(&self) -> Vec<(SessionId, OffsetDateTime)> {
-        let now = self.clock.now();
+        let (now, at) = (self.monotonic.monotonic_now(), self.clock.now());
         let mut news = Vec::new();
         for (id, entry) in &mut self.all().watched {
             if entry.open > 0 {
@@ -155,7 +187,7 @@ impl Activity {
             }
             if entry.last > entry.stored {
                 entry.stored = entry.last;
-                news.push((*id, entry.last));
+                news.push((*id, at - (now - entry.last)));
             }
         }
         news
@@ -181,7 +213,7 @@ pub struct ActivityGuard {
 impl Drop for ActivityGuard {
     fn drop(&mut self) {
         let Some(session) = self.counted else { return };
-        let now = self.activity.clock.now();
+        let now = self.activity.monotonic.monotonic_now();
         if let Some(entry) = self.activity.all().watched.get_mut(&session) {
             entry.open = entry.open.saturating_sub(1);
             entry.viewers = entry.viewers.saturating_sub(u32::from(self.view));

@@ -134,6 +134,8 @@ pub struct SessionWish {
     pub telemetry: Option<telemetry::Capture>,
     /// See [`Session`](super::Session).
     pub invocation: Option<InvocationId>,
+    /// See [`Session`](super::Session).
+    pub for_login: bool,
 }
 
 /// Either kind of refusal.
@@ -229,6 +231,7 @@ impl CreateSession {
             tags: tags.unwrap_or_default(),
             telemetry: capture,
             invocation,
+            for_login: false,
         })
     }
 }

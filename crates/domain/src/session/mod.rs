@@ -12,7 +12,7 @@ pub use input::{
     CreateSession, NotSupported, Refusal, SessionChanges, SessionWish, Tags, UpdateSession, ViewportInput, shape,
     timeout_seconds,
 };
-pub use model::{EndReason, IdOrName, PoolRef, Session, SessionState, StatusFilter};
+pub use model::{EndReason, IdOrName, LoginRuns, PoolRef, Session, SessionState, StatusFilter};
 pub use ports::{Connections, Created, PoolWake, RemainsWake, SessionFilter, SessionRepository};
 #[cfg(feature = "mocks")]
 pub use ports::{MockConnections, MockPoolWake, MockRemainsWake, MockSessionRepository};

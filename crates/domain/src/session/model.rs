@@ -21,6 +21,10 @@ pub enum EndReason {
     Crashed,
     /// Its browser needed more memory than it may have.
     Oom,
+    /// Its browser was closed from inside: by a client (`Browser.close`, the last page of a browser with a display), or by a person.
+    BrowserClosed,
+    /// Its browser did not answer any more, and was ended.
+    BrowserHung,
     /// It was given back to its pool.
     Released,
     /// Its browser could not be started or did not answer.
@@ -33,11 +37,13 @@ pub enum EndReason {
 
 impl EndReason {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Deleted,
         Self::IdleTimeout,
         Self::Crashed,
         Self::Oom,
+        Self::BrowserClosed,
+        Self::BrowserHung,
         Self::Released,
         Self::StartFailed,
         Self::Undelivered,
@@ -52,6 +58,8 @@ impl EndReason {
             Self::IdleTimeout => "idle_timeout",
             Self::Crashed => "crashed",
             Self::Oom => "oom",
+            Self::BrowserClosed => "browser_closed",
+            Self::BrowserHung => "browser_hung",
             Self::Released => "released",
             Self::StartFailed => "start_failed",
             Self::Undelivered => "undelivered",
@@ -59,6 +67,13 @@ impl EndReason {
         }
     }
 }
+
+/// A login runs in the session, and nothing else may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a login runs in browser session {0}; nothing else gets into it until the login is over, but for its live view"
+)]
+pub struct LoginRuns(pub SessionId);
 
 /// Where a session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +134,8 @@ pub struct Session {
     pub telemetry: Option<Capture>,
     /// Which invocation it belongs to.
     pub invocation: Option<InvocationId>,
+    /// Whether a login runs in it: then no project key and no token gets into it as long as it lasts.
+    pub for_login: bool,
     /// Where it stands.
     pub state: SessionState,
     /// When it was asked for; of a pooled one, when it was leased.
@@ -149,6 +166,15 @@ impl Session {
     pub fn saves_its_profile(&self) -> bool {
         let had = !matches!(self.state, SessionState::Ended(EndReason::StartFailed | EndReason::Undelivered));
         had && self.shape.profile.is_some_and(|profile| profile.save_changes)
+    }
+
+    /// Whether a caller with a key or a token gets into it: not while a login runs there, in which secrets are typed, unless the key is the
+    /// organization's own.
+    ///
+    /// # Errors
+    /// [`LoginRuns`].
+    pub fn admits(&self, organization_wide: bool) -> Result<(), LoginRuns> {
+        if self.for_login && self.is_active() && !organization_wide { Err(LoginRuns(self.id)) } else { Ok(()) }
     }
 
     /// Whether a caller has it.

@@ -20,6 +20,10 @@ pub enum SessionEvent {
     Crash,
     /// Its browser ran out of memory.
     OutOfMemory,
+    /// Its browser was closed from inside: by a client, or by a person.
+    BrowserClosed,
+    /// Its browser did not answer any more.
+    BrowserHung,
     /// Its caller gives it back to its pool.
     Release,
     /// Its answer never reached its caller.
@@ -31,7 +35,7 @@ pub enum SessionEvent {
 impl SessionEvent {
     /// One of each.
     #[must_use]
-    pub const fn samples(browser: BrowserId) -> [Self; 9] {
+    pub const fn samples(browser: BrowserId) -> [Self; 11] {
         [
             Self::Ready(browser),
             Self::StartFailed,
@@ -39,6 +43,8 @@ impl SessionEvent {
             Self::IdleTimeout,
             Self::Crash,
             Self::OutOfMemory,
+            Self::BrowserClosed,
+            Self::BrowserHung,
             Self::Release,
             Self::Undelivered,
             Self::NodeLost,
@@ -55,6 +61,8 @@ impl SessionEvent {
             Self::IdleTimeout => "idle timeout",
             Self::Crash => "crash",
             Self::OutOfMemory => "out of memory",
+            Self::BrowserClosed => "browser closed",
+            Self::BrowserHung => "browser hung",
             Self::Release => "release",
             Self::Undelivered => "undelivered",
             Self::NodeLost => "node lost",
@@ -95,8 +103,13 @@ impl Session {
             (Active, E::IdleTimeout) => end(EndReason::IdleTimeout),
             (Active, E::Crash) => end(EndReason::Crashed),
             (Active, E::OutOfMemory) => end(EndReason::Oom),
+            (Active, E::BrowserClosed) => end(EndReason::BrowserClosed),
+            (Active, E::BrowserHung) => end(EndReason::BrowserHung),
             (Active, E::Release) if self.pool.is_some() => end(EndReason::Released),
-            (Starting, E::Delete | E::IdleTimeout | E::Crash | E::OutOfMemory | E::Release)
+            (
+                Starting,
+                E::Delete | E::IdleTimeout | E::Crash | E::OutOfMemory | E::BrowserClosed | E::BrowserHung | E::Release,
+            )
             | (Active, E::Ready(_) | E::Release)
             | (Ended(_), _) => {
                 return Err(SessionRefused { id: self.id, state: self.state, event: event.name() });

@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 
 use super::Category;
 use crate::ids::{ProfileId, ProfileVersionId};
+use crate::proxy::ProxyFailure;
 
 /// The longest event that is taken, in bytes as JSON: a picture in base64 and what stands around it. Longer ones count as lost.
 pub const LONGEST_EVENT: usize = 3 << 20;
@@ -124,10 +125,11 @@ impl Event {
         Self::new(EventCategory::Captured(Category::System), "system_oom_kill", at, source, members(data))
     }
 
-    /// The session's proxy could not be used: it is down, answers nonsense or does not take the credentials.
+    /// The session's proxy could not be used, for that reason.
     #[must_use]
-    pub fn proxy_failed(at: OffsetDateTime) -> Self {
-        let data = [("error_code".to_owned(), "proxy_error".into())];
+    pub fn proxy_failed(at: OffsetDateTime, failure: ProxyFailure) -> Self {
+        let data = [("error_code", "proxy_error"), ("proxy_failure", failure.as_str())];
+        let data = data.map(|(name, value)| (name.to_owned(), value.into()));
         Self::ours(Category::Network, "network_proxy_failed", at, None, Some(data))
     }
 

@@ -55,6 +55,9 @@ pub trait TelemetryTap: Send + Sync {
 
     /// The events up to the agent's number `through` are stored; the agent lets them go.
     async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), InsideError>;
+
+    /// Nothing is captured any more. Returns the agent's number of the last event that there will be; 0: there was none.
+    async fn finish(&self, browser: BrowserId) -> Result<u64, InsideError>;
 }
 
 /// Takes note of what happens in this node's sessions.
@@ -81,6 +84,13 @@ pub trait Recorder: Send + Sync {
 
     /// The session has ended. Its last events are still taken.
     fn ended(&self, session: SessionId);
+
+    /// Whether the browser of an ended session may hold events that are not stored.
+    fn is_owed(&self, ended: &Session) -> bool;
+
+    /// Returns once the events that the browser of an ended session holds are stored, or, where that takes longer than it may, counted
+    /// as lost.
+    async fn collect(&self, ended: &Session, browser: BrowserId);
 }
 
 /// Takes note of nothing: where sessions have no telemetry.
@@ -104,6 +114,12 @@ impl Recorder for NoRecorder {
     fn note_late(&self, _: &Session, _: Event) {}
 
     fn ended(&self, _: SessionId) {}
+
+    fn is_owed(&self, _: &Session) -> bool {
+        false
+    }
+
+    async fn collect(&self, _: &Session, _: BrowserId) {}
 }
 
 /// Where following begins.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use secrecy::SecretSlice;
 use time::macros::datetime;
@@ -13,7 +13,7 @@ use crate::access::Scope;
 use crate::audit::{AuditEntry, AuditService, AuthStrategy};
 use crate::auth_connection::{AuthConnection, ConnectionStatus, Flow, FlowKind, FlowStatus, FlowStep, Settings};
 use crate::browser::Shape;
-use crate::clock::{Clock, Entropy, IdSource};
+use crate::clock::{Clock, Entropy, IdSource, MonotonicClock, MonotonicTime};
 use crate::deployment::{
     AppVersion, Deployment, DeploymentSource, DeploymentStatus, Deployments, Entrypoint, PackagePath,
 };
@@ -26,7 +26,7 @@ use crate::invocation::{Invocation, InvocationStatus};
 use crate::login_page::Progress;
 use crate::name::{LabelName, SlugName};
 use crate::organization::{Caps, Organization};
-use crate::pool::{Growth, Pool, PoolConfig};
+use crate::pool::{Generation, Growth, Pool, PoolConfig};
 use crate::profile::Profile;
 use crate::project::{Project, ProjectStatus};
 use crate::proxy::{OwnProxy, Proxy, ProxyConfig, ProxyProtocol, ProxyStatus, ProxyType};
@@ -36,31 +36,47 @@ use crate::session::{PoolRef, Session, SessionState, Tags};
 /// The moment at which builders make things.
 pub const NOON: OffsetDateTime = datetime!(2026-12-01 12:00 UTC);
 
-/// A clock that a test moves.
+/// Clocks that a test moves: the one that can be set, and the one that nobody can.
 #[derive(Debug)]
-pub struct FixedClock(Mutex<OffsetDateTime>);
+pub struct FixedClock(Mutex<(OffsetDateTime, MonotonicTime)>);
 
 impl Default for FixedClock {
     fn default() -> Self {
-        Self(Mutex::new(NOON))
+        Self(Mutex::new((NOON, MonotonicTime::default())))
     }
 }
 
 impl FixedClock {
-    /// Moves the clock.
-    pub fn advance(&self, by: Duration) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += by;
+    fn both(&self) -> MutexGuard<'_, (OffsetDateTime, MonotonicTime)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the clock to a moment.
+    /// Time passes.
+    pub fn advance(&self, by: Duration) {
+        let mut both = self.both();
+        *both = (both.0 + by, both.1 + by);
+    }
+
+    /// Somebody sets the clock forward or back; no time passes.
+    pub fn step(&self, by: Duration) {
+        self.both().0 += by;
+    }
+
+    /// Puts the clock to a moment; no time passes.
     pub fn set(&self, at: OffsetDateTime) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+        self.both().0 = at;
     }
 }
 
 impl Clock for FixedClock {
     fn now(&self) -> OffsetDateTime {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.both().0
+    }
+}
+
+impl MonotonicClock for FixedClock {
+    fn monotonic_now(&self) -> MonotonicTime {
+        self.both().1
     }
 }
 
@@ -150,7 +166,7 @@ pub fn project() -> Project {
 /// A request in that project.
 #[must_use]
 pub fn scope() -> Scope {
-    Scope { project: project(), unscoped: true }
+    Scope { project: project(), unscoped: true, organization_wide: true }
 }
 
 /// An active session on demand, the n-th, on the n-th browser.
@@ -169,6 +185,7 @@ pub fn session(n: u32) -> Session {
         tags: Tags::default(),
         telemetry: None,
         invocation: None,
+        for_login: false,
         state: SessionState::Active,
         created_at: NOON,
         last_active_at: NOON,
@@ -265,6 +282,7 @@ pub fn audit_entry(n: u32) -> AuditEntry {
         duration_ms: 3,
         user_agent: "curl\n\"8\"".to_owned(),
         request_id: format!("request-{n}"),
+        count: 1,
     }
 }
 
@@ -285,6 +303,7 @@ pub fn pool(size: u32) -> PoolBuilder {
             telemetry: None,
         },
         growth: Growth { allowance: size, since: NOON },
+        generation: Generation::default(),
         created_at: NOON,
         updated_at: NOON,
     })
@@ -394,6 +413,7 @@ pub fn proxy(id: ProxyId, name: &str) -> Proxy {
         config: own_proxy("proxy.example", None),
         bypass: Vec::new(),
         status: ProxyStatus::Available,
+        failure: None,
         last_checked: Some(NOON),
         ip_address: None,
         created_at: NOON,

@@ -68,7 +68,8 @@ async fn the_project_follows_from_key_and_header() {
         (Some(gone()), None, Seen::NotFound),
     ] {
         let seen = match access().resolve(&caller(key), header.as_deref()).await {
-            Ok(Scope { project, unscoped }) => {
+            Ok(Scope { project, unscoped, organization_wide }) => {
+                assert_eq!(organization_wide, key.is_none());
                 Seen::Project(project.id, if unscoped { Unscoped::Yes } else { Unscoped::No })
             }
             Err(AccessError::BadProject) => Seen::Bad,
@@ -89,7 +90,7 @@ async fn a_project_that_was_read_with_the_key_is_not_read_again() {
         let caller = Caller { home: Some(project()), ..caller(own) };
         let access = Access::new(Arc::new(MockProjectRepository::new()));
         let scope = access.resolve(&caller, header).await.expect("nothing is read");
-        assert_eq!(scope, Scope { project: project(), unscoped });
+        assert_eq!(scope, Scope { project: project(), unscoped, organization_wide: own.is_none() });
     }
     let elsewhere = Caller { home: Some(project()), ..caller(None) };
     let scope = access().resolve(&elsewhere, Some(&other().to_string())).await.expect("it is read");

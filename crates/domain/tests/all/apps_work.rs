@@ -12,11 +12,11 @@ use casement_domain::deployment::{
     Subject, Woken,
 };
 use casement_domain::invocation::{
-    CallLimits, Invocation, InvocationStatus, MockInvocationRepository, RunFailure, RunFault, Runs,
+    CallLimits, Invocation, InvocationStatus, MockInvocationRepository, RunFailure, RunFault, Runs, TakenRun,
 };
 use casement_domain::sealing::Sealer as _;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, deployment, invocation, node_id};
-use casement_domain::{InvocationId, Replaced, StoreError};
+use casement_domain::{DeploymentId, InvocationId, ProjectId, Replaced, StoreError};
 use pretty_assertions::assert_eq;
 use time::Duration;
 
@@ -49,15 +49,18 @@ impl World {
             most: 1,
         });
         let builds = Builds::new(use_cases, node_id(), "http://casement.example".to_owned());
-        let runs = Runs::new(invocations, deployments, clock, builds.clone(), CallLimits::DEFAULT);
+        let runs = Runs::new(invocations, deployments, clock, builds.clone(), CallLimits::DEFAULT, 10);
         (builds, runs)
     }
 }
 
 fn sealed() -> SealedDeployment {
-    let seal = |secret, clear: &str| {
-        PlainSealer.seal(&Deployment::place(deployment(1).id, &secret), clear.as_bytes()).expect("sealed")
-    };
+    sealed_of(deployment(1).id)
+}
+
+fn sealed_of(id: DeploymentId) -> SealedDeployment {
+    let seal =
+        |secret, clear: &str| PlainSealer.seal(&Deployment::place(id, &secret), clear.as_bytes()).expect("sealed");
     SealedDeployment {
         env_vars: BTreeMap::from([(
             "GREETING".to_owned(),
@@ -106,7 +109,7 @@ async fn a_node_takes_what_waits_with_all_that_its_process_needs() {
     world.deployments.expect_secrets().returning(|_| Ok(Some(sealed())));
     let (_, runs) = world.work();
 
-    let found = runs.take(10).await.expect("taken");
+    let found = runs.take().await.expect("taken");
 
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].invocation, taken(2));
@@ -131,7 +134,7 @@ async fn what_was_taken_before_the_store_went_away_is_run() {
     world.deployments.expect_get().returning(|_| Ok(Some(running())));
     world.deployments.expect_secrets().returning(|_| Ok(Some(sealed())));
     let (_, runs) = world.work();
-    let found = runs.take(10).await.expect("the first");
+    let found = runs.take().await.expect("the first");
     assert_eq!(found.into_iter().map(|one| one.invocation).collect::<Vec<_>>(), [taken(1)]);
 }
 
@@ -143,7 +146,7 @@ async fn a_call_whose_deployment_is_gone_fails_and_the_next_one_is_taken() {
     world.deployments.expect_get().returning(|_| Ok(Some(running())));
     world.deployments.expect_secrets().returning(|_| Ok(None));
     let (_, runs) = world.work();
-    assert!(runs.take(10).await.expect("none").is_empty());
+    assert!(runs.take().await.expect("none").is_empty());
     let row = rows.lock().expect("whole")[0].clone();
     assert_eq!(row.status, InvocationStatus::Failed);
     assert!(row.status_reason.is_some_and(|why| why.starts_with("it could not be prepared: ")));
@@ -383,6 +386,67 @@ async fn a_store_that_is_away_is_said_before_anything_is_taken() {
     world.invocations.expect_queued().returning(|_| Err(store_down()));
     world.deployments.expect_due().returning(|_, _, _, _| Err(store_down()));
     let (builds, runs) = world.work();
-    assert!(matches!(runs.take(1).await, Err(StoreError::Unavailable { .. })));
+    assert!(matches!(runs.take().await, Err(StoreError::Unavailable { .. })));
     assert!(matches!(builds.take().await, Err(StoreError::Unavailable { .. })));
+}
+
+fn other_project() -> ProjectId {
+    ProjectId::from_ulid(ulid::Ulid(404))
+}
+
+#[tokio::test]
+async fn a_project_whose_calls_take_every_place_leaves_some_to_the_others_and_these_come_first() {
+    let mut world = World::default();
+    let theirs = |n: u32| Invocation { project: other_project(), ..invocation(n) };
+    // Ten places.
+    let queued: Vec<_> = (1..=20).map(invocation).chain([theirs(21)]).collect();
+    let waiting = queued.clone();
+    world.invocations.expect_queued().times(1).return_once(move |_| Ok(waiting));
+    let more = vec![invocation(22), theirs(23)];
+    world.invocations.expect_queued().times(1).return_once(move |_| Ok(more));
+    world.invocations.expect_replace().returning(|_, _| Ok(Replaced::Yes));
+    world.deployments.expect_get().returning(|_| Ok(Some(running())));
+    world.deployments.expect_secrets().returning(|_| Ok(Some(sealed())));
+    let (_, runs) = world.work();
+    let mut found = runs.take().await.expect("taken");
+    let whose = |found: &[TakenRun]| {
+        let theirs = found.iter().filter(|one| one.invocation.project == other_project()).count();
+        (found.len() - theirs, theirs)
+    };
+    assert_eq!(whose(&found), (8, 1));
+    // One of the many ends: whoever has fewer comes first.
+    found.remove(0);
+    let next = runs.take().await.expect("taken");
+    assert_eq!(whose(&next), (1, 1));
+    assert_eq!(next[0].invocation.project, other_project());
+}
+
+#[tokio::test]
+async fn a_project_whose_builds_do_not_end_leaves_a_place_to_the_others() {
+    let mut world = World::default();
+    let theirs = Deployment { project: other_project(), ..deployment(5) };
+    let due: Vec<_> = (1..=4).map(deployment).chain([theirs.clone()]).collect();
+    let built = Arc::new(Mutex::new(Vec::new()));
+    let (taken, seen) = (built.clone(), built.clone());
+    world.deployments.expect_due().returning(move |_, _, _, _| {
+        let taken = taken.lock().expect("whole");
+        Ok(due.iter().filter(|one| !taken.contains(&one.id)).cloned().collect())
+    });
+    world.deployments.expect_replace().returning(move |current, _| {
+        seen.lock().expect("whole").push(current.id);
+        Ok(Replaced::Yes)
+    });
+    world.deployments.expect_secrets().returning(|id| Ok(Some(sealed_of(id))));
+    let (builds, _) = world.work();
+    let mut held = Vec::new();
+    for wanted in [deployment(1).id, theirs.id, deployment(2).id] {
+        let found = builds.take().await.expect("taken").expect("there is a place");
+        assert_eq!(found.deployment.id, wanted);
+        held.push(found);
+    }
+    assert!(builds.take().await.expect("taken").is_none(), "every place is taken");
+    drop(held.remove(1));
+    assert!(builds.take().await.expect("taken").is_none(), "the last place is for others");
+    drop(held.remove(0));
+    assert_eq!(builds.take().await.expect("taken").map(|found| found.deployment.id), Some(deployment(3).id));
 }

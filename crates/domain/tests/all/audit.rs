@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use casement_domain::audit::{
     AuditEntry, AuditFilter, AuditLogs, AuditQuery, AuditRecord, AuditService, AuthStrategy, BadCursor, Measured,
-    MockAuditRepository, Position, Reading, Stretch,
+    MockAuditRepository, MockAuditTrail, Position, ReadAuditError, Reading, Stretch,
 };
-use casement_domain::testing::{FixedClock, NOON, organization_id};
-use casement_domain::{AuditRecordId, OrganizationId};
+use casement_domain::testing::{NOON, organization_id};
+use casement_domain::{AuditRecordId, OrganizationId, StoreError};
 use pretty_assertions::assert_eq;
 use time::Duration;
 use ulid::Ulid;
@@ -29,8 +29,16 @@ fn record(n: u32) -> AuditRecord {
         duration_ms: 1,
         user_agent: String::new(),
         request_id: String::new(),
+        count: 1,
     };
     AuditRecord { organization: organization_id(), user: None, email: String::new(), entry }
+}
+
+/// All records are stored.
+fn whole() -> Arc<MockAuditTrail> {
+    let mut trail = MockAuditTrail::new();
+    trail.expect_whole_until().returning(Ok);
+    Arc::new(trail)
 }
 
 fn query() -> AuditQuery {
@@ -111,7 +119,7 @@ async fn a_page_is_followed_by_a_token_only_if_there_is_more() {
         let from = stretch.after.map_or(3, |after| (after.at - NOON).whole_seconds() as u32 - 1);
         Ok((1..=from).rev().map(record).take(limit as usize).collect())
     });
-    let logs = AuditLogs::new(Arc::new(store), Arc::new(FixedClock::default()));
+    let logs = AuditLogs::new(Arc::new(store), whole());
     let two = || AuditQuery { limit: Some(2), ..query() };
     let first = logs.list(organization_id(), two(), None).await.expect("a page");
     assert_eq!(first.records, [record(3), record(2)]);
@@ -139,17 +147,41 @@ async fn a_record_that_comes_after_a_chunk_was_measured_is_not_part_of_it() {
     store.expect_page().returning(|_, _, stretch, _| {
         Ok([4, 3, 2, 1].into_iter().filter(|n| within(*n, stretch)).map(record).collect())
     });
-    let logs = AuditLogs::new(Arc::new(store), Arc::new(FixedClock::default()));
+    let logs = AuditLogs::new(Arc::new(store), whole());
     let mut chunk = logs.export(organization_id(), query(), None).await.expect("a chunk");
     assert_eq!((chunk.count, chunk.next_batch().await.expect("records")), (2, [2, 1].map(record).into()));
     assert_eq!(chunk.next_batch().await.expect("the end"), []);
 }
 
-#[test]
-fn a_range_that_has_just_ended_is_waited_for_and_one_that_goes_on_is_not() {
-    let logs = AuditLogs::new(Arc::new(MockAuditRepository::new()), Arc::new(FixedClock::default()));
-    let settles = |before: i64| logs.settles_in(NOON - Duration::seconds(before)).map(|wait| wait.as_secs());
-    assert_eq!([0, 3, 5, 3600, -1].map(settles), [Some(5), Some(2), Some(0), Some(0), None]);
+#[tokio::test]
+async fn an_export_ends_where_the_records_are_complete_and_says_so() {
+    let (noon, end) = (NOON, NOON + Duration::days(1));
+    let mut trail = MockAuditTrail::new();
+    trail.expect_whole_until().withf(move |asked| *asked == end).times(1).returning(move |_| Ok(noon + Duration::HOUR));
+    let mut store = MockAuditRepository::new();
+    store.expect_measure().times(1).returning(move |_, filter, _, _| {
+        assert_eq!((filter.start, filter.end), (noon, noon + Duration::HOUR));
+        Ok(measured(2, 30, 10, true))
+    });
+    store.expect_measure().times(1).returning(|_, _, _, _| Ok(Measured::default()));
+    let logs = AuditLogs::new(Arc::new(store), Arc::new(trail));
+    let first = logs.export(organization_id(), query(), None).await.expect("a chunk");
+    assert_eq!(first.until, Some(NOON + Duration::HOUR));
+    // The same question goes on, wherever its range ends by now.
+    let second = logs.export(organization_id(), query(), first.next.as_deref()).await.expect("a chunk");
+    assert_eq!((second.until, second.count), (None, 0));
+}
+
+#[tokio::test]
+async fn an_export_whose_records_wait_to_be_stored_is_refused_and_a_list_is_not() {
+    let mut trail = MockAuditTrail::new();
+    trail.expect_whole_until().returning(|_| Err(StoreError::unavailable("audit.settle", "records wait")));
+    let mut store = MockAuditRepository::new();
+    store.expect_page().times(1).returning(|_, _, _, _| Ok(vec![record(1)]));
+    let logs = AuditLogs::new(Arc::new(store), Arc::new(trail));
+    let refused = logs.export(organization_id(), query(), None).await;
+    assert!(matches!(refused.err(), Some(ReadAuditError::Store(StoreError::Unavailable { .. }))));
+    assert_eq!(logs.list(organization_id(), query(), None).await.expect("a page").records, [record(1)]);
 }
 
 #[test]
@@ -171,12 +203,12 @@ async fn a_record_that_arrives_late_pushes_none_out_of_its_chunk() {
         assert_eq!(stretch, Stretch { after, through: Some(record(10).position()) });
         Ok([30, 20, 10].map(record).into())
     });
-    let logs = AuditLogs::new(Arc::new(store), Arc::new(FixedClock::default()));
+    let logs = AuditLogs::new(Arc::new(store), whole());
     let mut chunk = logs.export(organization_id(), query(), None).await.expect("a chunk");
     assert_eq!(chunk.next_batch().await.expect("records"), [30, 20, 10].map(record));
     assert_eq!(chunk.next_batch().await.expect("the end"), []);
     let next = chunk.next.expect("older records remain");
-    let from = Position::parse(&next, organization_id(), &chunk.filter).expect("ours");
+    let from = Position::parse(&next, organization_id(), &chunk.asked).expect("ours");
     assert_eq!(from, record(10).position());
 }
 
@@ -206,7 +238,7 @@ fn few_among_many() -> MockAuditRepository {
 
 #[tokio::test]
 async fn a_text_is_looked_for_in_steps_and_all_of_it_is_found() {
-    let logs = AuditLogs::new(Arc::new(few_among_many()), Arc::new(FixedClock::default()));
+    let logs = AuditLogs::new(Arc::new(few_among_many()), whole());
     let searching = || AuditQuery { search: Some("rare".into()), ..query() };
     let long = |query: AuditQuery| AuditQuery { end: Some(NOON + Duration::days(30)), ..query };
     let (mut listed, mut token, mut calls) = (Vec::new(), None, 0);

@@ -2,6 +2,7 @@
 
 use casement_domain::auth_connection::{AuthConnection, CredentialRef, Need, Reauth, ReauthReason, Settings};
 use casement_domain::credential::Credential;
+use casement_domain::login_page::HostPattern;
 use casement_domain::name::LabelName;
 use casement_domain::testing::{NOON, auth_connection, project_id};
 use casement_domain::{CredentialId, ProfileId};
@@ -88,4 +89,24 @@ fn needs_are_read_as_they_were_stored() {
         assert_eq!(Need::parse(&need.to_text()), Some(need));
     }
     assert_eq!(Need::parse("of a later version"), None);
+}
+
+#[test]
+fn a_credential_of_a_site_that_no_login_comes_to_does_not_log_in_by_itself() {
+    let needs = [Need::Value("password".to_owned())];
+    for (domain, allowed, can) in [
+        ("www.d1.example", None, true),
+        ("other.example", None, false),
+        ("other.example", Some("login.other.example"), true),
+        ("a.other.example", Some("*.other.example"), true),
+        ("other.example", Some("*.example"), true),
+        ("accounts.google.com", None, true),
+        ("evil.github.io", Some("me.github.io"), false),
+    ] {
+        let credential = Credential { domain: domain.to_owned(), ..credential(&["password"], false) };
+        let mut connection = connection(Some(&needs), Some(CredentialRef::Named("shop".to_owned())), Some(credential));
+        let patterns = allowed.into_iter().map(|text| HostPattern::parse(text).expect("a pattern"));
+        connection.settings.allowed_domains = patterns.collect();
+        assert_eq!(connection.reauth(false).can, can, "{domain} with {allowed:?}");
+    }
 }

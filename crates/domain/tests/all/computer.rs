@@ -142,7 +142,7 @@ fn a_batch_has_exactly_the_member_that_each_type_names() {
 }
 
 fn computers(computer: MockComputer) -> Computers {
-    Computers::new(Arc::new(computer), Activity::new(Arc::new(FixedClock::default())))
+    Computers::new(Arc::new(computer), Activity::new(Arc::new(FixedClock::default()), Arc::new(FixedClock::default())))
 }
 
 fn hung() -> InsideError {

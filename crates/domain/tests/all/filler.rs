@@ -1,9 +1,13 @@
 //! Keeping pools full: the lead, the fence, the pauses after failures.
 
+use std::sync::{Arc, Mutex};
+
 use casement_domain::browser::{Browser, BrowserState, EngineError, Launch, Started};
-use casement_domain::pool::{Fence, FillStatus, IdleBrowser, Observed, PoolFiller, Round, WarmError};
+use casement_domain::pool::{
+    Fence, FillStatus, Generation, Growth, IdleBrowser, Observed, PoolFiller, Round, WarmError,
+};
 use casement_domain::testing::{NOON, browser_id, node_id, pool, pool_id, project_id};
-use casement_domain::{BrowserId, Replaced};
+use casement_domain::{BrowserId, MonotonicClock as _, MonotonicTime, Replaced};
 use pretty_assertions::assert_eq;
 use time::Duration;
 
@@ -12,14 +16,19 @@ use crate::support::{World, hung, nth, other_node, pooled_browser, store_down};
 /// This node leads a pool of that size, which has what was `observed`.
 fn leads(size: u32, observed: Observed) -> World {
     let mut world = World::default();
-    world.pools.expect_lead().returning(|id, node, now, until| {
-        assert_eq!((id, node, until - now), (pool_id(1), node_id(), PoolFiller::LEAD));
+    world.pools.expect_lead().returning(|id, node, lasts| {
+        assert_eq!((id, node, lasts), (pool_id(1), node_id(), PoolFiller::LEAD));
         Ok(Some(Fence(5)))
     });
     world.pools.expect_find_by_id().returning(move |_| Ok(Some(pool(size).build())));
     world.pools.expect_observe().returning(move |_| Ok(observed.clone()));
     world.pools.expect_grow().returning(|_, _, _| Ok(Replaced::Yes));
     world
+}
+
+/// The row of the browser that is to be started, as its turn comes.
+fn is_warming(world: &mut World) {
+    world.browsers.expect_find().returning(|_| Ok(Some(pooled_browser(1, BrowserState::Warming))));
 }
 
 fn launch() -> Launch {
@@ -29,14 +38,14 @@ fn launch() -> Launch {
 #[tokio::test]
 async fn a_pool_that_another_node_leads_gives_nothing_to_do() {
     let mut world = World::default();
-    world.pools.expect_lead().times(1).returning(|_, _, _, _| Ok(None));
+    world.pools.expect_lead().times(1).returning(|_, _, _| Ok(None));
     assert_eq!(world.build().filler.look(pool_id(1)).await.expect("looked"), Round::default());
 }
 
 #[tokio::test]
 async fn a_pool_that_goes_between_lead_and_look_gives_nothing_to_do() {
     let mut world = World::default();
-    world.pools.expect_lead().times(1).returning(|_, _, _, _| Ok(Some(Fence(1))));
+    world.pools.expect_lead().times(1).returning(|_, _, _| Ok(Some(Fence(1))));
     world.pools.expect_find_by_id().times(1).returning(|_| Ok(None));
     assert_eq!(world.build().filler.look(pool_id(1)).await.expect("looked"), Round::default());
 }
@@ -47,12 +56,12 @@ async fn missing_browsers_are_stored_as_warming_before_they_are_started() {
     world
         .pools
         .expect_warm()
-        .withf(|browser, fence| {
-            (browser.state, browser.pool, browser.node, *fence)
-                == (BrowserState::Warming, Some(pool_id(1)), node_id(), Fence(5))
+        .withf(|browser, fence, generation| {
+            (browser.state, browser.pool, browser.node, *fence, *generation)
+                == (BrowserState::Warming, Some(pool_id(1)), node_id(), Fence(5), Generation::default())
         })
         .times(2)
-        .returning(|_, _| Ok(Replaced::Yes));
+        .returning(|_, _, _| Ok(Replaced::Yes));
     let round = world.build().filler.look(pool_id(1)).await.expect("looked");
     let ids: Vec<_> = round.launches.iter().map(|launch| (launch.id, launch.abandoned_after_seconds)).collect();
     assert_eq!(ids, [(BrowserId::from_ulid(nth(1)), 600), (BrowserId::from_ulid(nth(2)), 600)]);
@@ -63,7 +72,7 @@ async fn missing_browsers_are_stored_as_warming_before_they_are_started() {
 async fn who_lost_the_lead_starts_nothing_more() {
     let mut world = leads(3, Observed::default());
     let mut answers = vec![Replaced::LostRace, Replaced::Yes];
-    world.pools.expect_warm().times(2).returning(move |_, _| Ok(answers.pop().expect("asked twice")));
+    world.pools.expect_warm().times(2).returning(move |_, _, _| Ok(answers.pop().expect("asked twice")));
     let round = world.build().filler.look(pool_id(1)).await.expect("looked");
     assert_eq!(round.launches.len(), 1);
 }
@@ -72,7 +81,7 @@ async fn who_lost_the_lead_starts_nothing_more() {
 async fn what_was_stored_before_the_store_failed_is_started_all_the_same() {
     let mut world = leads(3, Observed::default());
     let mut stored = 0;
-    world.pools.expect_warm().times(2).returning(move |_, _| {
+    world.pools.expect_warm().times(2).returning(move |_, _, _| {
         stored += 1;
         if stored == 1 { Ok(Replaced::Yes) } else { Err(store_down()) }
     });
@@ -83,7 +92,7 @@ async fn what_was_stored_before_the_store_failed_is_started_all_the_same() {
 #[tokio::test]
 async fn a_place_in_a_pool_that_nobody_fills_any_more_is_freed_after_a_while() {
     let mut world = leads(2, Observed { warming: 1, ..Observed::default() });
-    world.pools.expect_warm().times(1).returning(|_, _| Ok(Replaced::Yes));
+    world.pools.expect_warm().times(1).returning(|_, _, _| Ok(Replaced::Yes));
     let starting = BrowserId::from_ulid(nth(1));
     world.browsers.expect_of_node().withf(|node| *node == node_id()).returning(move |_| {
         let [idle, gone] = [7, 9].map(|n| pooled_browser(n, BrowserState::Idle));
@@ -122,6 +131,7 @@ async fn of_what_is_too_much_only_what_was_still_idle_here_is_buried() {
 #[tokio::test]
 async fn a_browser_that_answers_goes_into_its_pool() {
     let mut world = World::default();
+    is_warming(&mut world);
     world
         .engine
         .expect_start()
@@ -140,6 +150,7 @@ async fn a_browser_that_answers_goes_into_its_pool() {
 #[tokio::test]
 async fn a_browser_that_the_pool_does_not_want_any_more_is_ended_without_a_pause() {
     let mut world = World::default();
+    is_warming(&mut world);
     world.engine.expect_start().times(1).returning(|_| Ok(Started::default()));
     world.pools.expect_ready().times(1).returning(|_, _| Ok(Replaced::LostRace));
     world.browsers.expect_discard().times(1).returning(|_| Ok(false));
@@ -152,8 +163,24 @@ async fn a_browser_that_the_pool_does_not_want_any_more_is_ended_without_a_pause
 }
 
 #[tokio::test]
+async fn a_browser_that_was_discarded_while_it_waited_for_its_turn_is_not_started() {
+    for row in [None, Some(pooled_browser(1, BrowserState::Ending))] {
+        let mut world = World::default();
+        world.browsers.expect_find().returning(move |_| Ok(row.clone()));
+        world.browsers.expect_discard().times(1).returning(|_| Ok(false));
+        world.buries(browser_id(1));
+        world.wakes(1);
+        let casement = world.build();
+        let error = casement.filler.warm(pool_id(1), &launch()).await.expect_err("not wanted");
+        assert!(matches!(error, WarmError::NotWanted), "{error:?}");
+        assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
+    }
+}
+
+#[tokio::test]
 async fn a_start_that_was_ended_on_purpose_is_no_failure() {
     let mut world = World::default();
+    is_warming(&mut world);
     world.engine.expect_start().times(1).returning(|_| Err(hung()));
     world.browsers.expect_discard().times(1).returning(|_| Ok(false));
     world.buries(browser_id(1));
@@ -166,6 +193,7 @@ async fn a_start_that_was_ended_on_purpose_is_no_failure() {
 
 /// A world in which every start fails, and what is left of each is cleared.
 fn cannot_start(mut world: World) -> World {
+    is_warming(&mut world);
     world.engine.expect_start().returning(|_| Err(EngineError::NoRoom("no memory".to_owned())));
     world.engine.expect_end().returning(|_| Ok(()));
     world.browsers.expect_discard().returning(|_| Ok(true));
@@ -183,7 +211,7 @@ async fn pauses_after_failures_double_up_to_five_minutes() {
         assert!(matches!(error, WarmError::Engine(_)), "{error:?}");
         let status = casement.filler.status(pool_id(1));
         assert_eq!(status.reason.as_deref(), Some("no browser can be started here: no memory"));
-        pauses.push((status.retry_at.expect("a pause") - NOON).whole_seconds());
+        pauses.push((status.retry_at.expect("a pause") - MonotonicTime::default()).whole_seconds());
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
     assert_eq!(casement.filler.status(pool_id(1)).failures, 12);
@@ -192,12 +220,12 @@ async fn pauses_after_failures_double_up_to_five_minutes() {
 #[tokio::test]
 async fn after_a_failure_nothing_is_started_in_the_pause_and_then_one_at_a_time() {
     let mut world = cannot_start(leads(3, Observed::default()));
-    world.pools.expect_warm().times(1).returning(|_, _| Ok(Replaced::Yes));
+    world.pools.expect_warm().times(1).returning(|_, _, _| Ok(Replaced::Yes));
     let casement = world.build();
     let _ = casement.filler.warm(pool_id(1), &launch()).await;
 
     let round = casement.filler.look(pool_id(1)).await.expect("looked");
-    assert_eq!((round.launches.len(), round.again_at), (0, Some(NOON + Duration::SECOND)));
+    assert_eq!((round.launches.len(), round.again_at), (0, Some(MonotonicTime::after_origin(Duration::SECOND))));
     casement.clock.advance(Duration::SECOND);
     let round = casement.filler.look(pool_id(1)).await.expect("looked");
     assert_eq!(round.launches.len(), 1);
@@ -206,6 +234,7 @@ async fn after_a_failure_nothing_is_started_in_the_pause_and_then_one_at_a_time(
 #[tokio::test]
 async fn a_success_and_a_lost_lead_clear_the_failures() {
     let mut world = World::default();
+    is_warming(&mut world);
     let mut starts = vec![Ok(Started::default()), Err(hung())];
     world.engine.expect_start().times(2).returning(move |_| starts.pop().expect("started twice"));
     world.pools.expect_ready().returning(|_, _| Ok(Replaced::Yes));
@@ -219,9 +248,59 @@ async fn a_success_and_a_lost_lead_clear_the_failures() {
     assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
 
     let mut world = cannot_start(World::default());
-    world.pools.expect_lead().returning(|_, _, _, _| Ok(None));
+    world.pools.expect_lead().returning(|_, _, _| Ok(None));
     let casement = world.build();
     let _ = casement.filler.warm(pool_id(1), &launch()).await;
     casement.filler.look(pool_id(1)).await.expect("looked");
     assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
+}
+
+/// A pool of eight, which may hold four and earns one every 30 s; the growth that is stored last is what it has.
+fn grows() -> (World, Arc<Mutex<Growth>>) {
+    let stored = Arc::new(Mutex::new(Growth { allowance: 4, since: NOON }));
+    let mut world = World::default();
+    world.pools.expect_lead().returning(|_, _, _| Ok(Some(Fence(5))));
+    let read = stored.clone();
+    world.pools.expect_find_by_id().returning(move |_| {
+        let growth = *read.lock().expect("growth");
+        Ok(Some(pool(8).growth(growth.allowance, growth.since).build()))
+    });
+    world.pools.expect_observe().returning(|_| Ok(Observed { leased: 8, ..Observed::default() }));
+    let kept = stored.clone();
+    world.pools.expect_grow().returning(move |_, _, growth| {
+        *kept.lock().expect("growth") = growth;
+        Ok(Replaced::Yes)
+    });
+    (world, stored)
+}
+
+#[tokio::test]
+async fn a_pool_grows_as_time_passes_whatever_its_clock_is_set_to() {
+    for step in [Duration::HOUR, -Duration::HOUR] {
+        let (world, stored) = grows();
+        let casement = world.build();
+        for (passed, allowance) in [(0, 4), (29, 4), (1, 5), (15, 5), (15, 6), (60, 8)] {
+            casement.clock.advance(Duration::seconds(passed));
+            let round = casement.filler.look(pool_id(1)).await.expect("looked");
+            assert_eq!(stored.lock().expect("growth").allowance, allowance, "{step}");
+            let now = casement.clock.monotonic_now();
+            assert!(
+                round.again_at.is_none_or(|at| at > now && at - now <= Duration::seconds(30)),
+                "{:?}",
+                round.again_at
+            );
+            casement.clock.step(step);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_was_set_back_while_nobody_looked_costs_a_pool_no_more_than_what_it_had_earned() {
+    let (world, stored) = grows();
+    let casement = world.build();
+    casement.clock.step(-Duration::HOUR);
+    casement.filler.look(pool_id(1)).await.expect("looked");
+    casement.clock.advance(Duration::seconds(30));
+    casement.filler.look(pool_id(1)).await.expect("looked");
+    assert_eq!(stored.lock().expect("growth").allowance, 5);
 }

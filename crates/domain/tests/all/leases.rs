@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use casement_domain::browser::{HandOut, StartUrl};
 use casement_domain::pool::{
     AcquireError, AcquireInput, Acquired, Entered, FlushPoolError, Growth, MockTurn, Outcome, Place, Pool,
-    ReleaseError, TakenNow, TurnEvent, Waiting,
+    ReleaseError, TakenNow, Turn, TurnEvent, Waiting,
 };
 use casement_domain::session::{EndReason, PoolRef, Session, SessionState};
 use casement_domain::telemetry::{self, Capture, Category, MockRecorder};
 use casement_domain::testing::{NOON, browser_id, leased_session, node_id, pool, pool_id, scope, session, session_id};
-use casement_domain::{SessionId, StoreError, TicketId};
+use casement_domain::{MonotonicTime, SessionId, StoreError, TicketId};
 use mockall::Sequence;
 use pretty_assertions::assert_eq;
-use time::{Duration, OffsetDateTime};
+use time::Duration;
 
 use crate::support::{UseCases, World, archived, hung, nth, store_down};
 
@@ -109,33 +110,24 @@ async fn an_idle_browser_that_does_not_answer_is_ended_and_the_next_is_leased_as
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed), SessionState::Active]);
 }
 
-/// A pool whose browser 1 is idle for longest, and its sessions' timeout that of [`leased_session`].
-fn with_next() -> World {
-    let mut pool = pool_of_four();
-    pool.config.timeout_seconds = leased_session(1).timeout_seconds;
-    let mut world = World::default();
-    world.has_pool_with_next(pool, Some(browser_id(1)));
-    world
-}
-
 fn opens(url: Option<&str>) -> HandOut {
     let start_url = url.map(|url| StartUrl::parse(url).expect("a URL"));
     HandOut { start_url, abandoned_after_seconds: leased_session(1).timeout_seconds }
 }
 
 #[tokio::test]
-async fn a_leased_browser_is_asked_once_whether_or_not_it_was_known_to_come_next() {
+async fn a_leased_browser_is_asked_once_and_told_what_its_lease_says() {
     let url = "https://example.com/";
     let opening = Session { start_url: opens(Some(url)).start_url, ..leased_session(1) };
     let impatient = Session { timeout_seconds: 7, ..leased_session(1) };
     for (session, start_url, told) in [
         (leased_session(1), None, opens(None)),
-        (Session { browser: Some(browser_id(2)), ..leased_session(1) }, None, opens(None)),
         (opening, Some(url.to_owned()), opens(Some(url))),
         // The pool was changed between the two.
         (impatient, None, HandOut { start_url: None, abandoned_after_seconds: 7 }),
     ] {
-        let mut world = with_next();
+        let mut world = World::default();
+        world.has_pool(pool_of_four());
         let (leased, browser) = (session.clone(), session.browser);
         world.line.expect_take_now().times(1).return_once(|_, _, _| Ok(TakenNow::Leased(Box::new(leased))));
         world.engine.expect_hand_out().times(1).returning(move |id, to| {
@@ -148,28 +140,6 @@ async fn a_leased_browser_is_asked_once_whether_or_not_it_was_known_to_come_next
             _ => panic!("a browser was idle"),
         }
     }
-}
-
-#[tokio::test]
-async fn a_browser_that_was_asked_beside_its_lease_and_did_not_answer_is_ended() {
-    let mut world = with_next();
-    let rows = world.keep_sessions([]);
-    let kept = rows.clone();
-    let mut browsers = [browser_id(2), browser_id(1)].to_vec();
-    world.line.expect_take_now().times(2).returning(move |_, lease, _| {
-        let session = Session { id: lease.session, browser: browsers.pop(), ..leased_session(1) };
-        kept.put(session.clone());
-        Ok(TakenNow::Leased(Box::new(session)))
-    });
-    world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
-    world.buries(browser_id(1));
-    world.closes(SessionId::from_ulid(nth(1)), EndReason::StartFailed);
-    world.wakes(1);
-    match world.build().leases.acquire(&scope(), "warm", patient()).await.expect("leased") {
-        Acquired::Leased(session) => assert_eq!(session.browser, Some(browser_id(2))),
-        _ => panic!("a browser was idle"),
-    }
-    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed), SessionState::Active]);
 }
 
 #[tokio::test]
@@ -198,7 +168,7 @@ async fn a_refusal_at_once_is_told() {
         }
     }
     let mut world = World::default();
-    world.pools.expect_find_with_next().times(1).returning(|_, _| Ok(None));
+    world.pools.expect_find().times(1).returning(|_, _| Ok(None));
     let error = world.build().leases.acquire(&scope(), "cold", patient()).await.err().expect("no such pool");
     assert!(matches!(error, AcquireError::PoolNotFound(text) if text == "cold"));
 }
@@ -260,7 +230,7 @@ async fn a_caller_in_line_gets_the_browser_of_its_turn() {
     let places = places.lock().expect("places");
     let [place] = places.as_slice() else { panic!("{places:?}") };
     assert_eq!((place.pool, place.ticket, place.position, place.node), (pool_id(1), waiting.ticket, None, node_id()));
-    assert!(place.expires_at > NOON + Duration::seconds(30), "the waiter leaves before its ticket expires");
+    assert!(place.lasts > Duration::seconds(30), "the waiter leaves before its ticket expires");
 }
 
 #[tokio::test]
@@ -452,19 +422,61 @@ async fn a_store_that_refuses_for_ever_is_not_asked_for_ever() {
     casement.leases.settle().await.expect("nothing is left to do");
 }
 
+/// A waiter of whom nothing is heard.
+struct Asleep;
+
+#[async_trait]
+impl Turn for Asleep {
+    async fn wait(&mut self, _: MonotonicTime) -> TurnEvent {
+        std::future::pending().await
+    }
+}
+
+/// A caller in line whose ticket was looked at, and who then goes away.
+async fn goes_away(mut world: World) -> (Result<Acquired, AcquireError>, UseCases) {
+    world.has_pool(pool_of_four());
+    world.line.expect_take_now().times(1).returning(|_, _, _| Ok(TakenNow::Busy));
+    world.turns.expect_expect().times(1).returning(|_| Box::new(Asleep));
+    world.line.expect_enter().times(1).returning(|_, _| Ok(Entered::Yes(1)));
+    world.line.expect_outcome().times(1).returning(|_| Ok(Outcome::Waiting));
+    let casement = world.build();
+    let mut waiting = in_line(&casement).await;
+    (casement.leases.wait_for(&mut waiting, std::future::ready(())).await, casement)
+}
+
 #[tokio::test]
-async fn a_wait_that_is_broken_off_leaves_neither_a_place_nor_a_lease() {
-    let (mut world, _) = busy([]);
-    let rows = world.keep_sessions([]);
+async fn a_caller_that_goes_away_in_line_leaves_it() {
+    let mut world = World::default();
     world.line.expect_leave().times(1).returning(|_| Ok(Outcome::Gone));
+    assert!(matches!(goes_away(world).await.0, Ok(Acquired::TimeUp)));
+}
+
+#[tokio::test]
+async fn a_browser_granted_as_its_caller_goes_away_goes_to_the_next_untold() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([leased_session(1)]);
+    world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
+    world.engine.expect_hand_out().never();
+    world.closes(session_id(1), EndReason::Undelivered);
+    world.wakes(1);
+    assert!(matches!(goes_away(world).await.0, Ok(Acquired::TimeUp)));
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::Undelivered)]);
+}
+
+/// Its turn may have come: what the store cannot say now is cleared away when it can.
+#[tokio::test]
+async fn a_caller_that_goes_away_while_the_store_is_away_keeps_neither_a_place_nor_a_lease() {
+    let mut world = World::default();
+    let rows = world.keep_sessions([]);
+    let mut answers = [Err(store_down()), Err(store_down()), Ok(Outcome::Gone)].into_iter();
+    world.line.expect_leave().times(3).returning(move |_| answers.next().expect("an answer"));
     world.connections.expect_close().times(1).return_const(());
     world.wakes(1);
     world.buries(browser_id(1));
-    let casement = world.build();
-    let waiting = in_line(&casement).await;
-    // Its turn came, and it was being handed over: the ticket is gone with the outcome. The ids are the tests' own, one after the other.
+    let (refused, casement) = goes_away(world).await;
+    assert!(matches!(refused, Err(AcquireError::Store(_))));
+    // The ids are the tests' own, one after the other.
     rows.put(Session { id: SessionId::from_ulid(nth(1)), ..leased_session(1) });
-    casement.leases.break_off(&waiting).await.expect("left");
     casement.leases.settle().await.expect("cleared away");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }
@@ -515,7 +527,7 @@ async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_pati
         world.line.expect_enter().returning(|_, _| Ok(Entered::Yes(1)));
         world.line.expect_outcome().returning(|_| Ok(Outcome::Waiting));
         world.line.expect_leave().returning(|_| Ok(Outcome::Gone));
-        let waited_until = Arc::new(Mutex::new(OffsetDateTime::UNIX_EPOCH));
+        let waited_until = Arc::new(Mutex::new(MonotonicTime::default()));
         let noted = waited_until.clone();
         world.turns.expect_expect().returning(move |_| {
             let noted = noted.clone();
@@ -537,7 +549,7 @@ async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_pati
             panic!("no browser was idle")
         };
         assert!(matches!(casement.leases.wait(&mut waiting).await, Ok(Acquired::TimeUp)));
-        assert_eq!(*waited_until.lock().expect("until"), NOON + Duration::seconds(seconds));
+        assert_eq!(*waited_until.lock().expect("until"), MonotonicTime::after_origin(Duration::seconds(seconds)));
     }
 }
 

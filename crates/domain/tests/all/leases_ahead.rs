@@ -1,10 +1,13 @@
 //! What was seen of a pool after its last lease serves the next caller, as far as it still holds.
 
-use casement_domain::audit::{EarlyFate, EarlyRecord};
-use casement_domain::pool::{AcquireInput, Acquired, LeaseFrom, Pool, TakenNow};
-use casement_domain::session::Session;
+use std::sync::Arc;
+
+use casement_domain::StoreError;
+use casement_domain::audit::{EarlyFate, EarlyRecord, MockAuditTrail, Stamp};
+use casement_domain::pool::{AcquireError, AcquireInput, Acquired, LeaseFrom, Pool, TakenNow};
+use casement_domain::session::{EndReason, Session, SessionState};
 use casement_domain::testing::{audit_entry, browser_id, leased_session, pool, pool_id, scope};
-use time::Duration;
+use mockall::Sequence;
 
 use crate::support::{UseCases, World, hung};
 
@@ -15,10 +18,11 @@ fn warm_pool() -> Pool {
     pool
 }
 
-/// A pool whose browser 1 is idle for longest; read so many times.
+/// A pool whose browser 1 is idle for longest; that is looked up so many times.
 fn read(times: usize) -> World {
     let mut world = World::default();
     world.pools.expect_find_with_next().times(times).returning(|_, _| Ok(Some((warm_pool(), Some(browser_id(1))))));
+    world.pools.expect_find().returning(|_, _| Ok(Some(warm_pool())));
     world
 }
 
@@ -44,6 +48,14 @@ fn leases_recorded(world: &mut World, taken: TakenNow) {
     line.times(1).return_once(|_, _, _, _, _| Ok(taken));
 }
 
+/// Of a call that is stored as begun so many times before it is stored what came of it.
+fn early(begun: usize) -> EarlyRecord {
+    let mut trail = MockAuditTrail::new();
+    trail.expect_stamp().returning(Stamp::free);
+    trail.expect_begin().withf(|entry| *entry == audit_entry(1)).times(begun).returning(|_| Ok(()));
+    EarlyRecord::new(audit_entry(1), Arc::new(trail))
+}
+
 async fn acquire(casement: &UseCases) -> Session {
     acquire_recorded(casement, AcquireInput::default(), None).await
 }
@@ -56,32 +68,14 @@ async fn acquire_recorded(casement: &UseCases, input: AcquireInput, record: Opti
 }
 
 #[tokio::test]
-async fn a_browser_that_has_answered_ahead_is_leased_without_a_look_at_the_pool_and_not_asked_again() {
+async fn the_next_caller_of_a_pool_leases_without_a_look_at_it_and_its_browser_is_asked_after_the_lease() {
     let mut world = read(1);
-    leases(&mut world, Some(leased()), None);
-    world.engine.expect_hand_out().withf(|id, _| *id == browser_id(1)).times(1).returning(|_, _| Ok(()));
-    let casement = world.build();
-    casement.leases.look_ahead(&scope(), "warm").await;
-    assert_eq!(acquire(&casement).await, leased_session(1));
-}
-
-#[tokio::test]
-async fn an_answer_from_long_ago_proves_nothing() {
-    let mut world = read(1);
-    leases(&mut world, Some(leased()), None);
-    world.engine.expect_hand_out().times(2).returning(|_, _| Ok(()));
-    let casement = world.build();
-    casement.leases.look_ahead(&scope(), "warm").await;
-    casement.clock.advance(Duration::SECOND);
-    assert_eq!(acquire(&casement).await, leased_session(1));
-}
-
-#[tokio::test]
-async fn a_browser_that_did_not_answer_ahead_is_asked_again_when_it_is_leased() {
-    let mut world = read(1);
-    leases(&mut world, Some(leased()), None);
-    let mut answers = vec![Ok(()), Err(hung())];
-    world.engine.expect_hand_out().times(2).returning(move |_, _| answers.pop().expect("twice"));
+    let mut order = Sequence::new();
+    let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };
+    let taking = world.line.expect_take_now().withf(move |asked, _, _| *asked == from).times(1).in_sequence(&mut order);
+    taking.return_once(|_, _, _| Ok(leased()));
+    let asking = world.engine.expect_hand_out().withf(|id, _| *id == browser_id(1));
+    asking.times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
     assert_eq!(acquire(&casement).await, leased_session(1));
@@ -89,7 +83,7 @@ async fn a_browser_that_did_not_answer_ahead_is_asked_again_when_it_is_leased() 
 
 #[tokio::test]
 async fn a_pool_that_has_changed_since_is_read_again() {
-    let mut world = read(2);
+    let mut world = read(1);
     leases(&mut world, Some(TakenNow::Busy), Some(leased()));
     world.engine.expect_hand_out().returning(|_, _| Ok(()));
     let casement = world.build();
@@ -99,7 +93,7 @@ async fn a_pool_that_has_changed_since_is_read_again() {
 
 #[tokio::test]
 async fn what_was_seen_serves_one_caller() {
-    let mut world = read(2);
+    let mut world = read(1);
     leases(&mut world, Some(leased()), Some(leased()));
     world.engine.expect_hand_out().times(2).returning(|_, _| Ok(()));
     let casement = world.build();
@@ -112,13 +106,15 @@ async fn what_was_seen_serves_one_caller() {
 }
 
 #[tokio::test]
-async fn a_call_whose_browser_has_answered_ahead_is_recorded_with_its_lease() {
+async fn a_call_whose_browser_was_known_is_recorded_with_its_lease_and_its_browser_is_asked_after_that() {
     let mut world = read(1);
-    leases_recorded(&mut world, leased());
-    world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
+    let mut order = Sequence::new();
+    let line = world.line.expect_take_recorded().times(1).in_sequence(&mut order);
+    line.return_once(|_, _, _, _, _| Ok(leased()));
+    world.engine.expect_hand_out().times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
-    let record = EarlyRecord::new(audit_entry(1));
+    let record = early(0);
     assert_eq!(record.fate(), EarlyFate::Open);
     assert_eq!(acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await, leased_session(1));
     assert_eq!(record.fate(), EarlyFate::Stored);
@@ -126,29 +122,49 @@ async fn a_call_whose_browser_has_answered_ahead_is_recorded_with_its_lease() {
 
 #[tokio::test]
 async fn a_call_that_goes_the_long_way_is_not_recorded_with_its_lease() {
-    let mut world = read(2);
+    let mut world = read(1);
     leases_recorded(&mut world, TakenNow::Busy);
     leases(&mut world, None, Some(leased()));
     world.engine.expect_hand_out().returning(|_, _| Ok(()));
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
-    let record = EarlyRecord::new(audit_entry(1));
+    let record = early(1);
     acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await;
     assert_eq!(record.fate(), EarlyFate::Declined);
 }
 
 #[tokio::test]
-async fn a_call_is_recorded_after_its_lease_where_something_is_still_to_be_done_that_may_fail() {
-    let start = AcquireInput { start_url: Some("https://example.com/".to_owned()), ..AcquireInput::default() };
-    for (later, input) in [(Duration::SECOND, AcquireInput::default()), (Duration::ZERO, start)] {
-        let mut world = read(1);
-        leases(&mut world, Some(leased()), None);
-        world.engine.expect_hand_out().returning(|_, _| Ok(()));
-        let casement = world.build();
-        casement.leases.look_ahead(&scope(), "warm").await;
-        casement.clock.advance(later);
-        let record = EarlyRecord::new(audit_entry(1));
-        acquire_recorded(&casement, input, Some(&record)).await;
-        assert_eq!(record.fate(), EarlyFate::Declined);
-    }
+async fn a_call_that_was_recorded_with_a_browser_that_does_not_answer_gets_the_next_one_and_is_recorded_again() {
+    let mut world = read(1);
+    let rows = world.keep_sessions([]);
+    let kept = rows.clone();
+    world.line.expect_take_recorded().times(1).returning(move |_, _, lease, _, _| {
+        let session = Session { id: lease.session, ..leased_session(1) };
+        kept.put(session.clone());
+        Ok(TakenNow::Leased(Box::new(session)))
+    });
+    let next = Session { browser: Some(browser_id(2)), ..leased_session(2) };
+    leases(&mut world, None, Some(TakenNow::Leased(Box::new(next.clone()))));
+    world.engine.expect_hand_out().times(2).returning(|id, _| if id == browser_id(1) { Err(hung()) } else { Ok(()) });
+    world.buries(browser_id(1));
+    world.connections.expect_close().times(1).return_const(());
+    world.wakes(1);
+    let casement = world.build();
+    casement.leases.look_ahead(&scope(), "warm").await;
+    let record = early(0);
+    assert_eq!(acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await, next);
+    assert_eq!(record.fate(), EarlyFate::Superseded);
+    assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
+}
+
+#[tokio::test]
+async fn nothing_is_leased_for_a_call_that_cannot_be_stored_as_begun() {
+    let world = read(0);
+    let mut trail = MockAuditTrail::new();
+    trail.expect_stamp().returning(Stamp::free);
+    trail.expect_begin().times(1).returning(|_| Err(StoreError::unavailable("audit.begin", "away")));
+    let record = EarlyRecord::new(audit_entry(1), Arc::new(trail));
+    let casement = world.build();
+    let refused = casement.leases.acquire_recorded(&scope(), "warm", AcquireInput::default(), Some(&record)).await;
+    assert!(matches!(refused.err(), Some(AcquireError::Store(StoreError::Unavailable { maybe_done: false, .. }))));
 }

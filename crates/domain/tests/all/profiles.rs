@@ -384,10 +384,10 @@ async fn a_browser_of_a_pool_is_started_with_the_version_that_is_current_then() 
     let mut world = World { profiles: Some(ports.build()), ..World::default() };
     let mut row = pool(1).growth(1, NOON).build();
     row.config.shape.profile = Some(LoadedProfile { version: None, ..loaded(false) });
-    world.pools.expect_lead().returning(|_, _, _, _| Ok(Some(casement_domain::pool::Fence(1))));
+    world.pools.expect_lead().returning(|_, _, _| Ok(Some(casement_domain::pool::Fence(1))));
     world.pools.expect_find_by_id().returning(move |_| Ok(Some(row.clone())));
     world.pools.expect_observe().returning(|_| Ok(Observed::default()));
-    world.pools.expect_warm().times(1).returning(|browser, _| {
+    world.pools.expect_warm().times(1).returning(|browser, _, _| {
         assert_eq!(browser.shape.profile, Some(LoadedProfile { version: Some(version(5)), ..loaded(false) }));
         Ok(casement_domain::Replaced::Yes)
     });

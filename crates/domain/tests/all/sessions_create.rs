@@ -175,6 +175,30 @@ async fn a_browser_that_died_before_its_session_was_active_is_no_ones() {
 }
 
 #[tokio::test]
+async fn a_browser_that_was_started_for_its_session_is_asked_again_while_it_is_slow_and_not_handed_out_unheard() {
+    for (silent_for, comes) in [(3, true), (1000, false)] {
+        let mut world = World::default();
+        world.spares.expect_take().times(1).return_const(None);
+        let rows = world.keep_new_sessions();
+        world.engine.expect_start().times(1).returning(|_| Ok(Started::default()));
+        let kept = rows.clone();
+        world.sessions.expect_activate().times(1).returning(move |current, next, _| Ok(kept.swap(current, next)));
+        let mut asked = 0;
+        world.engine.expect_hand_out().returning(move |_, _| {
+            asked += 1;
+            if asked > silent_for { Ok(()) } else { Err(EngineError::Timeout { seconds: 2 }) }
+        });
+        world.engine.expect_end().returning(|_| Ok(()));
+        world.browsers.expect_forget().returning(|_| Ok(()));
+        world.connections.expect_close().return_const(());
+        let created = world.build().sessions.create(&scope(), wish()).await;
+        assert_eq!(created.is_ok(), comes, "silent for {silent_for} questions");
+        let end = if comes { SessionState::Active } else { SessionState::Ended(EndReason::StartFailed) };
+        assert_eq!(rows.states(), [end]);
+    }
+}
+
+#[tokio::test]
 async fn a_place_that_was_perhaps_reserved_is_given_up() {
     let mut world = World::default();
     world.spares.expect_take().times(1).return_const(None);

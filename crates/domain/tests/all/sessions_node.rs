@@ -1,8 +1,10 @@
 //! What a node does with what an earlier life of it left, with what other nodes marked, and with lost nodes.
 
-use casement_domain::browser::BrowserState;
-use casement_domain::session::{EndReason, Session, SessionState};
+use casement_domain::browser::{Browser, BrowserState};
+use casement_domain::session::{EndReason, Session, SessionEvent, SessionState};
+use casement_domain::telemetry::{Capture, Category, MockRecorder};
 use casement_domain::testing::{browser_id, leased_session, node_id, session, session_id};
+use mockall::Sequence;
 use pretty_assertions::assert_eq;
 use time::Duration;
 
@@ -55,6 +57,21 @@ async fn an_idle_clock_counts_the_time_that_the_server_was_away() {
 }
 
 #[tokio::test]
+async fn a_clock_that_was_set_back_while_the_server_was_away_takes_nothing_from_a_session_and_gives_it_its_timeout_once()
+ {
+    let mut world = World::default();
+    world.sessions.expect_of_node().returning(|_| Ok(vec![session(1)]));
+    world.browsers.expect_of_node().returning(|_| Ok(vec![]));
+    let casement = world.build();
+    casement.clock.step(-Duration::HOUR);
+    casement.sessions.adopt(&[browser_id(1)]).await.expect("adopted");
+    casement.clock.advance(Duration::seconds(59));
+    assert_eq!(casement.activity.idle(), []);
+    casement.clock.advance(Duration::SECOND);
+    assert_eq!(casement.activity.idle(), [session_id(1)]);
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_is_told_and_nothing_is_cleared() {
     let mut world = World::default();
     world.sessions.expect_of_node().returning(|_| Err(store_down()));
@@ -94,6 +111,7 @@ async fn sessions_that_nobody_here_knows_of_end_by_their_idle_clock() {
     let mut world = World::default();
     world.sessions.expect_of_node().returning(|_| Ok(vec![session(1)]));
     world.sessions.expect_of_deleted_pools().returning(|_| Ok(Vec::new()));
+    world.engine.expect_is_known().return_const(true);
     let casement = world.build();
     casement.sessions.check().await.expect("checked");
     casement.clock.advance(time::Duration::seconds(60));
@@ -112,6 +130,9 @@ async fn a_session_that_came_to_be_without_its_browser_ends_after_a_while() {
     world.buries(browser_id(2));
     let casement = world.build();
     casement.sessions.check().await.expect("it may be handed over just now");
+    casement.clock.step(Duration::HOUR);
+    casement.sessions.check().await.expect("its clock was set, no time has passed");
+    assert_eq!(rows.states(), [SessionState::Active, SessionState::Active]);
     casement.clock.advance(Duration::minutes(6));
     casement.sessions.check().await.expect("checked");
     assert_eq!(rows.states(), [SessionState::Active, SessionState::Ended(EndReason::Crashed)]);
@@ -129,4 +150,24 @@ async fn what_a_broken_off_deletion_of_a_pool_left_ends() {
     world.buries(browser_id(1));
     world.build().sessions.check().await.expect("checked");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::Deleted)]);
+}
+
+#[tokio::test]
+async fn the_last_events_of_a_session_are_stored_before_its_browser_ends_and_its_caller_does_not_wait() {
+    let mut world = World::default();
+    world.keep_sessions([Session { telemetry: Capture::only([Category::Console]), ..session(1) }]);
+    world.closes(session_id(1), EndReason::Deleted);
+    let mut order = Sequence::new();
+    let mut recorder = MockRecorder::new();
+    recorder.expect_ended().times(1).returning(|_| ());
+    recorder.expect_is_owed().returning(|_| true);
+    recorder.expect_collect().times(1).in_sequence(&mut order).returning(|_, _| ());
+    world.engine.expect_end().times(1).in_sequence(&mut order).returning(|_| Ok(()));
+    world.browsers.expect_forget().times(1).returning(|_| Ok(()));
+    let ending = Browser { session: Some(session_id(1)), ..pooled_browser(1, BrowserState::Ending) };
+    world.browsers.expect_of_node().returning(move |_| Ok(vec![ending.clone()]));
+    world.recorder = Some(recorder);
+    let casement = world.build();
+    casement.sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
+    casement.sessions.clear_remains().await.expect("cleared");
 }

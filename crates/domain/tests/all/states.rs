@@ -46,6 +46,8 @@ fn session_row(event: SessionEvent) -> [Cell<SessionState>; 4] {
         SessionEvent::IdleTimeout => [None, Some(Ended(R::IdleTimeout)), Some(Ended(R::IdleTimeout)), None],
         SessionEvent::Crash => [None, Some(Ended(R::Crashed)), Some(Ended(R::Crashed)), None],
         SessionEvent::OutOfMemory => [None, Some(Ended(R::Oom)), Some(Ended(R::Oom)), None],
+        SessionEvent::BrowserClosed => [None, Some(Ended(R::BrowserClosed)), Some(Ended(R::BrowserClosed)), None],
+        SessionEvent::BrowserHung => [None, Some(Ended(R::BrowserHung)), Some(Ended(R::BrowserHung)), None],
         SessionEvent::Release => [None, None, Some(Ended(R::Released)), None],
         SessionEvent::Undelivered => {
             [Some(Ended(R::Undelivered)), Some(Ended(R::Undelivered)), Some(Ended(R::Undelivered)), None]

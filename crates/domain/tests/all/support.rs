@@ -62,7 +62,7 @@ impl World {
     pub(crate) fn build(self) -> UseCases {
         let clock = self.clock;
         let ids = Arc::new(CountingIds::default());
-        let activity = Activity::new(clock.clone());
+        let activity = Activity::new(clock.clone(), clock.clone());
         let (session_rows, browsers) = (Arc::new(self.sessions), Arc::new(self.browsers));
         let (engine, wake) = (Arc::new(self.engine), Arc::new(self.wake));
         let extensions = Arc::new(self.extensions);
@@ -87,6 +87,7 @@ impl World {
             activity: activity.clone(),
             recorder,
             clock: clock.clone(),
+            monotonic: clock.clone(),
             ids: ids.clone(),
         });
         let deps = PoolDeps {
@@ -101,6 +102,7 @@ impl World {
             profiles: profiles.clone(),
             wake,
             clock: clock.clone(),
+            monotonic: clock.clone(),
             ids,
             max_pools: 7,
         };
@@ -157,14 +159,7 @@ impl World {
 
     /// The project has this pool, under whatever name.
     pub(crate) fn has_pool(&mut self, pool: Pool) {
-        self.has_pool_with_next(pool, None);
-    }
-
-    /// The same, and this browser is idle for longest.
-    pub(crate) fn has_pool_with_next(&mut self, pool: Pool, next: Option<BrowserId>) {
-        let again = pool.clone();
         self.pools.expect_find().returning(move |_, _| Ok(Some(pool.clone())));
-        self.pools.expect_find_with_next().returning(move |_, _| Ok(Some((again.clone(), next))));
     }
 }
 

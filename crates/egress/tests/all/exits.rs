@@ -21,7 +21,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::support::{Origin, header, read_head, until};
+use super::support::{Origin, has_more, header, read_head, until};
 
 const BASIC: &str = "Basic bWU6cDpALyU=";
 
@@ -114,6 +114,27 @@ pub(crate) async fn nonsense() -> Origin {
         client.read_to_end(&mut Vec::new()).await.ok();
     })
     .await
+}
+
+/// Hears whoever comes, and closes without a word.
+pub(crate) async fn deaf() -> Origin {
+    Origin::start(|mut client| async move {
+        has_more(&mut client).await;
+    })
+    .await
+}
+
+/// Where whoever comes is heard and then reset.
+pub(crate) fn resetting() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            // What was sent and is not read makes the end of a connection a reset.
+            std::io::Read::read(&mut &client, &mut [0; 1]).ok();
+        }
+    });
+    address
 }
 
 async fn bytes(client: &mut BufReader<TcpStream>, length: usize) -> Vec<u8> {

@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use casement_egress::{Checked, Egress, Limits, Proxy, ProxyProtocol, Route, Rules};
+use casement_egress::{Checked, Egress, Limits, Proxy, ProxyFault, ProxyProtocol, Route, Rules};
 
-use super::exits::{Exit, both, nonsense, proxy};
-use super::support::{Names, Origin, Session, closed_port, header};
+use super::exits::{Exit, both, deaf, nonsense, proxy, resetting};
+use super::support::{Names, Origin, Session, closed_port, has_more, header, until};
 
 #[tokio::test]
 async fn requests_and_tunnels_go_through_the_proxy_which_looks_up_the_names() {
@@ -37,34 +37,33 @@ async fn requests_and_tunnels_go_through_the_proxy_which_looks_up_the_names() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_fails_is_said_and_nothing_goes_straight() {
+async fn how_a_proxy_fails_is_said_and_nothing_goes_straight() {
     let origin = Origin::echo_heads().await;
-    let garbage = nonsense().await;
+    let (garbage, mute, reset) = (nonsense().await, deaf().await, resetting());
     for (protocol, exit) in both(origin.address).await {
-        for route in [
-            Route::Nowhere,
-            Route::Through(proxy(protocol, closed_port(), "p:@/%", &[])),
-            Route::Through(proxy(protocol, garbage.address, "p:@/%", &[])),
-            Route::Through(proxy(protocol, exit.server.address, "wrong", &[])),
+        let through = |address, password: &str| Route::Through(proxy(protocol, address, password, &[]));
+        for (route, fault, why) in [
+            (Route::Nowhere, ProxyFault::Unknown, "the server does not know it any more"),
+            (through(closed_port(), "p:@/%"), ProxyFault::Unreachable, "no connection to it could be made"),
+            (through(garbage.address, "p:@/%"), ProxyFault::Protocol, "its answer is not in the proxy's protocol"),
+            (through(mute.address, "p:@/%"), ProxyFault::Closed, "it closed the connection without an answer"),
+            (through(reset, "p:@/%"), ProxyFault::Reset, "it reset the connection"),
+            (through(exit.server.address, "wrong"), ProxyFault::Authentication, "it does not accept the credentials"),
         ] {
-            let session = Session::open(&["127.0.0.0/8"]);
+            let told = Arc::<Mutex<Vec<ProxyFault>>>::default();
+            let heard = Arc::clone(&told);
+            let tell = Arc::new(move |_: &str, fault| heard.lock().unwrap().push(fault));
+            let session = Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.telling(tell));
             session.handle.set_route(route.clone());
             let mut client = session.connect().await;
             let tunnel = client.ask("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
-            let said = String::from_utf8(tunnel.body).unwrap();
-            assert_eq!(
-                (tunnel.status, &*said),
-                (502, "The session's proxy could not be used.\n"),
-                "{protocol:?} {route:?}"
-            );
-            assert!(header(&tunnel.head, "proxy-status").is_some());
+            let said = format!("The session's proxy could not be used: {why}.\n");
+            assert_eq!((tunnel.status, &*String::from_utf8_lossy(&tunnel.body)), (502, &*said), "{protocol:?}");
+            let details = format!("details=\"{}\"", fault.as_str());
+            assert!(header(&tunnel.head, "proxy-status").unwrap().ends_with(&details), "{protocol:?} {}", tunnel.head);
             let whole = session.get(&origin.url("/")).await;
-            let said = String::from_utf8_lossy(&whole.body);
-            assert_eq!(
-                (whole.status, &*said),
-                (502, "The session's proxy could not be used.\n"),
-                "{protocol:?} {route:?}"
-            );
+            assert_eq!((whole.status, &*String::from_utf8_lossy(&whole.body)), (502, &*said), "{protocol:?}");
+            assert_eq!(*told.lock().unwrap(), [fault, fault], "{protocol:?}");
             assert!(
                 !whole.head.to_lowercase().contains("proxy-authenticate"),
                 "the browser asks nobody for a password"
@@ -74,7 +73,8 @@ async fn a_proxy_that_fails_is_said_and_nothing_goes_straight() {
         session.handle.set_route(Route::Through(proxy(protocol, exit.server.address, "p:@/%", &[])));
         let mut client = session.connect().await;
         let answer = client.ask("CONNECT nowhere.example:443 HTTP/1.1\r\nHost: nowhere.example:443\r\n\r\n").await;
-        assert_eq!(String::from_utf8(answer.body).unwrap(), "This destination could not be reached.\n");
+        let said = String::from_utf8(answer.body).unwrap();
+        assert_eq!(said, "This destination could not be reached, or is not allowed.\n");
     }
     assert_eq!(origin.connections(), 0);
 }
@@ -83,7 +83,7 @@ async fn a_proxy_that_fails_is_said_and_nothing_goes_straight() {
 async fn of_each_request_that_a_proxy_fails_somebody_is_told_and_of_no_other() {
     let told = Arc::<Mutex<Vec<String>>>::default();
     let heard = Arc::clone(&told);
-    let tell = Arc::new(move |session: &str| heard.lock().unwrap().push(session.to_owned()));
+    let tell = Arc::new(move |session: &str, _| heard.lock().unwrap().push(session.to_owned()));
     let session = Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.telling(tell));
     let nowhere = format!("http://{}/", closed_port());
     assert_eq!(session.get(&nowhere).await.status, 502);
@@ -106,7 +106,7 @@ async fn a_proxy_that_says_nothing_is_given_up() {
         let answer = client.ask("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
         assert_eq!(
             (answer.status, &*String::from_utf8_lossy(&answer.body)),
-            (502, "The session's proxy could not be used.\n"),
+            (502, "The session's proxy could not be used: it did not answer in time.\n"),
             "{protocol:?}"
         );
     }
@@ -125,8 +125,8 @@ async fn what_bypasses_the_proxy_goes_straight_but_not_past_the_wall() {
     let port = origin.address.port();
     assert_eq!(session.get(&format!("http://a.inner.example:{port}/")).await.status, 200);
     assert_eq!(exit.asked(), [""; 0]);
-    for refused in ["http://10.0.0.1/", "http://b.inner.example/"] {
-        assert_eq!(session.get(refused).await.status, 403, "{refused}");
+    for (refused, status) in [("http://10.0.0.1/", 403), ("http://b.inner.example/", 502)] {
+        assert_eq!(session.get(refused).await.status, status, "{refused}");
     }
     // Nor is what is private asked of the proxy, which may stand in a private network itself.
     for refused in
@@ -169,6 +169,48 @@ async fn a_changed_route_counts_from_the_next_request_on_the_same_connection() {
 }
 
 #[tokio::test]
+async fn a_changed_route_cuts_the_tunnels_that_stand_and_leads_those_under_way() {
+    let origin = Origin::echo_heads().await;
+    let (first, second) = (Exit::http(origin.address).await, Exit::http(origin.address).await);
+    let through = |exit: &Exit| Route::Through(proxy(ProxyProtocol::Http, exit.server.address, "p:@/%", &[]));
+    let session = Session::open(&["127.0.0.0/8"]);
+    session.handle.set_route(through(&first));
+    let connect = "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n";
+    let mut standing = session.connect().await;
+    assert_eq!(standing.ask(connect).await.status, 200);
+    assert_eq!(standing.get("http://x/").await.status, 200, "through the first");
+    session.handle.set_route(through(&second));
+    assert!(!has_more(&mut standing.stream).await, "it is cut");
+    assert_eq!((first.tunnels.load(SeqCst), second.tunnels.load(SeqCst)), (1, 0));
+
+    let silent = Origin::silent().await;
+    session.handle.set_route(Route::Through(proxy(ProxyProtocol::Http, silent.address, "p:@/%", &[])));
+    let mut under_way = session.connect().await;
+    under_way.send(connect).await;
+    until("the silent proxy is asked", || silent.connections() == 1).await;
+    session.handle.set_route(through(&second));
+    assert_eq!(under_way.answer().await.status, 200, "it was begun anew, by the route that is in force");
+    assert_eq!((first.tunnels.load(SeqCst), second.tunnels.load(SeqCst)), (1, 1));
+}
+
+#[tokio::test]
+async fn a_check_does_not_look_up_names_for_whoever_owns_the_proxy() {
+    let address = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    let names = Arc::new(Names::default());
+    names.answer("private.inner", &[&["10.0.0.1"]]);
+    let rules = Rules::new(vec![Rules::parse("127.0.0.0/8").unwrap()]);
+    let egress = Egress::new(rules, Arc::clone(&names) as _, Limits::default());
+    for (protocol, exit) in both(address.address).await {
+        let proxy = proxy(protocol, exit.server.address, "p:@/%", &[]);
+        for name in ["private.inner", "unknown.inner"] {
+            let url = format!("http://{name}/").parse().unwrap();
+            assert_eq!(egress.check_proxy(&proxy, Some(&url)).await, Checked::Available(None), "{protocol:?} {name}");
+        }
+    }
+    assert_eq!(names.asked(), 0);
+}
+
+#[tokio::test]
 async fn a_check_tells_a_proxy_that_works_from_one_that_does_not() {
     let address = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n198.51.100.7\n").await;
     let garbage = nonsense().await;
@@ -183,20 +225,23 @@ async fn a_check_tells_a_proxy_that_works_from_one_that_does_not() {
         let url = "http://seen.example/".parse().unwrap();
         let found = open.check_proxy(&good, Some(&url)).await;
         assert_eq!(found, Checked::Available("198.51.100.7".parse().ok()), "{protocol:?}");
-        for bad in [
-            proxy(protocol, exit.server.address, "wrong", &[]),
-            proxy(protocol, closed_port(), "p:@/%", &[]),
-            proxy(protocol, garbage.address, "p:@/%", &[]),
+        for (bad, fault) in [
+            (proxy(protocol, exit.server.address, "wrong", &[]), ProxyFault::Authentication),
+            (proxy(protocol, closed_port(), "p:@/%", &[]), ProxyFault::Unreachable),
+            (proxy(protocol, garbage.address, "p:@/%", &[]), ProxyFault::Protocol),
         ] {
-            assert_eq!(open.check_proxy(&bad, None).await, Checked::Unavailable, "{protocol:?}");
-            assert_eq!(open.check_proxy(&bad, Some(&url)).await, Checked::Unavailable, "{protocol:?}");
+            let unavailable = Checked::Unavailable(Some(fault));
+            assert_eq!(open.check_proxy(&bad, None).await, unavailable, "{protocol:?}");
+            assert_eq!(open.check_proxy(&bad, Some(&url)).await, unavailable, "{protocol:?}");
         }
+        let nowhere = "http://nowhere.example/".parse().unwrap();
+        assert_eq!(open.check_proxy(&good, Some(&nowhere)).await, Checked::Unavailable(None), "{protocol:?}");
         for url in ["http://10.0.0.1/", "http://localhost/", "http://[::1]/"] {
             assert_eq!(open.check_proxy(&good, Some(&url.parse().unwrap())).await, Checked::Blocked, "{url}");
         }
         assert_eq!(
             egress(&[]).check_proxy(&good, None).await,
-            Checked::Unavailable,
+            Checked::Unavailable(Some(ProxyFault::Unreachable)),
             "the proxy's own address is private"
         );
     }

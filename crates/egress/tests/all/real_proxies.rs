@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casement_egress::{Checked, Egress, Limits, Proxy, ProxyProtocol, Route, Rules};
+use casement_egress::{Checked, Egress, Limits, Proxy, ProxyFault, ProxyProtocol, Route, Rules};
 use secrecy::SecretString;
 
 use super::exits::RealProxy;
@@ -53,14 +53,19 @@ async fn tinyproxy_and_dante_lead_where_they_are_asked_to_with_and_without_a_pas
         assert_eq!(client.get("http://x/").await.status, 200, "{n}: through the tunnel");
         assert_eq!(session.names.asked(), 0, "{n}: the names are the proxy's to look up");
         let nowhere = tunnel(&session, "nowhere.invalid:443").await;
-        assert_eq!(nowhere, (502, "This destination could not be reached.\n".to_owned()), "{n}");
+        assert_eq!(nowhere, (502, "This destination could not be reached, or is not allowed.\n".to_owned()), "{n}");
         assert_eq!(egress.check_proxy(&proxy, None).await, Checked::Available(None), "{n}");
     }
     for (n, proxy) in wrong.into_iter().chain(without).enumerate() {
         let session = Session::open(&["127.0.0.0/8"]);
         session.handle.set_route(Route::Through(Arc::clone(&proxy)));
-        let refused = (502, "The session's proxy could not be used.\n".to_owned());
+        let said = "The session's proxy could not be used: it does not accept the credentials.\n";
+        let refused = (502, said.to_owned());
         assert_eq!(tunnel(&session, &format!("there.example:{port}")).await, refused, "{n}");
-        assert_eq!(egress.check_proxy(&proxy, None).await, Checked::Unavailable, "{n}");
+        assert_eq!(
+            egress.check_proxy(&proxy, None).await,
+            Checked::Unavailable(Some(ProxyFault::Authentication)),
+            "{n}"
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! What is refused, and what the refusal gives away.
 
+use std::time::{Duration, Instant};
+
 use super::support::{Origin, Session, at_one_port, closed_port, header};
 
 #[tokio::test]
@@ -7,12 +9,16 @@ async fn c1_metadata_is_refused_by_address_and_by_name() {
     let session = Session::open(&[]);
     session.names.answer("innocent.example", &[&["169.254.169.254"]]);
     session.names.answer("metadata.google.internal", &[&["169.254.169.254"]]);
-    for host in
-        ["169.254.169.254", "[fd00:ec2::254]", "100.100.100.200", "metadata.google.internal", "innocent.example"]
-    {
-        assert_eq!(session.get(&format!("http://{host}/latest/meta-data/")).await.status, 403, "{host}");
+    for (host, status) in [
+        ("169.254.169.254", 403),
+        ("[fd00:ec2::254]", 403),
+        ("100.100.100.200", 403),
+        ("metadata.google.internal", 403),
+        ("innocent.example", 502),
+    ] {
+        assert_eq!(session.get(&format!("http://{host}/latest/meta-data/")).await.status, status, "{host}");
         let connect = format!("CONNECT {host}:80 HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        assert_eq!(session.connect().await.ask(connect).await.status, 403, "{host}");
+        assert_eq!(session.connect().await.ask(connect).await.status, status, "{host}");
     }
     assert_eq!(session.handle.stats().refused, 10);
 }
@@ -36,15 +42,16 @@ async fn c3_a_name_that_changes_its_answer_never_leads_inwards() {
     let url = format!("http://rebind.example:{port}/");
     assert_eq!(client.get(&url).await.body, b"ok");
     assert_eq!(session.names.asked(), 1, "one lookup decides and is dialled");
-    assert_eq!(client.get(&url).await.status, 403, "the open connection does not carry a request past the rules");
+    assert_eq!(client.get(&url).await.status, 502, "the open connection does not carry a request past the rules");
     assert_eq!(session.names.asked(), 2);
 
     session.names.answer("rebind.example", &[&["127.0.0.2"], &["127.0.0.1"]]);
     let connect = format!("CONNECT rebind.example:{port} HTTP/1.1\r\nHost: rebind.example\r\n\r\n");
     assert_eq!(session.connect().await.ask(&connect).await.status, 200);
-    assert_eq!(session.connect().await.ask(&connect).await.status, 403);
+    assert_eq!(session.connect().await.ask(&connect).await.status, 502);
     assert_eq!(session.names.asked(), 4);
     assert_eq!((allowed.connections(), inner.connections()), (2, 0));
+    assert_eq!(session.handle.stats().refused, 2, "the operator sees what was refused");
 }
 
 #[tokio::test]
@@ -95,10 +102,8 @@ async fn each_request_on_a_connection_is_checked_anew() {
 async fn a_refusal_does_not_tell_open_from_closed() {
     let session = Session::open(&[]);
     let open = Origin::silent().await;
-    session.names.answer("inner.example", &[&["10.0.0.1"]]);
     let mut seen = Vec::new();
-    for place in [open.address.to_string(), closed_port().to_string(), "inner.example:1".into(), "203.0.113.1:9".into()]
-    {
+    for place in [open.address.to_string(), closed_port().to_string(), "203.0.113.1:9".into()] {
         let connect = format!("CONNECT {place} HTTP/1.1\r\nHost: x\r\n\r\n");
         seen.push(session.get(&format!("http://{place}/")).await);
         seen.push(session.connect().await.ask(connect).await);
@@ -106,6 +111,31 @@ async fn a_refusal_does_not_tell_open_from_closed() {
     assert_eq!(seen[0].status, 403);
     assert!(seen.iter().all(|answer| *answer == seen[0]), "{seen:#?}");
     assert_eq!(open.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_name_that_is_private_is_answered_as_one_that_nobody_knows_and_no_sooner() {
+    let session = Session::open(&[]);
+    let open = Origin::silent().await;
+    let port = open.address.port();
+    for (name, address) in [("open.inner", "127.0.0.1"), ("other.inner", "10.0.0.1"), ("six.inner", "fd00::1")] {
+        session.names.answer(name, &[&[address]]);
+    }
+    let unknown = session.get("http://unknown.inner/").await;
+    assert_eq!(unknown.status, 502);
+    for name in ["open.inner", "other.inner", "six.inner", "unknown.inner"] {
+        for request in [
+            format!("GET http://{name}:{port}/ HTTP/1.1\r\nHost: x\r\n\r\n"),
+            format!("CONNECT {name}:{port} HTTP/1.1\r\nHost: x\r\n\r\n"),
+        ] {
+            let began = Instant::now();
+            assert_eq!(session.connect().await.ask(&request).await, unknown, "{request}");
+            // A lookup that takes no time must not be told from one that asked servers.
+            assert!(began.elapsed() >= Duration::from_millis(250), "{request}");
+        }
+    }
+    assert_eq!(open.connections(), 0);
+    assert_eq!(session.handle.stats().refused, 6, "the operator sees the difference");
 }
 
 #[tokio::test]

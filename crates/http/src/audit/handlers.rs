@@ -5,7 +5,11 @@ use actix_web::{
     http::header::{self, HeaderName},
 };
 use casement_domain::{audit::AuditQuery, field::FieldCode};
-use time::{OffsetDateTime, UtcOffset, format_description::BorrowedFormatItem, macros::format_description};
+use time::{
+    OffsetDateTime, UtcOffset,
+    format_description::{BorrowedFormatItem, well_known::Rfc3339},
+    macros::format_description,
+};
 
 use super::{
     export::{self, Format},
@@ -23,6 +27,7 @@ const COMPACT: &[BorrowedFormatItem<'_>] = format_description!("[year][month][da
 const HAS_MORE: HeaderName = HeaderName::from_static("x-has-more");
 const NEXT_PAGE_TOKEN: HeaderName = HeaderName::from_static("x-next-page-token");
 const NEXT_CURSOR: HeaderName = HeaderName::from_static("x-next-cursor");
+const RANGE_END: HeaderName = HeaderName::from_static("x-range-end");
 const RECORD_COUNT: HeaderName = HeaderName::from_static("x-record-count");
 
 fn asked(query: &Query) -> Result<AuditQuery, ApiError> {
@@ -41,6 +46,10 @@ fn asked(query: &Query) -> Result<AuditQuery, ApiError> {
 }
 
 /// Lists audit records, newest first.
+///
+/// A call that changes something has its record before it is answered, and one that its server did not answer because it was killed has a
+/// record with status 0: what it asked for may have been done. A call that only reads is recorded just behind its answer, mostly within a
+/// fiftieth of a second; if the server is killed in between, that record is missing.
 #[utoipa::path(
     get, path = "/audit-logs", tag = "Audit logs",
     params(
@@ -73,11 +82,15 @@ pub(crate) async fn list_audit_records(caller: OrganizationWide) -> Answer {
 }
 
 /// Exports a chunk of audit records as a file, newest first.
+///
+/// The first chunk says in `X-Range-End` at which moment the exported range ends, exclusive: at `end`, or earlier if `end` lies in the
+/// future. No record from before that moment comes any more, so the next export may start there. A range that is past is exported whole, or
+/// answered with 503 while records of it wait to be stored. What is recorded of which calls: see the list.
 #[utoipa::path(
     get, path = "/audit-logs/export/chunk", tag = "Audit logs",
     params(
         ("start" = String, Query, description = "From when on, inclusive"),
-        ("end" = String, Query, description = "Until when, exclusive"),
+        ("end" = String, Query, description = "Until when, exclusive; if that lies in the future, until now"),
         ("auth_strategy" = Option<String>, Query), ("service" = Option<String>, Query), ("method" = Option<String>, Query),
         ("exclude_method" = Option<Vec<String>>, Query, description = "At most 10"),
         ("search" = Option<String>, Query, description = "Part of path, user, e-mail or address, or the status"),
@@ -88,7 +101,11 @@ pub(crate) async fn list_audit_records(caller: OrganizationWide) -> Answer {
     ),
     responses(
         (status = 200, description = "A record a line", body = Vec<u8>, content_type = "application/octet-stream",
-         headers(("X-Next-Cursor" = String), ("X-Record-Count" = u32))),
+         headers(
+            ("X-Next-Cursor" = String, description = "Leads to the next chunk of older records; absent at the end"),
+            ("X-Record-Count" = u32, description = "How many records the chunk holds"),
+            ("X-Range-End" = String, description = "Of the first chunk: where the exported range ends, exclusive; where the next export may start"),
+         )),
         (status = 400, description = "A parameter breaks a rule, or the cursor is of another question", body = ErrorBody),
         (status = 403, description = "The key is not the organization's own", body = ErrorBody),
         (status = "5XX", description = "They cannot be read now", body = ErrorBody),
@@ -98,22 +115,18 @@ pub(crate) async fn export_audit_chunk(caller: OrganizationWide) -> Answer {
     let query = caller.query()?;
     let format = format(&query)?;
     let cursor = query.raw("cursor")?;
-    let (audit, asked) = (&caller.services().audit, asked(&query)?);
-    if let (Some(end), None) = (asked.end, cursor)
-        && let Some(settles_in) = audit.settles_in(end)
-    {
-        tokio::time::sleep(settles_in).await;
-        caller.services().trail.written_until(end).await?;
-    }
-    let chunk = audit.export(caller.organization(), asked, cursor).await?;
+    let chunk = caller.services().audit.export(caller.organization(), asked(&query)?, cursor).await?;
     let ending = if format == Format::Packed { "jsonl.gz" } else { "jsonl" };
     let id: String = caller.request_id().chars().take(8).collect();
-    let name = format!("audit-logs_{}_{}_{id}.{ending}", compact(chunk.filter.start), compact(chunk.filter.end));
+    let name = format!("audit-logs_{}_{}_{id}.{ending}", compact(chunk.asked.start), compact(chunk.asked.end));
     let mut response = HttpResponse::Ok();
     response
         .content_type("application/octet-stream")
         .insert_header((header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")))
         .insert_header((RECORD_COUNT, chunk.count.to_string()));
+    if let Some(until) = chunk.until {
+        response.insert_header((RANGE_END, until.to_offset(UtcOffset::UTC).format(&Rfc3339).unwrap_or_default()));
+    }
     if let Some(next) = &chunk.next {
         response.insert_header((NEXT_CURSOR, next.as_str()));
     }

@@ -40,7 +40,7 @@ pub(crate) struct AuditRecordBody {
     path: String,
     /// The pattern of the route; empty if none matched.
     route: String,
-    /// The status of the answer.
+    /// The status of the answer; 0 if the server was killed before there was one: what was asked for may have been done.
     status: u16,
     /// How long the answer took, in milliseconds.
     duration_ms: u64,
@@ -48,6 +48,9 @@ pub(crate) struct AuditRecordBody {
     user_agent: String,
     /// How the request is called in its answer (`X-Request-Id`) and in the log; empty for what was noted without a request.
     request_id: String,
+    /// For how many calls this record stands: 1, or the number of refused tries of one key from one address that followed one another within a
+    /// minute; the rest is of the last of them.
+    count: u32,
     /// `api`, `session` for a session's own address, or `apps`.
     service: &'static str,
     /// In which project.
@@ -87,6 +90,7 @@ impl From<AuditRecord> for AuditRecordBody {
             duration_ms: entry.duration_ms,
             user_agent: entry.user_agent,
             request_id: entry.request_id,
+            count: entry.count,
             service: entry.service.as_str(),
             project_id: entry.project,
         }

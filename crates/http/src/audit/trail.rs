@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// More of a path, a host or a method is not kept, in bytes.
-const LONGEST_PATH: usize = 4096;
+const LONGEST_PATH: usize = 1024;
 const LONGEST_HOST: usize = 255;
 const LONGEST_METHOD: usize = 32;
 /// The status of a call whose caller did not wait for its answer; what proxies log for the same.
@@ -48,11 +48,14 @@ pub(crate) struct Identity {
 
 /// The record of a request as far as it is known.
 struct Draft {
+    trail: Arc<dyn AuditTrail>,
     clock: Arc<dyn Clock>,
     began: Instant,
     identity: Cell<Option<Identity>>,
     /// Whether it comes from a program of a deployment.
     deployed: Cell<bool>,
+    /// Whether it is stored that the call begins.
+    begun: Cell<bool>,
     /// Everything that is known beforehand; gone when the record is made.
     entry: RefCell<Option<AuditEntry>>,
     early: OnceCell<Arc<EarlyRecord>>,
@@ -73,13 +76,25 @@ impl Draft {
     fn finish(&self, route: &str, status: u16) -> Option<AuditEntry> {
         let entry = self.entry.take()?;
         let mut entry = self.filled(entry, route, status)?;
-        if let Some(early) = self.early.get()
-            && early.fate() != EarlyFate::Declined
-        {
+        if let Some(early) = self.early() {
             // There is one, or may be at any moment.
             entry.at = early.entry().at;
         }
         Some(entry)
+    }
+
+    /// Leaves the record of a request of which nothing better is known than its status.
+    fn leave(&self, status: u16) {
+        let Some(entry) = self.finish("", status) else { return };
+        match entry.auth_strategy {
+            AuthStrategy::None => self.trail.refused(entry),
+            _ => self.trail.note(entry, self.early()),
+        }
+    }
+
+    /// What may have stored the record already.
+    fn early(&self) -> Option<Arc<EarlyRecord>> {
+        self.early.get().filter(|early| early.fate() != EarlyFate::Declined).cloned()
     }
 
     fn filled(&self, entry: AuditEntry, route: &str, status: u16) -> Option<AuditEntry> {
@@ -148,13 +163,49 @@ pub(crate) fn early_record(request: &HttpRequest, status: StatusCode) -> Option<
     let draft = Slot::of(request)?;
     let entry = draft.entry.borrow().clone()?;
     let route = request.match_pattern().unwrap_or_default();
-    let early = Arc::new(EarlyRecord::new(draft.filled(entry, &route, status.as_u16())?));
+    let early = Arc::new(EarlyRecord::new(draft.filled(entry, &route, status.as_u16())?, Arc::clone(&draft.trail)));
     draft.early.set(Arc::clone(&early)).ok().map(|()| early)
+}
+
+/// Stores that the call begins, if it may change something: for when its caller is known and before anything is done. A call whose handler
+/// has an [`early_record`] needs it only where that is declined.
+///
+/// # Errors
+/// `unavailable`; nothing was done.
+pub(crate) async fn begin(request: &HttpRequest) -> Result<(), ApiError> {
+    let draft = Slot::of(request).filter(|draft| !draft.begun.get() && may_change(request));
+    let Some(draft) = draft else { return Ok(()) };
+    let known = draft.entry.borrow().clone();
+    let route = request.match_pattern().unwrap_or_default();
+    let arrived = known.as_ref().map(|entry| entry.at);
+    let filled = known.and_then(|entry| draft.filled(entry, &route, AuditEntry::UNKNOWN));
+    let Some((entry, at)) = filled.zip(arrived) else { return Ok(()) };
+    let begun = draft.trail.begin(AuditEntry { at, ..entry }).await;
+    begun.map_err(|error| {
+        ApiError::new(Code::Unavailable, "the call cannot be recorded now; nothing was done").caused_by(error)
+    })?;
+    draft.begun.set(true);
+    Ok(())
+}
+
+/// Whether a call may change something: by its method, or because it opens a socket into a session or sends a request out of one.
+fn may_change(request: &HttpRequest) -> bool {
+    !is_reading(request.method())
+        || request.headers().contains_key(header::UPGRADE)
+        || request.match_pattern().is_some_and(|route| route.ends_with("/curl/raw"))
+}
+
+/// Whether it was not even looked at what was asked for, because its caller asks too often.
+fn is_rate_limited(response: &ServiceResponse<BoxBody>) -> bool {
+    response.status() == StatusCode::TOO_MANY_REQUESTS && response.headers().contains_key(header::RETRY_AFTER)
+}
+
+fn is_reading(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 /// A request that gets its record: with its answer, or when it is dropped because its caller has gone.
 pub(crate) struct Audited {
-    trail: Arc<dyn AuditTrail>,
     draft: Rc<Draft>,
 }
 
@@ -185,17 +236,20 @@ impl Audited {
             duration_ms: 0,
             user_agent: AuditEntry::user_agent(&text(header::USER_AGENT).unwrap_or_default()),
             request_id: request_id.to_owned(),
+            count: 1,
         };
         let draft = Rc::new(Draft {
+            trail: Arc::clone(&api.services.trail),
             clock: Arc::clone(&api.services.clock),
             began: Instant::now(),
             identity: Cell::default(),
             deployed: Cell::default(),
+            begun: Cell::default(),
             entry: RefCell::new(Some(entry)),
             early: OnceCell::new(),
         });
         request.extensions_mut().insert(Slot(Rc::clone(&draft)));
-        Self { trail: Arc::clone(&api.services.trail), draft }
+        Self { draft }
     }
 
     /// The answer may go out: its record is durable, or its request changed nothing. Else there is another answer.
@@ -206,11 +260,15 @@ impl Audited {
         if self.draft.early.get().is_some_and(stored) {
             return response;
         }
-        if matches!(*response.request().method(), Method::GET | Method::HEAD | Method::OPTIONS) {
-            self.trail.note(entry);
+        if entry.auth_strategy == AuthStrategy::None || is_rate_limited(&response) {
+            self.draft.trail.refused(entry);
             return response;
         }
-        match self.trail.keep(entry).await {
+        if is_reading(response.request().method()) {
+            self.draft.trail.note(entry, self.draft.early());
+            return response;
+        }
+        match self.draft.trail.keep(entry, self.draft.early()).await {
             Ok(()) => response,
             // Nothing was done, for the same reason: to be asked again.
             Err(_) if response.status() == StatusCode::SERVICE_UNAVAILABLE => response,
@@ -225,17 +283,13 @@ impl Audited {
 
     /// The record of a request of which nothing better is known than its status.
     pub(crate) fn lost(self, status: u16) {
-        if let Some(entry) = self.draft.finish("", status) {
-            self.trail.note(entry);
-        }
+        self.draft.leave(status);
     }
 }
 
 impl Drop for Audited {
     fn drop(&mut self) {
-        if let Some(entry) = self.draft.finish("", CLIENT_CLOSED) {
-            self.trail.note(entry);
-        }
+        self.draft.leave(CLIENT_CLOSED);
     }
 }
 
@@ -251,32 +305,50 @@ fn cut(text: &str, longest: usize) -> String {
 
 /// Where a call came from, as far as anybody knows.
 pub(crate) fn caller_ip(peer: Option<SocketAddr>, headers: &HeaderMap, api: &Api) -> Option<IpAddr> {
-    peer.map(|peer| client_ip(peer.ip(), headers, &api.trusted_proxies))
+    peer.map(|peer| api.trusted_proxies.client_ip(peer.ip(), headers))
 }
 
-/// Where a call came from: the peer, or behind proxies that are trusted the last hop that is none of them.
-fn client_ip(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
-    let is_trusted = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));
-    let peer = peer.to_canonical();
-    if !is_trusted(peer) {
-        return peer;
+/// Whose word on where a call came from is believed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TrustedProxies {
+    networks: Vec<IpNet>,
+    /// What runs inside of sandboxes comes from these, also to a proxy that is trusted, and writes what it likes into its headers.
+    sandboxes: Vec<IpAddr>,
+}
+
+impl TrustedProxies {
+    pub(crate) fn new(networks: Vec<IpNet>, sandboxes: Vec<IpAddr>) -> Self {
+        Self { networks, sandboxes }
     }
-    let hops: Vec<&str> = headers
-        .get_all("x-forwarded-for")
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .collect();
-    let mut found = peer;
-    for hop in hops.into_iter().rev() {
-        // What is no address was written by nobody we trust.
-        let Ok(address) = hop.parse::<IpAddr>() else { break };
-        found = address.to_canonical();
-        if !is_trusted(found) {
-            break;
+
+    /// Whether the address is a proxy's whose word is believed.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        !self.sandboxes.contains(&address) && self.networks.iter().any(|net| net.contains(&address))
+    }
+
+    /// The peer, or behind proxies that are trusted the last hop that is none of them.
+    fn client_ip(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let peer = peer.to_canonical();
+        if !self.has(peer) {
+            return peer;
         }
+        let hops: Vec<&str> = headers
+            .get_all("x-forwarded-for")
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .map(str::trim)
+            .collect();
+        let mut found = peer;
+        for hop in hops.into_iter().rev() {
+            // What is no address was written by nobody we trust.
+            let Ok(address) = hop.parse::<IpAddr>() else { break };
+            found = address.to_canonical();
+            if !self.has(found) {
+                break;
+            }
+        }
+        found
     }
-    found
 }
 
 #[cfg(test)]
@@ -290,8 +362,9 @@ mod tests {
         for value in forwarded {
             headers.append(HeaderName::from_static("x-forwarded-for"), HeaderValue::from_str(value).expect("a value"));
         }
-        let trusted: Vec<IpNet> = trusted.iter().map(|net| net.parse().expect("a network")).collect();
-        client_ip(peer.parse().expect("an address"), &headers, &trusted).to_string()
+        let trusted = trusted.iter().map(|net| net.parse().expect("a network")).collect();
+        let sandboxes = ["127.0.0.77", "::1"].map(|address| address.parse().expect("an address")).into();
+        TrustedProxies::new(trusted, sandboxes).client_ip(peer.parse().expect("an address"), &headers).to_string()
     }
 
     #[test]
@@ -302,6 +375,17 @@ mod tests {
         assert_eq!(seen("10.0.0.1", &["6.6.6.6", "192.0.2.7, 10.0.0.2"], &["10.0.0.0/8"]), "192.0.2.7");
         assert_eq!(seen("10.0.0.1", &["192.0.2.7, nonsense"], &["10.0.0.0/8"]), "10.0.0.1");
         assert_eq!(seen("::ffff:10.0.0.1", &["2001:db8::1"], &["10.0.0.0/8"]), "2001:db8::1");
+    }
+
+    /// A program in a sandbox asks Casement itself, or a proxy in front of it, which notes the address that it was asked from.
+    #[test]
+    fn what_runs_in_a_sandbox_is_believed_nothing_though_its_address_lies_in_a_trusted_network() {
+        let trusted = ["127.0.0.0/8", "::/0"];
+        assert_eq!(seen("127.0.0.77", &["203.0.113.9"], &trusted), "127.0.0.77");
+        assert_eq!(seen("::1", &["203.0.113.9"], &trusted), "::1");
+        assert_eq!(seen("127.0.0.1", &["203.0.113.9, 127.0.0.77"], &trusted), "127.0.0.77");
+        assert_eq!(seen("127.0.0.1", &["203.0.113.9, ::1", "127.0.0.1"], &trusted), "::1");
+        assert_eq!(seen("127.0.0.1", &["203.0.113.9"], &trusted), "203.0.113.9", "its neighbours are");
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! The request and its answer as JSON.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use actix_web::HttpResponse;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{
-    SessionId,
     browser::{EngineError, EngineFault},
     curl::{CurlAnswer, CurlInput},
     field::{Bad, FieldCode, InvalidInput},
     inside::{ByteStream, InsideError, UpstreamFault},
+    session::Session,
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
@@ -80,18 +83,17 @@ pub(crate) async fn curl(mut inside: Inside) -> Answer {
         }
     };
     let patience = patience(inside.headers());
-    let limit = std::time::Duration::from_millis(timeout_ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(30_000));
+    let limit = Duration::from_millis(timeout_ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(30_000));
     let limit = patience.map_or(limit, |patience| patience.min(limit));
     let began = Instant::now();
     let input = CurlInput { url, method, headers, body, timeout_ms, patience };
-    let CurlAnswer { status, headers, body } = inside.services().curl.send(&inside.session, input).await?;
-    let late = || {
-        let seconds = u32::try_from(limit.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
-        ApiError::from(InsideError::Unanswered { seconds })
+    let asked = async {
+        let CurlAnswer { status, headers, body } = inside.services().curl.send(&inside.session, input).await?;
+        let rest = limit.saturating_sub(began.elapsed());
+        let body = tokio::time::timeout(rest, whole(body, &inside.session)).await.map_err(|_| late(limit))??;
+        Ok::<_, ApiError>((status, headers, body))
     };
-    let body = tokio::time::timeout(limit.saturating_sub(began.elapsed()), whole(body, inside.session.id))
-        .await
-        .map_err(|_| late())??;
+    let (status, headers, body) = inside.while_served(asked).await?;
     let body = match base64 {
         true => STANDARD.encode(body),
         false => String::from_utf8(body).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()),
@@ -106,11 +108,16 @@ pub(crate) async fn curl(mut inside: Inside) -> Answer {
     Ok(match answer.len() {
         0..=SMALL => HttpResponse::Ok().content_type("application/json").body(answer),
         // The request was made: that there is no place is not to be taken for nothing done.
-        _ => picture::place_of(inside.session.id).await.map_err(|_| late())?.answer("application/json", answer),
+        _ => picture::place_of(&inside.session).await.map_err(|_| late(limit))?.answer("application/json", answer),
     })
 }
 
-async fn whole(mut parts: ByteStream, session: SessionId) -> Result<Vec<u8>, ApiError> {
+fn late(limit: Duration) -> ApiError {
+    let seconds = u32::try_from(limit.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
+    InsideError::Unanswered { seconds }.into()
+}
+
+async fn whole(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiError> {
     let mut body = Vec::new();
     let mut place = None;
     while let Some(part) = parts.next().await {

@@ -1,7 +1,7 @@
 //! A request that is passed on as it came, and its answer as it came back.
 
 use actix_web::{
-    HttpResponse,
+    HttpRequest, HttpResponse,
     http::{
         Method, StatusCode,
         header::{self, HeaderMap, HeaderName, HeaderValue},
@@ -15,31 +15,46 @@ use crate::{
     caller::Inside,
     error::{ApiError, Code},
     patience::patience,
-    stream,
+    stream, ui,
 };
 
 /// The longest body that is passed on.
 const LONGEST: usize = 10 * 1024 * 1024;
 
-/// What belongs to the connection with the target, or would speak for our own host.
-const KEPT_BACK: [&str; 13] = [
-    "alt-svc",
-    "clear-site-data",
+/// Headers of the target's answer that come back as they are. They describe its body, and nothing in front of us, no browser and no
+/// proxy, acts on them beyond it.
+const GIVEN_BACK: [&str; 8] = [
+    "accept-ranges",
+    "allow",
+    "content-language",
+    "content-range",
+    "content-type",
+    "etag",
+    "last-modified",
+    "retry-after",
+];
+
+/// What belongs to the connection with the target, or says how a body was packed that comes unpacked.
+const OF_THE_CONNECTION: [&str; 9] = [
     "connection",
     "content-encoding",
     "content-length",
     "keep-alive",
-    "proxy-authenticate",
     "proxy-connection",
-    "strict-transport-security",
     "te",
     "trailer",
     "transfer-encoding",
     "upgrade",
 ];
 
+const BODILESS: [StatusCode; 2] = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED];
+
+/// Before the name of every other header of the target's answer: a name that nobody but the caller acts on.
+const THEIRS: &str = "x-target-";
+
 /// Any method of `/vm/{session_id}/curl/raw?url=…`: sends the request through the session's browser.
 pub(crate) async fn raw(mut inside: Inside) -> Answer {
+    not_from_a_page(&inside.request)?;
     let method = inside.request.method().clone();
     if method == Method::CONNECT {
         // No request, but a tunnel, and what follows it no body.
@@ -54,12 +69,12 @@ pub(crate) async fn raw(mut inside: Inside) -> Answer {
     let patience = patience(inside.headers());
     let body = body::read(&mut inside.take_payload()?, LONGEST).await?;
     let input = RawInput { url, query, method: method.to_string(), headers, body, patience };
-    let CurlAnswer { status, headers, body } = inside.services().curl.pass(&inside.session, input).await?;
+    let CurlAnswer { status, headers, body } =
+        inside.while_served(inside.services().curl.pass(&inside.session, input)).await?;
     let bad = |_| ApiError::new(Code::UpstreamError, "the answer has a status that is none");
     let status = StatusCode::from_u16(status).map_err(bad)?;
     let mut response = HttpResponse::build(status);
-    let bodiless = method == Method::HEAD || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
-    let mut response = match bodiless || status.is_informational() {
+    let mut response = match method == Method::HEAD || BODILESS.contains(&status) {
         true => response.finish(),
         false => stream::answer(response, inside, body),
     };
@@ -71,40 +86,144 @@ pub(crate) async fn raw(mut inside: Inside) -> Answer {
     Ok(response)
 }
 
+/// A page of whatever site can make a person's browser begin such a request, and the answer would be taken for ours.
+///
+/// # Errors
+/// `forbidden` for what a browser's page began.
+fn not_from_a_page(request: &HttpRequest) -> Result<(), ApiError> {
+    let headers = request.headers();
+    let said = |name: &str| headers.contains_key(name);
+    // `Sec-Fetch-Mode: cors` alone is what Node.js says of every request of its own.
+    let mode = headers.get_all("sec-fetch-mode").any(|mode| mode != "cors");
+    let fetch =
+        mode || ["sec-fetch-site", "sec-fetch-dest", "sec-fetch-user", "service-worker"].iter().any(|name| said(name));
+    // Of browsers that say none of these, and where they do not: over plain HTTP.
+    let older = said("origin") || said("upgrade-insecure-requests") || ui::shows_cookie(request);
+    match fetch || older {
+        false => Ok(()),
+        true => Err(ApiError::new(
+            Code::Forbidden,
+            "curl/raw is for programs, and this request comes from a browser's page, or has its headers (Sec-Fetch-…, Origin); \
+             POST …/curl takes any header for the target in its body",
+        )),
+    }
+}
+
 fn give_back(headers: &mut HeaderMap, theirs: Vec<(String, String)>) {
     headers.remove(header::CONTENT_TYPE);
     for (name, value) in theirs {
-        let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) else { continue };
-        if !KEPT_BACK.contains(&name.as_str()) {
+        let name = name.to_ascii_lowercase();
+        if OF_THE_CONNECTION.contains(&name.as_str()) {
+            continue;
+        }
+        let as_it_is = GIVEN_BACK.contains(&name.as_str()) && !has_parts(&name, &value);
+        let name = if as_it_is { name } else { format!("{THEIRS}{name}") };
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.append(name, value);
         }
     }
-    // A target's page must not run as one of ours, should a person's browser ever show it.
-    headers.append(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // Should a browser ever get the answer: it is a file, of no site's, that loads nothing and says to nobody where it came from.
+    for (name, value) in [
+        (header::CONTENT_DISPOSITION, "attachment"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox; frame-ancestors 'none'"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if !headers.contains_key(header::CONTENT_TYPE) {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    }
+}
+
+/// Each part of such a body has headers of its own, cookies among them, which a browser takes for ours.
+fn has_parts(name: &str, value: &str) -> bool {
+    name == "content-type" && value.trim_start().get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_comes_back_is_the_targets_but_for_what_would_speak_for_us() {
+    fn given(theirs: &[(&str, &str)]) -> Vec<(String, String)> {
         let mut headers = HeaderMap::new();
-        let theirs = [
-            ("Set-Cookie", "a=1"),
-            ("Set-Cookie", "b=2"),
-            ("Content-Encoding", "gzip"),
+        give_back(&mut headers, theirs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect());
+        let text = |value: &HeaderValue| value.to_str().expect("text").to_owned();
+        let mut given: Vec<_> = headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+        given.sort();
+        given
+    }
+
+    #[test]
+    fn nothing_that_a_browser_or_a_proxy_acts_on_comes_back_under_its_own_name() {
+        let bare = given(&[]);
+        for name in [
+            "Set-Cookie",
+            "NEL",
+            "Report-To",
+            "Reporting-Endpoints",
+            "WWW-Authenticate",
+            "Refresh",
+            "Location",
+            "Content-Location",
+            "Access-Control-Allow-Origin",
+            "Access-Control-Allow-Credentials",
+            "Clear-Site-Data",
+            "Service-Worker-Allowed",
+            "Link",
+            "SourceMap",
+            "X-SourceMap",
+            "Strict-Transport-Security",
+            "Alt-Svc",
+            "Accept-CH",
+            "Cache-Control",
+            "Content-Disposition",
+            "Content-Security-Policy",
+            "Cross-Origin-Resource-Policy",
+            "Referrer-Policy",
+            "Set-Login",
+            "Speculation-Rules",
+            "X-Accel-Redirect",
+            "X-Sendfile",
+            "X-Should-Retry",
+            "X-Request-Id",
+            "X-Content-Type-Options",
+            "A-Name-Of-Tomorrow",
+        ] {
+            let mut expected = bare.clone();
+            expected.push((format!("x-target-{}", name.to_ascii_lowercase()), "a".to_owned()));
+            expected.sort();
+            assert_eq!(given(&[(name, "a")]), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_describes_the_body_comes_back_as_it_is_and_what_belongs_to_the_connection_not_at_all() {
+        let said = [("Content-Type", "text/html"), ("ETag", "\"a\""), ("Content-Range", "bytes 0-1/2")];
+        let back = given(&said);
+        for (name, value) in said {
+            assert!(back.contains(&(name.to_ascii_lowercase(), value.to_owned())), "{name}: {back:?}");
+        }
+        let none = [
             ("Transfer-Encoding", "chunked"),
-            ("Strict-Transport-Security", "max-age=1"),
+            ("content-length", "9"),
+            ("Content-Encoding", "gzip"),
             ("bad name", "x"),
-            ("x-bad", "a\nb"),
-            ("Content-Security-Policy", "default-src 'none'"),
         ];
-        give_back(&mut headers, theirs.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
-        let of = |name: &str| headers.get_all(name).map(|value| value.to_str().expect("text")).collect::<Vec<_>>();
-        assert_eq!(of("set-cookie"), ["a=1", "b=2"]);
-        assert_eq!(of("content-security-policy"), ["default-src 'none'", "sandbox"]);
-        assert_eq!(headers.keys().count(), 3, "{headers:?}");
+        assert_eq!(given(&none), given(&[]));
+        assert_eq!(given(&[("x-bad", "a\nb")]), given(&[]));
+        let twice = given(&[("Set-Cookie", "a=1"), ("set-cookie", "b=2")]);
+        let cookies = twice.iter().filter(|(name, _)| name == "x-target-set-cookie").map(|(_, value)| value.as_str());
+        assert_eq!(cookies.collect::<Vec<_>>(), ["a=1", "b=2"]);
+    }
+
+    #[test]
+    fn a_body_of_parts_with_headers_of_their_own_is_a_mere_file() {
+        for kind in ["multipart/x-mixed-replace;boundary=a", "Multipart/Mixed"] {
+            let back = given(&[("Content-Type", kind)]);
+            assert!(back.contains(&("content-type".to_owned(), "application/octet-stream".to_owned())), "{back:?}");
+            assert!(back.contains(&("x-target-content-type".to_owned(), kind.to_owned())), "{back:?}");
+        }
     }
 }

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The most bytes of one upload.
-const LONGEST_UPLOAD: u64 = 4 << 30;
+pub(crate) const LONGEST_UPLOAD: u64 = 4 << 30;
 /// Pieces of an upload that wait for the session.
 const UNDER_WAY: usize = 4;
 const DEST_PATHS: &str = "files[][dest_path]";
@@ -200,7 +200,7 @@ pub(crate) async fn write_file(mut inside: Inside) -> Answer {
 }
 
 /// The answer to an upload. A refusal is told when the caller has sent all: before, few listen.
-async fn done(result: Result<(), InsideError>, rest: Option<Rest>) -> Answer {
+pub(crate) async fn done(result: Result<(), InsideError>, rest: Option<Rest>) -> Answer {
     if let (Err(_), Some(rest)) = (&result, rest) {
         rest.passed().await;
     }

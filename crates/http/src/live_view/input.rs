@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::uploads::is_uploaded;
+
 /// The longest text that is inserted at once, in bytes.
 pub(super) const LONGEST_TEXT: usize = 1024 * 1024;
 /// The longest text that is typed key by key, in bytes.
@@ -24,6 +26,13 @@ pub(super) enum FromPage {
     /// Bring another tab to the front.
     Tab {
         id: String,
+    },
+    /// Answers the dialog of a page.
+    Dialog {
+        page: String,
+        accept: bool,
+        #[serde(default)]
+        text: String,
     },
     Mouse(Mouse),
     Wheel(Wheel),
@@ -96,14 +105,12 @@ pub(super) struct Dropped {
 
 /// Files that are let fall at once.
 const MOST_FILES: usize = 100;
-/// The longest path of one.
-const LONGEST_PATH: usize = 4096;
 
 impl Dropped {
-    /// Whether a browser may be told of them.
+    /// Whether a browser may be told of them: a page reads what falls onto it, so that any other path would open that file to whoever
+    /// has a page of their own in the session.
     pub(super) fn is_plain(&self) -> bool {
-        let plain = |path: &String| path.starts_with('/') && path.len() <= LONGEST_PATH && !path.contains('\0');
-        (1..=MOST_FILES).contains(&self.paths.len()) && self.paths.iter().all(plain)
+        (1..=MOST_FILES).contains(&self.paths.len()) && self.paths.iter().all(|path| is_uploaded(path))
     }
 }
 

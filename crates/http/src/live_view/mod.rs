@@ -5,6 +5,7 @@
 //! commands. Frames are JPEG images in binary messages, everything else is JSON in text messages.
 
 mod cdp;
+mod dialogs;
 mod display;
 mod hands;
 mod held;
@@ -12,11 +13,13 @@ mod input;
 mod page;
 mod screencast;
 mod tabs;
+mod uploads;
 mod viewer;
 
-pub(crate) use self::page::embedded;
 pub use self::{
+    dialogs::PageDialogs,
     display::WholeDisplay,
     page::{asset, page},
     viewer::{Access, LiveView, LiveViewError},
 };
+pub(crate) use self::{page::embedded, uploads::path_of as upload_path};

@@ -4,12 +4,14 @@ use std::{any::Any, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, ProtocolError, Session};
+use casement_domain::live_view::DialogAnswer;
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 use tracing::Instrument as _;
 
 use super::{
     cdp::{Cdp, ConnectError, Lost},
+    dialogs::{Dialogs, PageDialogs},
     display::{Display, WholeDisplay},
     input::{self, FromPage, LONGEST_TEXT},
     screencast::Screencast,
@@ -30,8 +32,8 @@ const CRASH_GRACE: Duration = Duration::from_secs(1);
 pub enum Access {
     /// Frames only; whatever else is sent is ignored.
     View,
-    /// Mouse, keyboard, text and tabs too.
-    Drive,
+    /// Mouse, keyboard, text, tabs, and files that are let fall, too. Nothing that names another file or an address.
+    Interact,
 }
 
 /// One viewer of a session.
@@ -40,8 +42,12 @@ pub struct LiveView {
     pub dial: Arc<dyn Dial>,
     /// What the viewer may do.
     pub access: Access,
+    /// Whether what the viewer does counts now.
+    pub may_act: Box<dyn Fn() -> bool>,
     /// The display, of a session that has one: it is shown as a whole. Of others, the tab in front.
     pub display: Option<WholeDisplay>,
+    /// The dialogs of its pages, of a session without a display: nothing shows them there.
+    pub dialogs: Option<PageDialogs>,
     /// An address with a `view` token, which the page offers for handing on.
     pub view_url: Option<String>,
     /// Ends the view with a reason.
@@ -84,7 +90,8 @@ impl LiveView {
         let end = self.end.clone();
         let closing = session.clone();
         let display = self.display.and_then(Display::new);
-        let mut view = View { access: self.access, session, display };
+        let dialogs = self.dialogs.map(Dialogs::new);
+        let mut view = View { access: self.access, may_act: self.may_act, session, display, dialogs };
         let over = tokio::select! {
             reason = end.clone().ended() => Over::Ended(reason),
             over = view.serve(cdp, stream, self.view_url.as_deref()) => over,
@@ -126,8 +133,10 @@ impl From<ProtocolError> for Over {
 
 struct View {
     access: Access,
+    may_act: Box<dyn Fn() -> bool>,
     session: Session,
     display: Option<Display>,
+    dialogs: Option<Dialogs>,
 }
 
 impl View {
@@ -146,7 +155,7 @@ impl View {
     ) -> Result<std::convert::Infallible, Over> {
         let mut cast = Screencast::start(cdp, self.display.is_some()).await?;
         let hello = json!({
-            "t": "hello", "input": self.access == Access::Drive, "view_url": view_url, "display": self.display.is_some(),
+            "t": "hello", "input": self.access == Access::Interact, "view_url": view_url, "display": self.display.is_some(),
         });
         self.tell(&hello).await?;
         let mut news = interval(NEWS_EVERY);
@@ -168,6 +177,7 @@ impl View {
                 frame = next_frame(&mut self.display) => {
                     sent(timeout(STALL, self.session.binary(frame)).await)?;
                 }
+                dialogs = next_dialogs(&mut self.dialogs) => self.tell(&dialogs).await?,
                 _ = titles.tick() => cast.ask_titles().await?,
                 _ = news.tick() => {
                     let current = cast.current_tab().map(str::to_owned);
@@ -210,21 +220,28 @@ impl View {
             },
             (FromPage::Size { w, h }, _) => return cast.fit(w, h).await,
             (_, Access::View) => return Ok(()),
-            (FromPage::Tab { id }, Access::Drive) => return cast.activate(id).await,
-            (FromPage::Drop(dropped), Access::Drive) => {
+            _ if !(self.may_act)() => return Ok(()),
+            (FromPage::Dialog { page, accept, text }, Access::Interact) => {
+                if let Some(dialogs) = &self.dialogs {
+                    dialogs.answer(DialogAnswer { page, accept, text });
+                }
+                return Ok(());
+            }
+            (FromPage::Tab { id }, Access::Interact) => return cast.activate(id).await,
+            (FromPage::Drop(dropped), Access::Interact) => {
                 return match dropped.is_plain() {
                     true => cast.drop_files(dropped, self.display.as_ref().map(|display| display.size)).await,
                     false => Ok(()),
                 };
             }
-            (message, Access::Drive) if self.display.is_some() => {
+            (message, Access::Interact) if self.display.is_some() => {
                 self.display.as_mut().into_iter().for_each(|display| display.obey(&message));
                 None
             }
-            (FromPage::Mouse(mouse), Access::Drive) => Some(mouse.command(cast.size)),
-            (FromPage::Wheel(wheel), Access::Drive) => Some(wheel.command(cast.size)),
-            (FromPage::Key(key), Access::Drive) => key.command(),
-            (FromPage::Text { s, .. }, Access::Drive) => input::insert(&s),
+            (FromPage::Mouse(mouse), Access::Interact) => Some(mouse.command(cast.size)),
+            (FromPage::Wheel(wheel), Access::Interact) => Some(wheel.command(cast.size)),
+            (FromPage::Key(key), Access::Interact) => key.command(),
+            (FromPage::Text { s, .. }, Access::Interact) => input::insert(&s),
         };
         match command {
             Some((method, params)) => cast.on_tab(method, params).await,
@@ -237,6 +254,14 @@ impl View {
 async fn next_frame(display: &mut Option<Display>) -> Vec<u8> {
     match display {
         Some(display) => display.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What dialogs are open; never told, where the display shows them.
+async fn next_dialogs(dialogs: &mut Option<Dialogs>) -> serde_json::Value {
+    match dialogs {
+        Some(dialogs) => dialogs.next().await,
         None => std::future::pending().await,
     }
 }

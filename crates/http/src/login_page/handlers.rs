@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     answer::{self, Answer},
-    audit::Identity,
+    audit::{self, Identity},
     auth_connection::{SubmitBody, Submitted, live_view_url},
     body,
     error::{ApiError, Code},
@@ -49,6 +49,7 @@ async fn holder(api: &Api, request: &HttpRequest) -> Result<(AuthConnectionId, S
     let (id, key) = connection(request).zip(cookie::of(api, request)).ok_or_else(nothing)?;
     let hosted = api.services.auth_connections.hosted(id, &key).await?;
     Identity::token(request, hosted.connection.project);
+    audit::begin(request).await?;
     Ok((id, key, hosted))
 }
 
@@ -79,7 +80,7 @@ pub(crate) async fn open(api: Data<Api>, request: HttpRequest) -> Answer {
         return Ok(HttpResponse::NoContent().insert_header((header::CACHE_CONTROL, "no-store")).finish());
     }
     match api.services.auth_connections.would_open(id, &code).await {
-        Ok(()) => Ok(page::door()),
+        Ok(_) => Ok(page::door()),
         Err(error) => not_opened(error),
     }
 }
@@ -93,12 +94,15 @@ pub(crate) async fn enter(api: Data<Api>, request: HttpRequest) -> Answer {
     }
     let Some(code) = code(&request) else { return Ok(page::ended(Ended::Nothing)) };
     let connections = &api.services.auth_connections;
+    match connections.would_open(id, &code).await {
+        Ok(project) => Identity::token(&request, project),
+        Err(error) => return not_opened(error),
+    }
+    audit::begin(&request).await?;
     let key = match connections.open_hosted(id, &code).await {
         Ok(key) => key.0,
         Err(error) => return not_opened(error),
     };
-    let hosted = connections.hosted(id, &key).await?;
-    Identity::token(&request, hosted.connection.project);
     Ok(to_page(id, Some(cookie::set(&api, id, &key))))
 }
 
@@ -174,7 +178,7 @@ pub(crate) async fn submit(api: Data<Api>, request: HttpRequest, mut payload: Pa
     own_page(&request)?;
     let (id, key, _) = holder(&api, &request).await?;
     if request.headers().get(header::CONTENT_TYPE).is_none() {
-        return Err(ApiError::new(Code::UnsupportedMediaType, "the body must be JSON in UTF-8"));
+        return Err(ApiError::new(Code::UnsupportedMediaType, body::NOT_JSON));
     }
     let given: SubmitBody = json::read(&body::json(&request, &mut payload).await?)?;
     let connections = api.services.auth_connections.clone();

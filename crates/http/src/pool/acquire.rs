@@ -1,13 +1,13 @@
 //! Acquire: a browser at once, or a place in the line.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use actix_web::http::StatusCode;
 use casement_domain::{
     access::Scope,
     audit::EarlyRecord,
     field::Fields,
-    pool::{AcquireError, AcquireInput, Acquired, Waiting},
+    pool::{AcquireInput, Acquired},
     session::{Refusal, Session},
 };
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
-    caller::Authorized,
+    caller::Deferred,
     error::ApiError,
     fresh::Fresh,
     json::in_order,
@@ -24,9 +24,6 @@ use crate::{
     session::{SessionBody, Telemetry, checked, wish},
     state::Services,
 };
-
-/// How long the turn of a caller that hung up at that very moment may still take: longer than a hand-over does.
-const LAST_WORD: Duration = Duration::from_secs(30);
 
 /// What to acquire; everything holds for this lease only.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -62,7 +59,7 @@ impl AcquireBrowser {
     params(("id_or_name" = String, Path)),
     responses((status = 200, body = SessionBody), (status = 204, description = "The wait is over without a browser"))
 )]
-pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
+pub(crate) async fn acquire_browser(Deferred(mut caller): Deferred) -> Answer {
     let which = caller.path("id_or_name")?;
     let asked = caller.json::<AcquireBrowser>().await?.input().map_err(in_order::<AcquireBrowser>)?;
     let patience = patience(caller.headers()).and_then(|patience| patience.try_into().ok());
@@ -83,13 +80,13 @@ pub(crate) async fn acquire_browser(mut caller: Authorized) -> Answer {
     let body = caller.api().session(fresh.session().clone()).await?;
     let answer = answer::record(StatusCode::OK, &body);
     if !at_once {
-        return Ok(fresh.deliver(answer));
+        return Ok(fresh.deliver(caller.receipt(), answer));
     }
     // It takes the processor from whoever waits for this answer, so it comes behind it.
     let (leases, runtime) = (caller.services().leases.clone(), caller.services().runtime.clone());
     let scope = caller.scope().clone();
     let look_ahead = Box::pin(async move { leases.look_ahead(&scope, &which).await });
-    Ok(fresh.deliver_then(answer, move || drop(runtime.spawn(look_ahead))))
+    Ok(fresh.deliver_then(caller.receipt(), answer, move || drop(runtime.spawn(look_ahead))))
 }
 
 /// A browser for this caller.
@@ -112,7 +109,8 @@ async fn acquire(
     drop(record);
     let at_once = matches!(acquired, Acquired::Leased(_));
     let acquired = match acquired {
-        Acquired::Waiting(waiting) => wait(&services, waiting, gone).await?,
+        // Told of the end of its caller, it goes on to its own end: what it gets then is given back with the answer that nobody takes.
+        Acquired::Waiting(mut waiting) => services.leases.wait_for(&mut waiting, gone.cancelled()).await?,
         over => over,
     };
     Ok(leased(acquired).map(|session| Taken { fresh: Fresh::new(session, &services), at_once }))
@@ -123,26 +121,4 @@ fn leased(acquired: Acquired) -> Option<Session> {
         Acquired::Leased(session) => Some(*session),
         Acquired::Waiting(_) | Acquired::TimeUp => None,
     }
-}
-
-async fn wait(
-    services: &Services,
-    mut waiting: Box<Waiting>,
-    gone: CancellationToken,
-) -> Result<Acquired, AcquireError> {
-    let ticket = waiting.ticket;
-    let mut turn = Box::pin(services.leases.wait(&mut waiting));
-    tokio::select! {
-        acquired = &mut turn => return acquired,
-        () = gone.cancelled() => {}
-    }
-    // The caller is gone. Its turn may have come just now, and be half taken: what it gets is given back with the
-    // answer that nobody takes. Only then is the waiting dropped.
-    let left = Box::pin(services.leases.abandon(ticket)).await;
-    if let Ok(acquired) = tokio::time::timeout(LAST_WORD, turn).await {
-        return acquired;
-    }
-    // A browser that did not answer at hand-over may have put it back in line.
-    Box::pin(services.leases.break_off(&waiting)).await?;
-    Ok(left.map(|()| Acquired::TimeUp)?)
 }

@@ -72,7 +72,7 @@ pub(crate) async fn execute_process(mut inside: Inside) -> Answer {
     let ExecuteProcess { command, args, cwd, env, as_root, as_user, timeout_sec } = inside.json().await?;
     let program = ProgramInput { command, args, cwd, env, as_root, as_user };
     let input = ExecInput { program, timeout_sec, patience: patience(inside.headers()) };
-    let executed = inside.services().processes.exec(&inside.session, input).await?;
+    let executed = inside.while_served(inside.services().processes.exec(&inside.session, input)).await?;
     let mut response = HttpResponse::Ok();
     response.content_type("application/json");
     Ok(stream::answer(response, inside, executed::json(executed)))

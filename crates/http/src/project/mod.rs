@@ -5,7 +5,7 @@ mod handlers;
 mod limits;
 mod record;
 
-#[expect(deprecated, reason = "they last until their day")]
+#[expect(deprecated, reason = "callers of before still ask for them")]
 pub(crate) use self::{
     deprecated::{
         __path_delete_project_deprecated, __path_get_project_deprecated, delete_project_deprecated,

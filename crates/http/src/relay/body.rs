@@ -2,11 +2,12 @@
 
 use std::{
     any::Any,
+    collections::VecDeque,
     future::Future,
     io,
     pin::Pin,
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use actix_web::web;
@@ -15,10 +16,12 @@ use futures_util::{Stream, StreamExt as _};
 use tokio::{io::AsyncWrite, time::Sleep};
 use tokio_util::io::poll_read_buf;
 
-use super::{CloseReason, FrameTracker, Limits, Meter, Upstream};
+use super::{CloseReason, FrameTracker, Limits, Meter, Upstream, client_frames::ClientFrames};
 
 /// Read from the upstream at once; with actix's own buffers this bounds what a relay holds.
 const CHUNK: usize = 32 * 1024;
+/// How long a client that was refused may still send.
+const LAST_READS: Duration = Duration::from_secs(1);
 
 /// Bytes that were read before the relay began.
 #[derive(Debug, Default)]
@@ -39,6 +42,8 @@ enum State {
     Open,
     /// The upstream ended without a close frame; the session's own reason may still come.
     Orphaned(Pin<Box<Sleep>>),
+    /// The client was told that it broke a rule, and may have something under way.
+    Refused(Pin<Box<Sleep>>),
     Over,
 }
 
@@ -48,9 +53,9 @@ enum State {
 pub(crate) struct RelayBody {
     payload: web::Payload,
     upstream: Upstream,
-    to_upstream: Bytes,
+    to_upstream: VecDeque<Bytes>,
     buffer: BytesMut,
-    from_client: FrameTracker,
+    from_client: ClientFrames,
     from_upstream: FrameTracker,
     ending: Ending,
     state: State,
@@ -67,7 +72,8 @@ enum Pumped {
     Waiting,
     ClientGone,
     UpstreamGone,
-    TooLong,
+    /// The client broke a rule; there is nothing more of it to pass on.
+    Broken(CloseReason),
 }
 
 impl RelayBody {
@@ -80,14 +86,13 @@ impl RelayBody {
         meter: Meter,
         guard: Box<dyn Any>,
     ) -> Self {
-        let mut from_client = FrameTracker::new(limits.client_message);
-        // Whoever read these bytes bounded them.
-        let _ = from_client.feed(&leftovers.from_client);
+        let (mut from_client, mut to_upstream) = (ClientFrames::new(limits.client_message), VecDeque::new());
+        from_client.pass(&leftovers.from_client.freeze(), &mut to_upstream);
         let passed = meter.messages();
         Self {
             payload,
             upstream,
-            to_upstream: leftovers.from_client.freeze(),
+            to_upstream,
             buffer: leftovers.from_upstream,
             from_client,
             from_upstream: FrameTracker::new(u64::MAX),
@@ -109,6 +114,30 @@ impl RelayBody {
         Poll::Ready(told.then(|| Ok(reason.frame())))
     }
 
+    /// Ends the relay for what the client did. What it still sends is taken for a while: closed with something unread, the connection
+    /// would be reset, and the client might never see why.
+    fn refuse(&mut self, reason: CloseReason) -> Poll<Option<io::Result<Bytes>>> {
+        let told = self.finish(reason);
+        if matches!(told, Poll::Ready(Some(_))) {
+            self.state = State::Refused(Box::pin(tokio::time::sleep(LAST_READS)));
+        }
+        told
+    }
+
+    fn read_off(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let State::Refused(until) = &mut self.state else { return self.over() };
+        if until.as_mut().poll(cx).is_ready() {
+            return self.over();
+        }
+        loop {
+            match self.payload.poll_next_unpin(cx) {
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(_) => return self.over(),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
     fn over(&mut self) -> Poll<Option<io::Result<Bytes>>> {
         self.state = State::Over;
         Poll::Ready(None)
@@ -120,21 +149,24 @@ impl RelayBody {
 
     fn pump_client(&mut self, cx: &mut Context<'_>) -> Pumped {
         loop {
-            while !self.to_upstream.is_empty() {
-                match Pin::new(&mut self.upstream).poll_write(cx, &self.to_upstream) {
-                    Poll::Ready(Ok(written @ 1..)) => self.to_upstream.advance(written),
+            while let Some(next) = self.to_upstream.front_mut() {
+                match Pin::new(&mut self.upstream).poll_write(cx, next) {
+                    Poll::Ready(Ok(written @ 1..)) => next.advance(written),
                     Poll::Ready(_) => return Pumped::UpstreamGone,
                     Poll::Pending => return Pumped::Waiting,
                 }
+                if next.is_empty() {
+                    self.to_upstream.pop_front();
+                }
+            }
+            if let Some(reason) = self.from_client.broken() {
+                return Pumped::Broken(reason);
             }
             match self.payload.poll_next_unpin(cx) {
                 Poll::Ready(Some(Ok(chunk))) => {
-                    if self.from_client.feed(&chunk).is_err() {
-                        return Pumped::TooLong;
-                    }
+                    self.from_client.pass(&chunk, &mut self.to_upstream);
                     self.meter.count_from_client(chunk.len());
                     self.count_messages();
-                    self.to_upstream = chunk;
                 }
                 Poll::Ready(_) => return Pumped::ClientGone,
                 Poll::Pending => return Pumped::Waiting,
@@ -202,7 +234,7 @@ impl RelayBody {
         match self.pump_client(cx) {
             Pumped::Waiting => {}
             Pumped::ClientGone => return self.over(),
-            Pumped::TooLong => return self.finish(CloseReason::MessageTooBig),
+            Pumped::Broken(reason) => return self.refuse(reason),
             // What the upstream sent before it went is still to be read, its close frame above all.
             Pumped::UpstreamGone => self.to_upstream.clear(),
         }
@@ -225,6 +257,7 @@ impl Stream for RelayBody {
         match relay.state {
             State::Open => relay.poll_open(cx),
             State::Orphaned(_) => relay.await_reason(cx),
+            State::Refused(_) => relay.read_off(cx),
             State::Over => Poll::Ready(None),
         }
     }

@@ -26,6 +26,10 @@ pub enum CloseReason {
     SlowReader,
     /// The session ran out of memory.
     Oom,
+    /// The browser was closed from inside: by a client, or by a person.
+    BrowserClosed,
+    /// The browser did not answer any more, and was ended.
+    BrowserHung,
     /// This server is going away; the session goes on.
     Drain,
     /// The client sent a message above the limit.
@@ -38,7 +42,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Normal,
         Self::Deleted,
         Self::IdleTimeout,
@@ -47,6 +51,8 @@ impl CloseReason {
         Self::BrowserRestarted,
         Self::SlowReader,
         Self::Oom,
+        Self::BrowserClosed,
+        Self::BrowserHung,
         Self::Drain,
         Self::MessageTooBig,
         Self::Protocol,
@@ -65,6 +71,8 @@ impl CloseReason {
             Self::BrowserRestarted => 4004,
             Self::SlowReader => 4005,
             Self::Oom => 4006,
+            Self::BrowserClosed => 4007,
+            Self::BrowserHung => 4008,
             Self::Drain => 1012,
             Self::MessageTooBig => 1009,
             Self::Protocol => 1002,
@@ -84,6 +92,8 @@ impl CloseReason {
             Self::BrowserRestarted => "browser_restarted",
             Self::SlowReader => "slow_reader",
             Self::Oom => "oom",
+            Self::BrowserClosed => "browser_closed",
+            Self::BrowserHung => "browser_hung",
             Self::Drain => "drain",
             Self::MessageTooBig => "message_too_big",
             Self::Protocol => "protocol_error",

@@ -6,10 +6,12 @@
 
 mod backlog;
 mod body;
+mod client_frames;
 mod close;
 mod handshake;
 mod hangup;
 mod meter;
+mod receipt;
 mod socket;
 mod upstream;
 pub(crate) mod wire;
@@ -25,6 +27,7 @@ pub use self::{
     handshake::{BadHandshake, ClientHandshake},
     hangup::Delivered,
     meter::Witness,
+    receipt::Receipt,
     socket::on_connect,
     wire::{FrameTracker, TooLong},
 };

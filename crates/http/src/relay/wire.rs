@@ -3,6 +3,8 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use super::CloseReason;
+
 pub(crate) const CONTINUATION: u8 = 0x0;
 pub(crate) const TEXT: u8 = 0x1;
 pub(crate) const BINARY: u8 = 0x2;
@@ -11,7 +13,9 @@ pub(crate) const PING: u8 = 0x9;
 pub(crate) const PONG: u8 = 0xA;
 
 /// The longest frame header: two bytes, eight of length, four of mask.
-const LONGEST_HEADER: usize = 14;
+pub(super) const LONGEST_HEADER: usize = 14;
+/// The longest payload of a control frame.
+const LONGEST_CONTROL: u64 = 125;
 
 /// A message grew above the limit.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +23,24 @@ const LONGEST_HEADER: usize = 14;
 pub struct TooLong {
     /// The limit, in bytes.
     pub limit: u64,
+}
+
+/// A frame that is not taken.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadFrame {
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+    #[error("the WebSocket protocol is broken: {0}")]
+    Protocol(&'static str),
+}
+
+impl From<BadFrame> for CloseReason {
+    fn from(bad: BadFrame) -> Self {
+        match bad {
+            BadFrame::TooLong(_) => Self::MessageTooBig,
+            BadFrame::Protocol(_) => Self::Protocol,
+        }
+    }
 }
 
 /// Follows the frame headers of one direction; payloads are skipped by their length and never looked at.
@@ -113,7 +135,7 @@ impl FrameTracker {
     }
 }
 
-fn header_length(second: u8) -> usize {
+pub(super) fn header_length(second: u8) -> usize {
     let mask = if second & 0x80 == 0 { 0 } else { 4 };
     let length = match second & 0x7f {
         126 => 2,
@@ -123,16 +145,17 @@ fn header_length(second: u8) -> usize {
     2 + length + mask
 }
 
-struct Header {
-    fin: bool,
-    opcode: u8,
-    payload: u64,
-    mask: Option<[u8; 4]>,
+pub(super) struct Header {
+    pub(super) fin: bool,
+    reserved: bool,
+    pub(super) opcode: u8,
+    pub(super) payload: u64,
+    pub(super) mask: Option<[u8; 4]>,
 }
 
 impl Header {
     /// `bytes` is exactly one whole header.
-    fn parse(bytes: &[u8]) -> Self {
+    pub(super) fn parse(bytes: &[u8]) -> Self {
         let (first, second, mut rest) = (bytes[0], bytes[1], &bytes[2..]);
         let payload = match second & 0x7f {
             126 => u64::from(rest.get_u16()),
@@ -140,7 +163,28 @@ impl Header {
             short => u64::from(short),
         };
         let mask = (second & 0x80 != 0).then(|| [rest[0], rest[1], rest[2], rest[3]]);
-        Self { fin: first & 0x80 != 0, opcode: first & 0x0f, payload, mask }
+        let (fin, reserved, opcode) = (first & 0x80 != 0, first & 0x70 != 0, first & 0x0f);
+        Self { fin, reserved, opcode, payload, mask }
+    }
+
+    /// What holds for every frame, whoever sends it; no extension is ever agreed to.
+    pub(super) fn check(&self) -> Result<(), BadFrame> {
+        if self.reserved {
+            return Err(BadFrame::Protocol("a reserved bit is set"));
+        }
+        if !matches!(self.opcode, CONTINUATION | TEXT | BINARY | CLOSE | PING | PONG) {
+            return Err(BadFrame::Protocol("the opcode is reserved"));
+        }
+        if self.payload >> 63 != 0 {
+            return Err(BadFrame::Protocol("the length is none"));
+        }
+        if self.opcode >= CLOSE && (!self.fin || self.payload > LONGEST_CONTROL) {
+            return Err(BadFrame::Protocol("a control frame is long or in fragments"));
+        }
+        if self.opcode == CLOSE && self.payload == 1 {
+            return Err(BadFrame::Protocol("a close frame has half a code"));
+        }
+        Ok(())
     }
 }
 
@@ -154,14 +198,18 @@ pub(crate) struct Frame {
 }
 
 /// Takes the first frame out of `buffer`, or nothing while it is incomplete.
-pub(crate) fn decode(buffer: &mut BytesMut, limit: u64) -> Result<Option<Frame>, TooLong> {
+///
+/// # Errors
+/// [`BadFrame`] as soon as its header is there.
+pub(crate) fn decode(buffer: &mut BytesMut, limit: u64) -> Result<Option<Frame>, BadFrame> {
     if buffer.len() < 2 || buffer.len() < header_length(buffer[1]) {
         return Ok(None);
     }
     let length = header_length(buffer[1]);
     let header = Header::parse(&buffer[..length]);
+    header.check()?;
     if header.payload > limit {
-        return Err(TooLong { limit });
+        return Err(TooLong { limit }.into());
     }
     let payload = usize::try_from(header.payload).map_err(|_| TooLong { limit })?;
     if buffer.len() - length < payload {
@@ -178,9 +226,26 @@ pub(crate) fn decode(buffer: &mut BytesMut, limit: u64) -> Result<Option<Frame>,
 /// A whole, unfragmented frame; masked if it goes from a client to a server.
 pub(crate) fn encode(opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
     let mut frame = BytesMut::with_capacity(LONGEST_HEADER + payload.len());
-    frame.put_u8(0x80 | opcode);
+    put_header(&mut frame, true, opcode, payload.len() as u64, mask);
+    let start = frame.len();
+    frame.put_slice(payload);
+    if let Some(mask) = mask {
+        apply(mask, &mut frame[start..]);
+    }
+    frame.freeze()
+}
+
+/// The header of a frame.
+pub(super) fn header(fin: bool, opcode: u8, payload: u64, mask: Option<[u8; 4]>) -> Bytes {
+    let mut header = BytesMut::with_capacity(LONGEST_HEADER);
+    put_header(&mut header, fin, opcode, payload, mask);
+    header.freeze()
+}
+
+fn put_header(frame: &mut BytesMut, fin: bool, opcode: u8, payload: u64, mask: Option<[u8; 4]>) {
+    frame.put_u8(if fin { 0x80 | opcode } else { opcode });
     let masked = if mask.is_some() { 0x80 } else { 0 };
-    match payload.len() {
+    match payload {
         // The casts cannot cut: each arm bounds the length.
         short @ 0..=125 => frame.put_u8(masked | short as u8),
         middle @ 126..=0xffff => {
@@ -189,18 +254,17 @@ pub(crate) fn encode(opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes
         }
         long => {
             frame.put_u8(masked | 127);
-            frame.put_u64(long as u64);
+            frame.put_u64(long);
         }
     }
     if let Some(mask) = mask {
         frame.put_slice(&mask);
     }
-    let start = frame.len();
-    frame.put_slice(payload);
-    if let Some(mask) = mask {
-        apply(mask, &mut frame[start..]);
-    }
-    frame.freeze()
+}
+
+/// Whether a close frame may carry this code; the others stand for what no frame said (RFC 6455 §7.4).
+pub(crate) fn may_be_sent(code: u16) -> bool {
+    matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }
 
 fn apply(mask: [u8; 4], payload: &mut [u8]) {

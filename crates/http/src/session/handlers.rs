@@ -64,7 +64,7 @@ pub(crate) async fn create_browser(mut caller: Authorized) -> Answer {
     let fresh = made.await.map_err(in_order::<CreateBrowser>)?;
     let location = format!("/browsers/{}", fresh.session().id);
     let body = caller.api().session(fresh.session().clone()).await?;
-    Ok(fresh.deliver(answer::created(&location, &body)))
+    Ok(fresh.deliver(caller.receipt(), answer::created(&location, &body)))
 }
 
 /// Lists sessions, newest first.

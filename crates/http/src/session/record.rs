@@ -124,9 +124,10 @@ pub(crate) struct Urls<'a> {
     base: String,
     socket_base: String,
     live: String,
+    /// Drives the session; two addresses have it.
     token: String,
-    /// What the other token is made of, which few answers name.
-    view: (&'a SessionTokens, SessionId, OffsetDateTime),
+    /// What the other tokens are made of.
+    issuer: (&'a SessionTokens, SessionId, OffsetDateTime),
 }
 
 impl<'a> Urls<'a> {
@@ -143,7 +144,7 @@ impl<'a> Urls<'a> {
             base,
             socket_base,
             token: tokens.mint(session.id, Permission::Drive, session.created_at),
-            view: (tokens, session.id, session.created_at),
+            issuer: (tokens, session.id, session.created_at),
         }
     }
 
@@ -155,23 +156,24 @@ impl<'a> Urls<'a> {
         format!("{}/webdriver?jwt={}", self.socket_base, self.token)
     }
 
+    /// The live view for a person: mouse and keyboard, and nothing else of the session.
     pub(crate) fn live_view(&self) -> String {
-        format!("{}?jwt={}", self.live, self.token)
+        format!("{}?jwt={}", self.live, self.mint(Permission::Interact))
     }
 
     /// The page that plays a recording. It can be handed on: it only shows.
     pub(crate) fn replay(&self, id: &str) -> String {
-        format!("{}/replays/{id}?jwt={}", self.live, self.view_token())
+        format!("{}/replays/{id}?jwt={}", self.live, self.mint(Permission::View))
     }
 
     /// The live view to hand on: it only shows.
     pub(crate) fn watching(&self) -> String {
-        format!("{}?jwt={}", self.live, self.view_token())
+        format!("{}?jwt={}", self.live, self.mint(Permission::View))
     }
 
-    fn view_token(&self) -> String {
-        let (tokens, session, issued_at) = self.view;
-        tokens.mint(session, Permission::View, issued_at)
+    fn mint(&self, permission: Permission) -> String {
+        let (tokens, session, issued_at) = self.issuer;
+        tokens.mint(session, permission, issued_at)
     }
 }
 

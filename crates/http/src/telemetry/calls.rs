@@ -8,7 +8,7 @@ use actix_web::{
     http::{Method, StatusCode},
 };
 use casement_domain::{
-    SessionId,
+    MonotonicTime, SessionId,
     telemetry::{Category, Event},
 };
 use time::OffsetDateTime;
@@ -31,13 +31,19 @@ pub(crate) struct Call {
     slot: Slot,
     method: Method,
     began: OffsetDateTime,
+    since: MonotonicTime,
 }
 
 impl Call {
     pub(crate) fn begin(services: &Services, request: &ServiceRequest) -> Self {
         let slot = Slot::default();
         request.extensions_mut().insert(slot.clone());
-        Self { slot, method: request.method().clone(), began: services.clock.now() }
+        Self {
+            slot,
+            method: request.method().clone(),
+            began: services.clock.now(),
+            since: services.monotonic.monotonic_now(),
+        }
     }
 
     /// The call was answered. Nothing waits for its event.
@@ -47,7 +53,7 @@ impl Call {
             return;
         }
         let Some(operation) = operation(&self.method, route) else { return };
-        let elapsed = (services.clock.now() - self.began).whole_milliseconds();
+        let elapsed = (services.monotonic.monotonic_now() - self.since).whole_milliseconds();
         let elapsed = u64::try_from(elapsed).unwrap_or(0);
         services.recorder.note(session, Event::api_call(self.began, operation, request, status.as_u16(), elapsed));
     }

@@ -84,7 +84,7 @@ fn reason(why: Option<CloseReason>) -> &'static str {
     match why {
         None | Some(CloseReason::Normal) => "client_close",
         Some(CloseReason::BrowserRestarted) => "upstream_changed",
-        Some(CloseReason::Crashed | CloseReason::Oom) => "upstream_error",
+        Some(CloseReason::Crashed | CloseReason::Oom | CloseReason::BrowserHung) => "upstream_error",
         Some(_) => "context_cancelled",
     }
 }

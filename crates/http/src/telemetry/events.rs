@@ -76,6 +76,7 @@ pub(crate) async fn list_telemetry_events(caller: Authorized) -> Answer {
     let id = session_id(&caller.path("id")?)?;
     let asked = asked(&caller.query()?, &caller)?;
     let session = caller.services().sessions.get(caller.scope(), &id.to_string(), true).await?;
+    session.admits(caller.scope().organization_wide)?;
     Ok(page(&caller.services().telemetry.page(&session, asked).await?))
 }
 

@@ -22,6 +22,9 @@ use crate::{
 };
 
 const TOKEN: &str = "x-casement-csrf";
+/// The cookie, and what it is called behind TLS.
+const NAME: &str = "casement_ui";
+const SECURE_NAME: &str = "__Host-casement_ui";
 
 /// Who asks, by the cookie.
 ///
@@ -37,7 +40,7 @@ pub(super) async fn signed_in(api: &Api, request: &HttpRequest) -> Result<(Calle
     own_page(request)?;
     let cookie = cookie(api, request).ok_or_else(|| ApiError::unauthorized(false))?;
     let refused = || ApiError::unauthorized(true);
-    let sign_in = api.sign_ins.of(&cookie, api.services.clock.now()).ok_or_else(refused)?;
+    let sign_in = api.sign_ins.of(&cookie, api.services.monotonic.monotonic_now()).ok_or_else(refused)?;
     if changes(request.method()) && !shows(request.headers(), &sign_in.token) {
         return Err(ApiError::new(Code::Forbidden, "the page's token is missing or not valid"));
     }
@@ -92,12 +95,20 @@ fn shows(headers: &HeaderMap, token: &str) -> bool {
     }
 }
 
+/// Whether a request carries a cookie of the pages, good or not.
+pub(crate) fn shows_cookie(request: &HttpRequest) -> bool {
+    cookies(request).any(|(name, _)| [NAME, SECURE_NAME].contains(&name))
+}
+
 /// What the cookie holds.
 pub(super) fn cookie(api: &Api, request: &HttpRequest) -> Option<String> {
     let name = cookie_name(api);
+    cookies(request).find(|(given, _)| *given == name).map(|(_, value)| value.to_owned())
+}
+
+fn cookies(request: &HttpRequest) -> impl Iterator<Item = (&str, &str)> {
     let lines = request.headers().get_all(header::COOKIE).filter_map(|value| value.to_str().ok());
-    let mut found = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    found.find(|(given, _)| *given == name).map(|(_, value)| value.to_owned())
+    lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='))
 }
 
 /// The header that sets the cookie, or takes it away.
@@ -110,7 +121,7 @@ pub(super) fn set_cookie(api: &Api, content: Option<&str>) -> String {
 }
 
 fn cookie_name(api: &Api) -> &'static str {
-    if is_secure(api) { "__Host-casement_ui" } else { "casement_ui" }
+    if is_secure(api) { SECURE_NAME } else { NAME }
 }
 
 fn is_secure(api: &Api) -> bool {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     answer::{self, Answer, Moment},
-    audit::{Identity, caller_ip},
+    audit::{self, Identity, caller_ip},
     body,
     error::{ApiError, Code},
     json,
@@ -79,11 +79,13 @@ pub(crate) async fn sign_in(api: Data<Api>, request: HttpRequest, mut payload: P
         }
     };
     Identity::key(&request, caller.key, caller.project);
+    audit::begin(&request).await?;
     // Who was signed in here before is not any more.
     if let Some(before) = cookie(&api, &request) {
         api.sign_ins.end(&before);
     }
-    let (content, sign_in) = api.sign_ins.begin(caller.key, api.services.entropy.as_ref(), api.services.clock.now());
+    let (entropy, now) = (api.services.entropy.as_ref(), api.services.monotonic.monotonic_now());
+    let (content, sign_in) = api.sign_ins.begin(caller.key, entropy, api.services.clock.now(), now);
     let mut response = answer::record(StatusCode::OK, &Who::new(&caller, sign_in));
     say_cookie(&mut response, &set_cookie(&api, Some(&content)))?;
     Ok(response)
@@ -93,6 +95,7 @@ pub(crate) async fn sign_in(api: Data<Api>, request: HttpRequest, mut payload: P
 pub(crate) async fn sign_out(api: Data<Api>, request: HttpRequest) -> Answer {
     let (caller, _) = signed_in(&api, &request).await?;
     Identity::key(&request, caller.key, caller.project);
+    audit::begin(&request).await?;
     if let Some(content) = cookie(&api, &request) {
         api.sign_ins.end(&content);
     }

@@ -15,7 +15,7 @@ use actix_web::HttpRequest;
 pub use self::pools::{Outlook, PoolOutlook};
 pub(crate) use self::{
     assets::{asset, home, page},
-    guard::{authenticate, own_page},
+    guard::{authenticate, own_page, shows_cookie},
     handlers::{sign_in, sign_out, who},
     pools::list_pools,
     sign_ins::SignIns,

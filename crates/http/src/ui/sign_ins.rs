@@ -2,18 +2,18 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     num::NonZeroU32,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use casement_domain::{ApiKeyId, Entropy};
+use casement_domain::{ApiKeyId, Entropy, MonotonicTime};
 use governor::Quota;
 use sha2::{Digest as _, Sha256};
 use time::{Duration, OffsetDateTime};
 
-use crate::{error::ApiError, rate::Rate};
+use crate::{error::ApiError, rate::AddressRate};
 
 /// Somebody who asks for nothing for so long is signed out, and everybody is in the end.
 const IDLE: Duration = Duration::hours(2);
@@ -30,7 +30,7 @@ type Name = [u8; 32];
 /// Everybody who is signed in on this node.
 pub(crate) struct SignIns {
     open: Mutex<HashMap<Name, SignIn>>,
-    tries: Rate<IpAddr>,
+    tries: AddressRate,
 }
 
 /// One browser of a person.
@@ -41,19 +41,20 @@ pub(crate) struct SignIn {
     /// What a changing request of its pages shows besides the cookie.
     pub(crate) token: String,
     pub(crate) began: OffsetDateTime,
-    used: OffsetDateTime,
+    since: MonotonicTime,
+    used: MonotonicTime,
 }
 
 impl SignIn {
-    fn lasts(&self, now: OffsetDateTime) -> bool {
-        now - self.used < IDLE && now - self.began < LONGEST
+    fn lasts(&self, now: MonotonicTime) -> bool {
+        now - self.used < IDLE && now - self.since < LONGEST
     }
 }
 
 impl SignIns {
     pub(crate) fn new() -> Self {
-        let quota = Some(Quota::per_minute(TRIES));
-        Self { open: Mutex::default(), tries: Rate::new(quota, "too many tries to sign in from this address") }
+        let tries = AddressRate::new(Quota::per_minute(TRIES), "too many tries to sign in from this address");
+        Self { open: Mutex::default(), tries }
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<Name, SignIn>> {
@@ -65,14 +66,20 @@ impl SignIns {
     /// # Errors
     /// `rate_limited`.
     pub(super) fn admit(&self, from: Option<IpAddr>) -> Result<(), ApiError> {
-        self.tries.admit(neighbourhood(from.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED))))
+        self.tries.admit(from)
     }
 
     /// Signs in. Returns what the cookie is to hold; nobody can tell it from what is kept.
-    pub(super) fn begin(&self, key: ApiKeyId, entropy: &dyn Entropy, now: OffsetDateTime) -> (String, SignIn) {
+    pub(super) fn begin(
+        &self,
+        key: ApiKeyId,
+        entropy: &dyn Entropy,
+        began: OffsetDateTime,
+        now: MonotonicTime,
+    ) -> (String, SignIn) {
         let secret = || URL_SAFE_NO_PAD.encode(entropy.secret_bytes());
         let (cookie, token) = (secret(), secret());
-        let sign_in = SignIn { key, token, began: now, used: now };
+        let sign_in = SignIn { key, token, began, since: now, used: now };
         let mut open = self.open();
         open.retain(|_, other| other.lasts(now));
         make_room(&mut open, MOST_OF_KEY, |other| other.key == key);
@@ -82,7 +89,7 @@ impl SignIns {
     }
 
     /// Whose cookie it is. Counts as use.
-    pub(super) fn of(&self, cookie: &str, now: OffsetDateTime) -> Option<SignIn> {
+    pub(super) fn of(&self, cookie: &str, now: MonotonicTime) -> Option<SignIn> {
         let mut open = self.open();
         let name = name(cookie);
         let sign_in = open.get_mut(&name)?;
@@ -118,21 +125,18 @@ fn make_room(open: &mut HashMap<Name, SignIn>, most: usize, of: impl Fn(&SignIn)
     }
 }
 
-/// Whoever has one IPv6 address usually has 2^64 of them.
-fn neighbourhood(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
-        v4 => v4,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::{
+        net::Ipv6Addr,
+        sync::atomic::{AtomicU8, Ordering},
+    };
 
     use casement_domain::testing::NOON;
 
     use super::*;
+
+    const START: MonotonicTime = MonotonicTime::after_origin(Duration::ZERO);
 
     struct Counting(AtomicU8, AtomicU8);
 
@@ -157,42 +161,42 @@ mod tests {
     #[test]
     fn a_sign_in_lasts_while_it_is_used_but_not_for_ever() {
         let (sign_ins, chance) = (SignIns::new(), chance());
-        let (cookie, _) = sign_ins.begin(key(1), &chance, NOON);
+        let (cookie, _) = sign_ins.begin(key(1), &chance, NOON, START);
         for hours in 1..12 {
-            assert!(sign_ins.of(&cookie, NOON + Duration::hours(hours)).is_some(), "{hours}");
+            assert!(sign_ins.of(&cookie, START + Duration::hours(hours)).is_some(), "{hours}");
         }
-        assert_eq!(sign_ins.of(&cookie, NOON + LONGEST), None);
-        let (cookie, _) = sign_ins.begin(key(1), &chance, NOON);
-        assert_eq!(sign_ins.of(&cookie, NOON + IDLE), None, "nobody asked for so long");
-        assert_eq!(sign_ins.of(&cookie, NOON), None, "and it is not kept");
+        assert_eq!(sign_ins.of(&cookie, START + LONGEST), None);
+        let (cookie, _) = sign_ins.begin(key(1), &chance, NOON, START);
+        assert_eq!(sign_ins.of(&cookie, START + IDLE), None, "nobody asked for so long");
+        assert_eq!(sign_ins.of(&cookie, START), None, "and it is not kept");
     }
 
     #[test]
     fn cookies_and_tokens_differ_and_neither_opens_for_the_other() {
         let sign_ins = SignIns::new();
-        let (cookie, sign_in) = sign_ins.begin(key(1), &chance(), NOON);
+        let (cookie, sign_in) = sign_ins.begin(key(1), &chance(), NOON, START);
         assert_ne!(cookie, sign_in.token);
-        assert_eq!(sign_ins.of(&sign_in.token, NOON), None);
-        assert_eq!(sign_ins.of("", NOON), None);
+        assert_eq!(sign_ins.of(&sign_in.token, START), None);
+        assert_eq!(sign_ins.of("", START), None);
         sign_ins.end(&cookie);
-        assert_eq!(sign_ins.of(&cookie, NOON), None);
+        assert_eq!(sign_ins.of(&cookie, START), None);
     }
 
     #[test]
     fn a_key_has_so_many_sign_ins_and_all_keys_together_so_many() {
         let (sign_ins, chance) = (SignIns::new(), chance());
-        let (other, _) = sign_ins.begin(key(2), &chance, NOON);
-        let (first, _) = sign_ins.begin(key(1), &chance, NOON);
-        let (second, _) = sign_ins.begin(key(1), &chance, NOON);
-        assert!(sign_ins.of(&first, NOON + Duration::seconds(1)).is_some(), "it is used");
+        let (other, _) = sign_ins.begin(key(2), &chance, NOON, START);
+        let (first, _) = sign_ins.begin(key(1), &chance, NOON, START);
+        let (second, _) = sign_ins.begin(key(1), &chance, NOON, START);
+        assert!(sign_ins.of(&first, START + Duration::seconds(1)).is_some(), "it is used");
         for _ in 2..=MOST_OF_KEY {
-            sign_ins.begin(key(1), &chance, NOON + Duration::seconds(2));
+            sign_ins.begin(key(1), &chance, NOON, START + Duration::seconds(2));
         }
-        assert_eq!(sign_ins.of(&second, NOON + Duration::seconds(3)), None, "the quietest of that key made room");
-        assert!(sign_ins.of(&first, NOON + Duration::seconds(3)).is_some());
-        assert!(sign_ins.of(&other, NOON + Duration::seconds(3)).is_some());
+        assert_eq!(sign_ins.of(&second, START + Duration::seconds(3)), None, "the quietest of that key made room");
+        assert!(sign_ins.of(&first, START + Duration::seconds(3)).is_some());
+        assert!(sign_ins.of(&other, START + Duration::seconds(3)).is_some());
         for number in 10..2000 {
-            sign_ins.begin(key(number), &chance, NOON + Duration::seconds(4));
+            sign_ins.begin(key(number), &chance, NOON, START + Duration::seconds(4));
         }
         assert_eq!(sign_ins.open().len(), MOST);
     }

@@ -20,7 +20,8 @@ const MOST_BYTES: usize = 128 * 1024 * 1024;
 /// `GET /ui/api/browsers/{id}/thumbnail`: what it shows now. Looking on is no use of the session: it may become idle.
 pub(crate) async fn thumbnail(caller: Authorized) -> Answer {
     let session = caller.services().sessions.get(caller.scope(), &caller.path("id")?, false).await?;
-    let place = picture::place_of(session.id).await?;
+    session.admits(caller.scope().organization_wide)?;
+    let place = picture::place_of(&session).await?;
     let whole = caller.services().sessions.glance(&session).await?;
     let small = tokio::task::spawn_blocking(move || shrunk(&whole)).await.map_err(ApiError::internal)?;
     let small =

@@ -197,6 +197,7 @@ impl Binding {
                 Ok(())
             }
             wire::PONG => Ok(()),
+            wire::CLOSE if !may_be_answered(&message.payload) => Err(Step::End(CloseReason::Protocol)),
             wire::CLOSE => {
                 self.meter.closed();
                 self.say(wire::CLOSE, &message.payload);
@@ -275,6 +276,14 @@ impl Binding {
     }
 }
 
+/// Whether a close frame says what one may say, and can be answered with the same: nothing, or a code and a reason.
+fn may_be_answered(payload: &[u8]) -> bool {
+    match payload.split_first_chunk() {
+        Some((code, reason)) => wire::may_be_sent(u16::from_be_bytes(*code)) && std::str::from_utf8(reason).is_ok(),
+        None => payload.is_empty(),
+    }
+}
+
 /// Moves bytes in one direction or the other. Stopping it half-way loses none.
 async fn exchange(upstream: &mut Upstream, read: &mut BytesMut, outgoing: &mut BytesMut) -> io::Result<()> {
     poll_fn(|cx| {
@@ -325,14 +334,10 @@ struct Messages {
 
 impl Messages {
     fn next(&mut self, limit: u64) -> Result<Option<Message>, CloseReason> {
-        while let Some(frame) = wire::decode(&mut self.buffer, limit).map_err(|_| CloseReason::MessageTooBig)? {
+        while let Some(frame) = wire::decode(&mut self.buffer, limit)? {
             let (opcode, masked, payload) = (frame.opcode, frame.masked, frame.payload);
             if opcode >= wire::CLOSE {
-                return if frame.fin && payload.len() <= 125 {
-                    Ok(Some(Message { opcode, masked, payload }))
-                } else {
-                    Err(CloseReason::Protocol)
-                };
+                return Ok(Some(Message { opcode, masked, payload }));
             }
             let message = match (self.partial.take(), opcode) {
                 (None, wire::TEXT | wire::BINARY) => Message { opcode, masked, payload },

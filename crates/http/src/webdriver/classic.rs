@@ -141,6 +141,10 @@ pub async fn forward(
     let new_session = request.kind == CommandKind::NewSession;
     let answer = send(request, Upstream::adopt(upstream)?).await?;
     let status = StatusCode::from_u16(answer.status().as_u16()).map_err(broken)?;
+    if status.is_informational() {
+        // It would not end our own answer: what follows it would be taken for another one.
+        return Err(ClassicError::Answer(format!("status {status} is no final answer").into()));
+    }
     let mut response = HttpResponse::build(status);
     response.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
     response.insert_header((header::CACHE_CONTROL, "no-cache"));

@@ -10,16 +10,19 @@ use std::{
 
 use async_trait::async_trait;
 use casement_domain::{
+    MonotonicTime,
     browser::Started,
     pool::{Entered, Outcome, TakenNow, Turn, TurnEvent},
     session::{Created, EndReason, SessionState},
-    store_error::{Replaced, StoreError},
+    store_error::Replaced,
     testing::{leased_session, pool, session_id},
 };
 use pretty_assertions::assert_eq;
 use serde_json::json;
-use time::OffsetDateTime;
-use tokio::{io::AsyncWriteExt as _, sync::Semaphore};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::Semaphore,
+};
 
 use super::support::{Key, Ports, TestApi, request};
 
@@ -40,7 +43,7 @@ struct Told(Arc<Semaphore>, TurnEvent);
 
 #[async_trait]
 impl Turn for Told {
-    async fn wait(&mut self, _: OffsetDateTime) -> TurnEvent {
+    async fn wait(&mut self, _: MonotonicTime) -> TurnEvent {
         self.0.acquire().await.unwrap().forget();
         self.1
     }
@@ -50,7 +53,8 @@ impl Turn for Told {
 fn waiting(turn: &Arc<Semaphore>, event: TurnEvent) -> Ports {
     let mut ports = Ports::default();
     let turn = turn.clone();
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((pool(1).build(), None))));
+    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
     ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
     ports.line.expect_enter().returning(|_, _| Ok(Entered::Yes(1)));
     ports.turns.expect_expect().returning(move |_| Box::new(Told(turn.clone(), event)));
@@ -67,7 +71,8 @@ pub(super) fn acquire() -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ready_browser_is_answered_at_once() {
     let mut ports = Ports::default();
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((pool(1).build(), None))));
+    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
     ports.line.expect_take_now().return_once(|_, _, _| Ok(TakenNow::Leased(Box::new(leased_session(1)))));
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     let reply = TestApi::start(ports).post(PATH, json!({ "name": "n" })).await;
@@ -101,7 +106,8 @@ async fn one_answer_names_every_field_that_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_will_not_wait_gets_204() {
     let mut ports = Ports::default();
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((pool(1).build(), None))));
+    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
     ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
     let reply = TestApi::start(ports).post(PATH, json!({ "acquire_timeout_seconds": 0 })).await;
     assert_eq!(reply.to_string(), "204\n");
@@ -140,8 +146,8 @@ async fn the_wait_is_no_longer_than_the_callers_own_patience() {
     ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
     ports.line.expect_outcome().returning(|_| Ok(Outcome::Waiting));
     ports.line.expect_leave().returning(|_| Ok(Outcome::Gone));
-    ports.line.expect_enter().returning(move |place, now| {
-        *seen.lock().unwrap() = Some(place.expires_at - now);
+    ports.line.expect_enter().returning(move |place, _| {
+        *seen.lock().unwrap() = Some(place.lasts);
         Ok(Entered::Yes(1))
     });
     let api = TestApi::start(ports);
@@ -201,36 +207,28 @@ async fn a_lease_granted_to_a_caller_that_hung_up_goes_back() {
     until("given back", || back.load(Ordering::SeqCst)).await;
 }
 
-/// Its turn has come, which the store can tell, but not yet that it is over.
+/// Its ticket is being looked at when the caller goes: a transaction holds the row, and must come to its end for the ticket to leave.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_hangs_up_while_the_store_is_away_gives_back_what_it_gets() {
+async fn a_caller_that_hangs_up_while_its_ticket_is_looked_at_leaves_the_line() {
     let turn = Arc::new(Semaphore::new(0));
-    let (asked, left, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)), Arc::default());
-    let mut ports = waiting(&turn, TurnEvent::Look);
-    let asking = asked.clone();
-    ports.line.expect_outcome().returning(move |_| match asking.swap(true, Ordering::SeqCst) {
-        false => Ok(Outcome::Waiting),
-        true => Ok(Outcome::Granted(Box::new(leased_session(1)))),
+    let (looking, left) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut ports = Ports { line_takes: Duration::from_secs(2), ..waiting(&turn, TurnEvent::Look) };
+    let asking = looking.clone();
+    ports.line.expect_outcome().returning(move |_| {
+        asking.store(true, Ordering::SeqCst);
+        Ok(Outcome::Waiting)
     });
     let leaving = left.clone();
     ports.line.expect_leave().returning(move |_| {
         leaving.store(true, Ordering::SeqCst);
-        Err(StoreError::unavailable("test.leave", "it was switched off"))
-    });
-    ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
-    let ended: Arc<AtomicBool> = Arc::clone(&back);
-    ports.sessions.expect_end().returning(move |_, next| {
-        ended.store(next.state == SessionState::Ended(EndReason::Undelivered), Ordering::SeqCst);
-        Ok(Replaced::Yes)
+        Ok(Outcome::Gone)
     });
     let api = TestApi::start(ports);
     let mut stream = api.connect().await;
     stream.write_all(&acquire()).await.unwrap();
-    until("in line", || asked.load(Ordering::SeqCst)).await;
+    until("looking", || looking.load(Ordering::SeqCst)).await;
     drop(stream);
-    until("it cannot leave", || left.load(Ordering::SeqCst)).await;
-    turn.add_permits(1);
-    until("given back", || back.load(Ordering::SeqCst)).await;
+    until("left", || left.load(Ordering::SeqCst)).await;
 }
 
 /// The hand-over is under way when the caller goes: the browser is asked whether it answers.
@@ -238,7 +236,8 @@ async fn a_caller_that_hangs_up_while_the_store_is_away_gives_back_what_it_gets(
 async fn a_hang_up_at_the_very_moment_of_hand_over_gives_the_browser_back() {
     let (reached, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut ports = Ports { line_takes: Duration::from_secs(2), ..Ports::default() };
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((pool(1).build(), None))));
+    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
     let taking = reached.clone();
     ports.line.expect_take_now().return_once(move |_, _, _| {
         taking.store(true, Ordering::SeqCst);
@@ -258,6 +257,55 @@ async fn a_hang_up_at_the_very_moment_of_hand_over_gives_the_browser_back() {
     until("taking", || reached.load(Ordering::SeqCst)).await;
     drop(stream);
     until("given back", || back.load(Ordering::SeqCst)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_whose_answer_did_not_arrive_goes_back_and_one_that_was_read_stays() {
+    for how in ["closed before", "read and closed", "read and kept"] {
+        let (taken, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let takes = if how == "closed before" { Duration::from_secs(1) } else { Duration::ZERO };
+        let mut ports = Ports { line_takes: takes, ..Ports::default() };
+        ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+        ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+        let taking = taken.clone();
+        ports.line.expect_take_now().return_once(move |_, _, _| {
+            taking.store(true, Ordering::SeqCst);
+            Ok(TakenNow::Leased(Box::new(leased_session(1))))
+        });
+        ports.engine.expect_hand_out().returning(|_, _| Ok(()));
+        ports.wake.expect_wake().return_const(());
+        ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
+        let ended = back.clone();
+        ports.sessions.expect_end().returning(move |_, _| {
+            ended.fetch_add(1, Ordering::SeqCst);
+            Ok(Replaced::Yes)
+        });
+        let api = TestApi::start(ports);
+        let mut stream = api.connect().await;
+        let kept_alive = |request: Vec<u8>| String::from_utf8(request).unwrap().replace("Connection: close\r\n", "");
+        stream.write_all(kept_alive(acquire()).as_bytes()).await.unwrap();
+        until("taken", || taken.load(Ordering::SeqCst)).await;
+        match how {
+            "closed before" => drop(stream),
+            _ => {
+                let mut answer = [0; 4096];
+                assert!(stream.read(&mut answer).await.unwrap() > 0);
+                if how == "read and closed" {
+                    drop(stream);
+                } else {
+                    // Whatever comes of it is known before the next request on the connection is answered.
+                    stream.write_all(kept_alive(request("GET", "/healthz", &[], "")).as_bytes()).await.unwrap();
+                    assert!(stream.read(&mut answer).await.unwrap() > 0);
+                }
+            }
+        }
+        if how == "closed before" {
+            until("given back", || back.load(Ordering::SeqCst) == 1).await;
+        } else if how.starts_with("read") {
+            assert_eq!(api.get("/healthz").await.status, 200);
+            assert_eq!(back.load(Ordering::SeqCst), 0, "{how}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

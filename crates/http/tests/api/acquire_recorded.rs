@@ -11,6 +11,7 @@ use std::{
 use casement_domain::{
     ProfileId, StoreError,
     audit::AuditEntry,
+    browser::EngineError,
     pool::{Pool, TakenNow},
     profile::LoadedProfile,
     session::{EndReason, Session, SessionState},
@@ -35,33 +36,37 @@ fn warm() -> Pool {
 /// What the store was given to store with a lease.
 type Stored = Arc<Mutex<Vec<AuditEntry>>>;
 
-/// A pool of which a caller has had a browser just now, and the next one has answered already. Beside the lease of the next
-/// caller something `happens`, and then it gets `session`.
+/// A pool of which a caller has had a browser just now, and it is known which one comes next. Beside the lease of the next caller something
+/// `happens`, and then it gets `session`, whose browser `answers` or not.
 async fn seen_ahead(
     mut ports: Ports,
     happens: impl Fn() + Send + Sync + 'static,
     session: Session,
+    answers: bool,
 ) -> (TestApi, Stored) {
-    let stored = Stored::default();
-    let asked = Arc::new(AtomicUsize::new(0));
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(Some((warm(), Some(browser_id(1))))));
-    ports.line.expect_take_now().return_once(|_, _, _| Ok(TakenNow::Leased(Box::new(leased_session(1)))));
+    let (stored, seen) = (Stored::default(), Arc::new(AtomicBool::new(false)));
+    ports.pools.expect_find().returning(|_, _| Ok(Some(warm())));
+    let looked = Arc::clone(&seen);
+    ports.pools.expect_find_with_next().returning(move |_, _| {
+        looked.store(true, Ordering::SeqCst);
+        Ok(Some((warm(), Some(browser_id(1)))))
+    });
+    ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Leased(Box::new(leased_session(1)))));
     let noted = Arc::clone(&stored);
     ports.line.expect_take_recorded().returning(move |_, _, _, record, _| {
         noted.lock().unwrap().push(record.clone());
         happens();
         Ok(TakenNow::Leased(Box::new(session.clone())))
     });
-    let asking = Arc::clone(&asked);
-    ports.engine.expect_hand_out().returning(move |_, _| {
-        asking.fetch_add(1, Ordering::SeqCst);
-        Ok(())
+    let asked = AtomicUsize::new(0);
+    ports.engine.expect_hand_out().returning(move |id, _| match asked.fetch_add(1, Ordering::SeqCst) {
+        1 if !answers => Err(EngineError::NotRunning(id)),
+        _ => Ok(()),
     });
     let api = TestApi::start(ports);
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
-    // For the first caller, and ahead.
-    until("asked ahead", || asked.load(Ordering::SeqCst) == 2).await;
-    // The server notes the answer right after it has it, on a thread of its own, and shows that to nobody.
+    until("it was looked ahead", || seen.load(Ordering::SeqCst)).await;
+    // The server notes what it saw right after it has it, on a thread of its own, and shows that to nobody.
     tokio::time::sleep(Duration::from_secs(2)).await;
     (api, stored)
 }
@@ -69,7 +74,8 @@ async fn seen_ahead(
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_answered_without_another_record() {
     let trail = Trail::default();
-    let (api, stored) = seen_ahead(Ports { trail: trail.clone(), ..Ports::default() }, || {}, leased_session(1)).await;
+    let (api, stored) =
+        seen_ahead(Ports { trail: trail.clone(), ..Ports::default() }, || {}, leased_session(1), true).await;
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
     let stored = stored.lock().unwrap().clone();
     let [record] = &stored[..] else { panic!("one lease: {stored:?}") };
@@ -77,6 +83,24 @@ async fn it_is_answered_without_another_record() {
     assert_eq!(record.route, "/browser_pools/{id_or_name}/acquire");
     assert!(record.api_key.is_some() && record.project.is_some());
     assert_eq!(trail.entries().await.len(), 1, "of the first caller alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_that_does_not_answer_leaves_it_to_the_next_one_and_it_is_durable_again() {
+    let trail = Trail::default();
+    let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
+    ports.wake.expect_wake().return_const(());
+    ports.sessions.expect_find().returning(|_| Ok(Some(leased_session(1))));
+    ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
+    ports.engine.expect_end().returning(|_| Ok(()));
+    ports.browsers.expect_forget().returning(|_| Ok(()));
+    let (api, stored) = seen_ahead(ports, || {}, leased_session(1), false).await;
+    assert_eq!(api.post(PATH, json!({})).await.status, 200);
+    let stored = stored.lock().unwrap().clone();
+    let told = trail.entries().await;
+    let (_, kept) = told.last().unwrap();
+    assert_eq!((kept.id, kept.at, kept.status), (stored[0].id, stored[0].at, 200));
+    assert_eq!((stored.len(), told.len()), (1, 2), "one of each caller");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +115,7 @@ async fn an_answer_that_cannot_be_made_after_all_corrects_it() {
     let mut session = leased_session(1);
     session.shape.profile =
         Some(LoadedProfile { id: ProfileId::from_ulid(Ulid(1)), version: None, save_changes: false });
-    let (api, stored) = seen_ahead(ports, || {}, session).await;
+    let (api, stored) = seen_ahead(ports, || {}, session, true).await;
     assert_eq!(api.post(PATH, json!({})).await.status, 503);
     let stored = stored.lock().unwrap().clone();
     let told = trail.entries().await;
@@ -112,7 +136,7 @@ async fn a_caller_that_hangs_up_meanwhile_leaves_no_second_one() {
     });
     let taking = Arc::clone(&reached);
     let happens = move || taking.store(true, Ordering::SeqCst);
-    let (api, stored) = seen_ahead(ports, happens, leased_session(1)).await;
+    let (api, stored) = seen_ahead(ports, happens, leased_session(1), true).await;
     let mut stream = api.connect().await;
     stream.write_all(&acquire()).await.unwrap();
     until("taking", || reached.load(Ordering::SeqCst)).await;

@@ -38,6 +38,7 @@ fn record(n: u32) -> AuditRecord {
         duration_ms: 2,
         user_agent: "evil\"\n\u{2028}{}".to_owned(),
         request_id: "request-7".to_owned(),
+        count: 1,
     };
     let user = Some(UserId::from_ulid(ulid::Ulid::from_parts(8, 1)));
     AuditRecord { organization: organization_id(), user, email: "ada@casement.test".to_owned(), entry }
@@ -91,7 +92,7 @@ async fn a_person_pages_through_the_records() {
         "id": "0000000001000000000000000" .to_owned() + "3", "timestamp": "2026-12-01T12:00:03.000000Z",
         "auth_strategy": "api_key", "user_id": "00000000080000000000000001", "email": "ada@casement.test",
         "client_ip": "192.0.2.1", "domain": "casement.test", "method": "GET", "path": "/browsers/a%22%0Ab",
-        "route": "/browsers/{id_or_name}", "status": 404, "duration_ms": 2, "user_agent": "evil\"\n\u{2028}{}", "request_id": "request-7",
+        "route": "/browsers/{id_or_name}", "status": 404, "duration_ms": 2, "user_agent": "evil\"\n\u{2028}{}", "request_id": "request-7", "count": 1,
         "service": "api", "project_id": project_id().to_string(),
     });
     assert_eq!(records[0], one);
@@ -210,6 +211,45 @@ async fn a_call_that_changes_something_is_answered_once_its_record_is_durable() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_is_stored_as_begun_before_it_changes_anything() {
+    let trail = Trail { broken_from_the_start: true, ..Trail::default() };
+    // Nothing of these is called.
+    let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    // Read meanwhile.
+    ports.pools.expect_find().returning(|_, _| Ok(None));
+    let api = TestApi::start(ports);
+    let path = format!("/browsers/{}", session_id(1));
+    let token = api.token(session_id(1), Permission::Drive);
+    let changing = [
+        ("DELETE", path.clone()),
+        ("POST", format!("{path}/computer/click_mouse")),
+        ("POST", format!("/vm/{}/computer/click_mouse?jwt={token}", session_id(1))),
+        ("POST", "/browser_pools/warm/acquire".to_owned()),
+        ("POST", "/org/projects".to_owned()),
+    ];
+    for (method, path) in &changing {
+        let reply = api.call(method, path, "").await;
+        assert_eq!((reply.status, reply.code()), (503, "unavailable".to_owned()), "{method} {path}");
+    }
+    let socket = ["Upgrade: websocket", "Connection: Upgrade"];
+    let cdp = api.request("GET", &format!("/vm/{}/cdp?jwt={token}", session_id(1)), &socket, "").await;
+    assert_eq!(cdp.status, 503);
+    assert_eq!(api.get(&path).await.status, 200, "what only reads needs no such thing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stored_as_begun_says_who_called_what_and_when() {
+    let trail = Trail::default();
+    let api = TestApi::start(Ports { trail: trail.clone(), ..deletable() });
+    assert_eq!(api.call("DELETE", &format!("/browsers/{}", session_id(1)), "").await.status, 204);
+    let [(_, entry)] = &trail.entries().await[..] else { panic!("one record") };
+    let begun = trail.begun.lock().unwrap().clone();
+    assert_eq!(begun, [AuditEntry { status: AuditEntry::UNKNOWN, duration_ms: begun[0].duration_ms, ..entry.clone() }]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_took_long_is_recorded_as_of_its_answer() {
     let (trail, clock) = (Trail::default(), Arc::new(OnceLock::<Arc<FixedClock>>::new()));
     let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
@@ -231,20 +271,15 @@ async fn a_call_that_took_long_is_recorded_as_of_its_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_range_that_has_just_ended_is_read_once_nothing_of_it_is_on_its_way() {
-    let mut ports = Ports::default();
-    let read_at = Arc::new(OnceLock::new());
-    let seen = read_at.clone();
-    ports.audit.expect_measure().returning(move |_, _, _, _| {
-        seen.set(std::time::Instant::now()).expect("once");
-        Ok(Measured::default())
-    });
+async fn an_export_into_the_future_says_where_it_ends() {
+    let whole_until = Some(datetime!(2026-12-01 11:59:59.25 UTC));
+    let mut ports = Ports { trail: Trail { whole_until, ..Trail::default() }, ..Ports::default() };
+    ports.audit.expect_measure().returning(|_, _, _, _| Ok(Measured::default()));
     let api = TestApi::start(ports);
-    let asked_at = std::time::Instant::now();
-    let path = "/audit-logs/export/chunk?start=2026-12-01&end=2026-12-01T11:59:55.4Z";
-    assert_eq!(api.get(path).await.status, 200);
-    let waited = *read_at.get().expect("it was read") - asked_at;
-    assert!(waited >= std::time::Duration::from_millis(400), "{waited:?}");
+    for (end, told) in [("2026-12-02", "2026-12-01T11:59:59.25Z"), ("2026-12-01T11:00:00Z", "2026-12-01T11:00:00Z")] {
+        let reply = api.get(&format!("/audit-logs/export/chunk?start=2026-12-01&end={end}")).await;
+        assert_eq!((reply.status, reply.header("x-range-end")), (200, Some(told)));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -254,7 +289,7 @@ async fn an_export_of_a_time_whose_records_are_not_all_written_is_refused_for_no
     ports.audit.expect_measure().returning(|_, _, _, _| Ok(Measured::default()));
     let api = TestApi::start(ports);
     let export = async |end: &str| api.get(&format!("/audit-logs/export/chunk?start=2026-11-01&end={end}")).await;
-    for (end, status) in [("2026-12-01T11:00:00Z", 200), ("2026-12-01T11:00:01Z", 503), ("2026-12-02", 200)] {
+    for (end, status) in [("2026-12-01T11:00:00Z", 200), ("2026-12-01T11:00:01Z", 503), ("2026-12-02", 503)] {
         assert_eq!(export(end).await.status, status, "{end}");
     }
 }
@@ -303,6 +338,48 @@ async fn reading_refused_and_lost_calls_have_their_record_too() {
             (false, AuthStrategy::ApiKey, Some(other_project()), 404),
         ]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_long_path_only_the_beginning_is_kept() {
+    let trail = Trail::default();
+    let api = TestApi::start(Ports { trail: trail.clone(), ..Ports::default() });
+    let revoked = format!("Authorization: Bearer {}", Key::Revoked.text());
+    let agent = format!("User-Agent: {}", "u".repeat(8000));
+    let path = format!("/browsers/{}", "%C3%A4".repeat(650));
+    assert_eq!(api.request("DELETE", &path, &[&revoked, &agent], "").await.status, 401);
+    let [(waited, entry)] = &trail.entries().await[..] else { panic!("one record") };
+    assert!(!waited, "nobody waits for the record of what was refused");
+    assert_eq!((entry.path.len(), entry.user_agent.len(), entry.status), (1024, 512, 401));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_credentials_count_against_their_address_and_good_ones_are_served() {
+    let api = TestApi::start(Ports { trusted_proxies: vec!["127.0.0.0/8"], refused_limit: Some(1), ..holding(1) });
+    let (revoked, good) = (
+        format!("Authorization: Bearer {}", Key::Revoked.text()),
+        format!("Authorization: Bearer {}", Key::Organization.text()),
+    );
+    let from = |address: &str| format!("X-Forwarded-For: {address}");
+    let (bad, other) = (from("203.0.113.9"), from("203.0.113.10"));
+    let mut statuses = std::collections::BTreeMap::<u16, u32>::new();
+    // Twenty at once, and one in a second from there.
+    for n in 0..10_000 {
+        let token = format!("/vm/{}/cdp?jwt=nonsense", session_id(1));
+        let reply = match n % 2 {
+            0 => api.request("GET", "/browsers", &[&revoked, &bad], "").await,
+            _ => api.request("GET", &token, &[&bad], "").await,
+        };
+        *statuses.entry(reply.status).or_default() += 1;
+        if reply.status == 429 {
+            assert!(reply.header("retry-after").is_some());
+            break;
+        }
+    }
+    assert!(statuses.contains_key(&429) && statuses.keys().all(|status| matches!(status, 401 | 429)), "{statuses:?}");
+    let range = format!("/audit-logs?{RANGE}");
+    assert_eq!(api.request("GET", &range, &[&good, &bad], "").await.status, 200);
+    assert_eq!(api.request("GET", "/browsers", &[&revoked, &other], "").await.status, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,6 +35,7 @@ fn kept(place: ProviderPlace) -> CredentialProvider {
         cache_ttl_seconds: 300,
         enabled: true,
         priority: 3,
+        projects: Vec::new(),
         created_at: NOON,
         updated_at: NOON,
     }
@@ -78,7 +79,7 @@ async fn a_provider_is_kept_behind_the_others_and_its_token_sealed() {
     let said = reply.json();
     assert_eq!(reply.header("location"), Some(&*format!("{PATH}/{}", said["id"].as_str().unwrap())));
     let expected = json!({
-        "id": said["id"], "provider_type": "passwordmanager", "name": "team", "enabled": true, "priority": 7,
+        "id": said["id"], "provider_type": "passwordmanager", "name": "team", "enabled": true, "priority": 7, "project_ids": [],
         "created_at": "2026-12-01T12:00:00.000000Z", "updated_at": "2026-12-01T12:00:00.000000Z",
         "server_url": "https://connect.example/base",
     });

@@ -1,13 +1,17 @@
 //! `/vm/{session_id}` and `/live/{session_id}`.
 
 use casement_domain::{
+    fs::Upload,
     session::{EndReason, Session, SessionState},
     testing::{NOON, session, session_id},
 };
 use casement_http::{Permission, SessionTokens};
+use futures_util::{FutureExt as _, StreamExt as _};
 use pretty_assertions::assert_eq;
 
-use super::support::{Key, Ports, TestApi};
+use serde_json::Value;
+
+use super::support::{Key, Ports, TestApi, other_project};
 
 const UPGRADE: [&str; 3] =
     ["Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="];
@@ -81,18 +85,84 @@ async fn without_a_credential_nothing_is_told() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_watching_token_opens_the_live_view_alone() {
-    let api = api();
-    let token = api.token(session_id(1), Permission::View);
-    for path in paths(1) {
-        let reply = api.request("GET", &format!("{path}?jwt={token}"), &lines(&path), "").await;
-        let expected = if path.starts_with("/live") { 503 } else { 403 };
-        assert_eq!(reply.status, expected, "{path}");
+/// The routes into a session that stand in the description, with their methods.
+fn operations_inside() -> Vec<(String, String)> {
+    let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let mut inside = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let Some(tail) = path.strip_prefix("/browsers/{id}/") else { continue };
+        for method in item.as_object().unwrap().keys() {
+            inside.push((method.to_uppercase(), format!("/vm/{}/{}", session_id(1), tail.replace(['{', '}'], ""))));
+        }
     }
-    let page = api.request("GET", &format!("/live/{}?jwt={token}", session_id(1)), &[], "").await;
-    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
-    assert_eq!(page.header("cache-control"), Some("no-store"));
+    assert!(inside.len() > 40, "{inside:?}");
+    inside
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_the_live_view_opens_that_alone() {
+    let api = api();
+    for permission in [Permission::Interact, Permission::View] {
+        let token = api.token(session_id(1), permission);
+        for path in paths(1) {
+            let reply = api.request("GET", &format!("{path}?jwt={token}"), &lines(&path), "").await;
+            let expected = if path.starts_with("/live") { 503 } else { 403 };
+            assert_eq!(reply.status, expected, "{path}");
+        }
+        for (method, path) in operations_inside() {
+            let reply = api.request(&method, &format!("{path}?jwt={token}"), &[], "").await;
+            // Some are not among the direct routes at all.
+            let refused = [(403, "forbidden".to_owned()), (404, "route_not_found".to_owned())];
+            assert!(refused.contains(&(reply.status, reply.code())), "{method} {path} with {permission:?}: {reply}");
+        }
+        // Nor is it a key, or a password of WebDriver.
+        let bearer = format!("Authorization: Bearer {token}");
+        assert_eq!(api.request("GET", "/browsers", &[&bearer], "").await.status, 401);
+        let page = api.request("GET", &format!("/live/{}?jwt={token}", session_id(1)), &[], "").await;
+        assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+        assert_eq!(page.header("cache-control"), Some("no-store"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_program_is_given_a_token_that_drives() {
+    let api = api();
+    let record = api.get(&format!("/browsers/{}", session_id(1))).await.json();
+    let [drive, interact] =
+        [Permission::Drive, Permission::Interact].map(|permission| api.token(session_id(1), permission));
+    for (field, token) in [("cdp_ws_url", &drive), ("webdriver_ws_url", &drive), ("browser_live_view_url", &interact)] {
+        let (_, given) = record[field].as_str().unwrap().split_once("jwt=").unwrap();
+        assert_eq!(given, token, "{field}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_at_the_live_view_puts_files_into_one_directory_and_nowhere_else() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    ports.files.expect_upload().times(2).returning(|_, mut files| {
+        let first = files.next().now_or_never().flatten().expect("it begins with a path").expect("a path");
+        assert!(
+            matches!(&first, Upload::File(path) if path.as_str() == "/home/casement/Uploads/Notiz ü.txt"),
+            "{first:?}"
+        );
+        Ok(())
+    });
+    let api = TestApi::start(ports);
+    api.sessions.activity().watch(&session(1));
+    let put = async |name: &str, permission| {
+        let token = api.token(session_id(1), permission);
+        let path = format!("/live/{}/uploads/{name}?jwt={token}", session_id(1));
+        api.request("PUT", &path, &["Content-Type: text/plain"], "inside").await
+    };
+    let name = "Notiz%20%C3%BC.txt";
+    for (permission, status) in [(Permission::Interact, 204), (Permission::Drive, 204), (Permission::View, 403)] {
+        assert_eq!(put(name, permission).await.status, status, "{permission:?}");
+    }
+    for elsewhere in ["..", "..%2f.config%2fx", "%2fetc%2fpasswd", "a%2fb", "."] {
+        let reply = put(elsewhere, Permission::Interact).await;
+        assert!(matches!(reply.status, 400 | 404), "{elsewhere}: {reply}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,4 +261,69 @@ async fn errors_of_webdriver_speak_to_both_kinds_of_clients() {
         assert_eq!(body["value"], value);
         assert_eq!(reply.header("retry-after"), (status == 503).then_some("1"));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webdriver_command_without_a_credential_is_told_that_each_needs_one() {
+    let api = api();
+    let path = format!("/vm/{}/wd/session/abc/url", session_id(1));
+    let reply = api.request("POST", &path, &[], "{}").await;
+    assert_eq!((reply.status, &*reply.code()), (401, "unauthorized"), "{reply}");
+    assert!(reply.text().contains("must come with every request, as the query parameter jwt"), "{reply}");
+    let wrong = api.request("POST", &path, &["Authorization: Basic eDp5"], "{}").await;
+    assert_eq!((wrong.status, wrong.text().contains("jwt")), (401, false), "{wrong}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_way_into_the_session_of_a_login_is_closed_to_keys_of_projects_and_to_tokens() {
+    let login = |project| Session { for_login: true, project, ..session(1) };
+    let mut ports = Ports::default();
+    ports.sessions.expect_find().returning(move |_| Ok(Some(login(other_project()))));
+    ports.sessions.expect_find_in_project().returning(move |project, _, _| Ok(Some(login(project))));
+    ports.engine.expect_screenshot().returning(|_, _, _| Ok(b"png".to_vec()));
+    let api = TestApi::start(ports);
+    let token = api.token(session_id(1), Permission::Drive);
+    let key = |key: Key| format!("Authorization: Bearer {}", key.text());
+    let (of_project, of_organization) = (key(Key::OtherProject), key(Key::Organization));
+
+    let described: serde_json::Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let mut seen = 0;
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        let Some(tail) = path.strip_prefix("/browsers/{id}/") else { continue };
+        let tail = tail.replace("{watch_id}", "w").replace("{process_id}", "p").replace("{replay_id}", "r");
+        for method in methods.as_object().unwrap().keys().filter(|name| *name != "parameters") {
+            let method = method.to_uppercase();
+            let id = session_id(1);
+            let reply = api.request(&method, &format!("/browsers/{id}/{tail}"), &[&of_project], "{}").await;
+            assert_eq!((reply.status, &*reply.code()), (409, "invalid_state"), "{method} {tail}: {reply}");
+            let direct = format!("/vm/{id}/{tail}");
+            if tail != "telemetry/events" {
+                let reply = api.request(&method, &format!("{direct}?jwt={token}"), &[], "{}").await;
+                assert_eq!(reply.status, 409, "{method} {tail} with the token: {reply}");
+                let reply = api.request(&method, &direct, &[&of_project], "{}").await;
+                assert_eq!(reply.status, 409, "{method} {tail} directly: {reply}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "only {seen} operations");
+    for path in &paths(1)[..4] {
+        let lines = lines(path);
+        let reply = api.request("GET", &format!("{path}?jwt={token}"), &lines, "").await;
+        assert_eq!(reply.status, 409, "{path}: {reply}");
+    }
+    let id = session_id(1);
+    assert_eq!(
+        api.request("GET", &format!("/vm/{id}/curl/raw?jwt={token}&url=http://a.example"), &[], "").await.status,
+        409
+    );
+    let json = "Content-Type: application/json";
+    let renamed = api.request("PATCH", &format!("/browsers/{id}"), &[&of_project, json], r#"{"name": "mine"}"#).await;
+    assert_eq!(renamed.status, 409, "{renamed}");
+
+    // What is there to be read, and the organization's own key.
+    assert_eq!(api.request("GET", &format!("/browsers/{id}"), &[&of_project], "").await.status, 200);
+    assert_eq!(api.request("GET", &format!("/live/{id}?jwt={token}"), &[], "").await.status, 200);
+    let screenshot = format!("/browsers/{id}/computer/screenshot");
+    assert_eq!(api.request("POST", &screenshot, &[&of_organization, json], "{}").await.status, 200);
 }

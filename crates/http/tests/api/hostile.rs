@@ -254,10 +254,6 @@ async fn a_nul_in_the_path_is_an_unknown_name_and_never_reaches_the_database() {
         assert!(!format!("{which:?}").contains("\\0"));
         Ok(None)
     });
-    ports.pools.expect_find_with_next().returning(|_, which| {
-        assert!(!format!("{which:?}").contains("\\0"));
-        Ok(None)
-    });
     let api = TestApi::start(ports);
     for (method, path) in [
         ("GET", "/browsers/NAME"),

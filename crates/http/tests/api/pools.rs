@@ -131,7 +131,6 @@ async fn a_pool_with_leases_is_deleted_only_by_force() {
 async fn what_there_is_not_is_not_found() {
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(None));
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
     let api = TestApi::start(ports);
     for (method, path, body) in [
         ("GET", "/browser_pools/x", ""),

@@ -1,6 +1,12 @@
 //! `…/process`, `…/logs` and `…/curl`.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use casement_domain::{
@@ -16,8 +22,9 @@ use casement_domain::{
 use casement_http::Permission;
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::support::{Ports, Reply, TestApi};
+use super::support::{Key, Ports, Reply, TestApi, request};
 
 fn id(n: u128) -> ProcessId {
     ProcessId::from_ulid(ulid::Ulid::from_parts(8, n))
@@ -296,6 +303,7 @@ async fn a_raw_request_is_passed_on_and_its_answer_given_back() {
             ("Content-Type", "text/html"),
             ("Content-Length", "99"),
             ("X-Theirs", "a"),
+            ("Set-Cookie", "a=1"),
             ("Cache-Control", "max-age=1"),
         ];
         Ok(answered(503, &headers, bytes(&["<script>"])))
@@ -303,23 +311,113 @@ async fn a_raw_request_is_passed_on_and_its_answer_given_back() {
     let api = TestApi::start(ports);
     let token = api.token(session_id(1), Permission::Drive);
     let to = format!("/vm/{}/curl/raw?url=http%3A%2F%2Fsite.test%2F%3Fq%3D1&jwt={token}&b=2", session_id(1));
-    let headers = ["X-Mine: 1", "X-Stainless-Lang: python", "User-Agent: Kernel/Python 0.80.0"];
+    let headers = [
+        "X-Mine: 1",
+        "X-Stainless-Lang: python",
+        "User-Agent: Kernel/Python 0.80.0",
+        "Cookie: affinity=of-a-load-balancer",
+        "X-Forwarded-For: 10.0.0.1",
+        "Sec-Fetch-Mode: cors",
+    ];
     let reply = api.request("PROPFIND", &to, &headers, "body").await;
     assert_eq!((reply.status, unchunked(&reply).as_str()), (503, "<script>"));
     for (name, value) in [
         ("content-type", "text/html"),
-        ("x-theirs", "a"),
-        ("cache-control", "max-age=1"),
+        ("x-target-x-theirs", "a"),
+        ("x-target-set-cookie", "a=1"),
+        ("x-target-cache-control", "max-age=1"),
+        ("cache-control", "no-store"),
         ("x-should-retry", "false"),
-        ("content-security-policy", "sandbox"),
+        ("content-disposition", "attachment"),
+        ("content-security-policy", "default-src 'none'; sandbox; frame-ancestors 'none'"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("referrer-policy", "no-referrer"),
         ("x-content-type-options", "nosniff"),
     ] {
         assert_eq!(reply.header(name), Some(value), "{name}");
     }
+    assert_eq!((reply.header("set-cookie"), reply.header("x-theirs")), (None, None));
     assert_ne!(reply.header("content-length"), Some("99"));
     let view = api.token(session_id(1), Permission::View);
     let to = format!("/vm/{}/curl/raw?url=http://a/", session_id(1));
     assert_eq!(api.request("GET", &format!("{to}&jwt={view}"), &[], "").await.status, 403);
     assert_eq!(api.request("GET", &to, &[], "").await.status, 401);
     assert_eq!(api.request("GET", &format!("/vm/{}/curl/raw?jwt={token}", session_id(1)), &[], "").await.status, 400);
+}
+
+/// Chromium as the person's browser, whatever began the request; browsers that say nothing of it; and the interface's own cookie.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_browsers_page_began_is_refused_and_reaches_no_target() {
+    let mut ports = ports();
+    ports.curl.expect_send().never();
+    let api = TestApi::start(ports);
+    let token = api.token(session_id(1), Permission::Drive);
+    let to = format!("/vm/{}/curl/raw?url=http://a/&jwt={token}", session_id(1));
+    let own = "Origin: https://casement.test";
+    for headers in [
+        &["Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"][..],
+        &["Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: cors", "Sec-Fetch-Dest: empty"],
+        &["Sec-Fetch-Mode: no-cors"],
+        &["Sec-Fetch-Dest: image"],
+        &["Service-Worker: script"],
+        &["Origin: null"],
+        &[own],
+        &["Upgrade-Insecure-Requests: 1"],
+        &["Cookie: other=1; casement_ui=secret"],
+        &["Cookie: __Host-casement_ui=secret"],
+    ] {
+        for method in ["GET", "POST", "OPTIONS"] {
+            let reply = api.request(method, &to, headers, "").await;
+            assert_eq!((reply.status, reply.code().as_str()), (403, "forbidden"), "{method} {headers:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_that_ends_no_answer_is_told_as_the_targets_failure() {
+    for status in [100, 101, 103, 199, 0] {
+        let mut ports = ports();
+        ports.curl.expect_send().times(2).returning(move |_, _| Ok(answered(status, &[], bytes(&["stray"]))));
+        let api = TestApi::start(ports);
+        let token = api.token(session_id(1), Permission::Drive);
+        let to = format!("/vm/{}/curl/raw?url=http://a/&jwt={token}", session_id(1));
+        let raw = api.request("GET", &to, &[], "").await;
+        let json = api.post(&path("curl"), json!({ "url": "http://a/" })).await;
+        for reply in [raw, json] {
+            let inner = reply.json()["inner_error"]["code"].clone();
+            assert_eq!(
+                (reply.status, reply.code().as_str(), inner),
+                (502, "upstream_error", json!("http_status")),
+                "{status}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_goes_away_does_not_wait_for_what_runs_inside_a_session_and_says_that_it_may_have_been_done() {
+    let mut ports = ports();
+    let asked = Arc::new(AtomicBool::new(false));
+    let asking = asked.clone();
+    ports.curl.expect_send().returning(move |_, _| {
+        asking.store(true, Ordering::SeqCst);
+        Ok(answered(200, &[], stream::pending().boxed()))
+    });
+    let api = TestApi::start(ports);
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let mut client = api.connect().await;
+    let body = json!({ "url": "http://a/", "timeout_ms": 300_000 }).to_string();
+    client.write_all(&request("POST", &path("curl"), &[&key], &body)).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !asked.load(Ordering::SeqCst) {
+        assert!(Instant::now() < deadline, "it was not asked");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let drained = tokio::spawn(api.server.drain());
+    let mut reply = Vec::new();
+    tokio::time::timeout(Duration::from_secs(60), client.read_to_end(&mut reply)).await.expect("an answer").unwrap();
+    let reply = Reply::parse(&reply);
+    assert_eq!((reply.status, reply.code().as_str()), (500, "internal"));
+    assert_eq!(reply.header("x-should-retry"), Some("false"));
+    tokio::time::timeout(Duration::from_secs(60), drained).await.expect("done").unwrap().unwrap();
 }

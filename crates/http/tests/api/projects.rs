@@ -108,7 +108,6 @@ async fn a_key_of_one_project_reads_that_one_and_changes_nothing() {
         ("POST", "/org/projects"),
         ("GET", "/org/limits"),
         ("PATCH", "/org/limits"),
-        ("DELETE", &format!("/projects/{}", other_project())),
     ] {
         let reply = as_project(method, path, "").await;
         assert_eq!((reply.status, reply.code()), (403, "forbidden".to_owned()), "{method} {path}");
@@ -206,34 +205,29 @@ fn dated(reply: &Reply) -> [Option<&str>; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_old_routes_answer_as_the_new_ones_until_their_day_and_from_then_on_not_at_all() {
-    let mut projects = store();
-    projects.expect_delete().times(1).returning(|_, _, _| Ok(ProjectDeleted::Yes));
-    let api = api(projects);
+async fn the_removed_routes_answer_410_whatever_is_asked_and_whatever_day_it_is() {
+    // Nothing is read and nothing deleted.
+    let api = api(MockProjectRepository::new());
     let link = |id: &str| format!("</org/projects/{id}>; rel=\"successor-version\"");
     let said = |link: &str| {
         [Some("@1763942400"), Some("Tue, 24 Nov 2026 00:00:00 GMT"), Some(link)].map(|s| s.map(str::to_owned))
     };
     let told = |reply: &Reply| dated(reply).map(|text| text.map(str::to_owned));
-
-    api.clock.set(datetime!(2026-11-23 23:59:59.999 UTC));
-    let old = api.get("/projects/second").await;
-    assert_eq!((old.status, told(&old)), (200, said(&link("second"))));
-    assert_eq!(old.json(), api.get("/org/projects/second").await.json());
-    let unknown = api.get("/projects/a%20b").await;
-    assert_eq!((unknown.status, told(&unknown)), (404, said(&link("a%20b"))));
-    assert_eq!(api.call("DELETE", "/projects/second", "").await.status, 204);
+    let project_key = format!("Authorization: Bearer {}", Key::OtherProject.text());
+    for day in [datetime!(2026-11-01 0:00 UTC), datetime!(2026-11-24 0:00 UTC), datetime!(2027-01-01 0:00 UTC)] {
+        api.clock.set(day);
+        for (method, id) in [("GET", "second"), ("DELETE", "second"), ("GET", "a%20b"), ("DELETE", "nothing")] {
+            let path = format!("/projects/{id}");
+            let message =
+                format!("{method} /projects/{{id}} was removed on 2026-11-24; use {method} /org/projects/{{id}}");
+            for gone in [api.call(method, &path, "").await, api.request(method, &path, &[&project_key], "").await] {
+                assert_eq!((gone.status, told(&gone)), (410, said(&link(id))), "{day} {method} {id}");
+                assert_eq!(gone.json(), json!({ "code": "gone", "message": message }));
+            }
+        }
+    }
     let nobody = api.request("GET", "/projects/second", &[], "").await;
     assert_eq!((nobody.status, told(&nobody)), (401, said(&link("second"))));
-
-    api.clock.set(datetime!(2026-11-24 0:00 UTC));
-    for (method, id) in [("GET", "second"), ("DELETE", "second"), ("GET", "nothing")] {
-        let gone = api.call(method, &format!("/projects/{id}"), "").await;
-        assert_eq!((gone.status, gone.code(), told(&gone)), (410, "gone".to_owned(), said(&link(id))));
-        let message = format!("{method} /projects/{{id}} was removed on 2026-11-24; use {method} /org/projects/{{id}}");
-        assert_eq!(gone.json()["message"], message);
-    }
-    assert_eq!(api.request("GET", "/projects/second", &[], "").await.status, 401);
     assert_eq!(api.call("PATCH", "/projects/second", "").await.status, 405);
     assert_eq!(api.get("/projects").await.code(), "route_not_found");
 }

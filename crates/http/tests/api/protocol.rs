@@ -1,11 +1,13 @@
 //! What holds for every route: methods, paths, headers.
 
+use std::time::Duration;
+
 use casement_domain::{
     page::Listed,
     testing::{session, session_id},
 };
 use pretty_assertions::assert_eq;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::support::{Key, Ports, Reply, TestApi, request};
@@ -98,6 +100,34 @@ async fn one_slash_at_the_end_means_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_not_sent_may_be_said_to_be_of_any_type() {
+    let mut ports = Ports::default();
+    ports.proxies.expect_find().returning(|_, _| Ok(None));
+    let api = TestApi::start(ports);
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let path = "/proxies/01J00000000000000000000001/check";
+    let reply = api.request("POST", path, &[&key, "Content-Type: application/x-www-form-urlencoded"], "").await;
+    assert_eq!((reply.status, &*reply.code()), (404, "not_found"), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_that_nothing_knows_are_ignored_and_named_in_the_answer() {
+    let api = TestApi::start(Ports::default());
+    let named = |reply: &Reply| reply.header("x-casement-ignored-fields").map(str::to_owned);
+    let body = json!({ "headles": true, "timeout_seconds": 1, "viewport": { "widht": 3, "width": 0, "height": 0 }, "a\r\nb, c": 1 });
+    let reply = api.post("/browsers", body).await;
+    assert_eq!((reply.status, &*reply.code()), (400, "invalid_input"), "{reply}");
+    assert_eq!(named(&reply).as_deref(), Some("a??b??c, headles, viewport.widht"));
+    let reply = api.post("/browsers", json!({ "timeout_seconds": 1 })).await;
+    assert_eq!((reply.status, named(&reply)), (400, None), "{reply}");
+    let many: serde_json::Map<_, _> = (0..30).map(|n| (format!("{n:0100}"), json!(n))).collect();
+    let said = named(&api.post("/browsers", json!({ "timeout_seconds": 1, "more": many })).await);
+    assert_eq!(said.as_deref(), Some("more"), "what lies in an ignored field is not looked at");
+    let said = named(&api.post("/browsers", json!(many)).await).unwrap_or_default();
+    assert!(said.len() < 20 * 66 + 5 && said.ends_with(", ..."), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn only_json_in_utf_8_is_read() {
     let api = TestApi::start(Ports::default());
     let key = format!("Authorization: Bearer {}", Key::Organization.text());
@@ -106,6 +136,9 @@ async fn only_json_in_utf_8_is_read() {
         let reply = api.request("POST", "/browsers", &[&key, &kind], "{}").await;
         assert_eq!((reply.status, &*reply.code()), (415, "unsupported_media_type"), "{kind}");
     }
+    let form = "Content-Type: application/x-www-form-urlencoded";
+    let reply = api.request("POST", "/browsers", &[&key, form], r#"{"headless": true}"#).await;
+    assert!(reply.text().contains("'Content-Type: application/json'"), "it says what to do: {reply}");
     let reply = api.request("POST", "/browsers", &[&key, "Content-Encoding: gzip"], "{}").await;
     assert_eq!(reply.status, 415);
     // Without a type it counts as JSON, so this one is looked at.
@@ -196,4 +229,32 @@ async fn a_draining_server_takes_nothing_new_and_ends() {
     let address = api.server.local_addr();
     api.server.drain().await.unwrap();
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_the_connections_that_send_half_a_head_the_oldest_are_closed_and_others_are_served() {
+    /// As many as one address may have at most.
+    const BOUND: usize = 1000;
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let api = TestApi::start(Ports::default());
+    let mut half_sent = Vec::new();
+    for _ in 0..BOUND + 20 {
+        let mut connection = api.connect().await;
+        connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: casement.test\r\nX-Long: ").await.unwrap();
+        half_sent.push(connection);
+        // Each is looked at before the next one comes, so that it is known which is the oldest.
+        if half_sent.len() % 50 == 0 {
+            assert_eq!(api.get("/healthz").await.status, 200);
+        }
+    }
+    let mut buffer = [0; 64];
+    for connection in &mut half_sent[..10] {
+        let closed = tokio::time::timeout(PATIENCE, connection.read(&mut buffer)).await.expect("it is closed");
+        assert!(closed.is_err() || closed.is_ok_and(|read| read == 0));
+    }
+    assert_eq!(api.get("/healthz").await.status, 200);
+    let newest = half_sent.last_mut().unwrap();
+    newest.write_all(b"\r\nConnection: close\r\n\r\n").await.unwrap();
+    let read = tokio::time::timeout(PATIENCE, newest.read(&mut buffer)).await.expect("an answer").unwrap();
+    assert!(buffer[..read].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&buffer[..read]));
 }

@@ -4,8 +4,8 @@ use casement_domain::{
     ProxyId,
     page::Listed,
     proxy::{
-        CheckOutcome, Exit, Proxy, ProxyConfig, ProxyDeleted, ProxyProtocol, ProxyStatus, ProxyStored, ProxyType,
-        Upstream, Upstreams,
+        CheckOutcome, Exit, Proxy, ProxyConfig, ProxyDeleted, ProxyFailure, ProxyProtocol, ProxyStatus, ProxyStored,
+        ProxyType, Upstream, Upstreams,
     },
     session::Created,
     testing::{PlainSealer, browser_id, own_proxy, proxy, session, session_id},
@@ -203,13 +203,13 @@ async fn a_check_with_an_address_is_answered_only_and_one_without_is_noted() {
     let found = kept.clone();
     ports.proxies.expect_find().returning(move |_, wanted| Ok((wanted == id(1)).then(|| found.clone())));
     ports.dialer.expect_check().returning(|proxy, url| match url {
-        _ if proxy.credentials.is_none() => CheckOutcome::Unavailable,
-        None => CheckOutcome::Unavailable,
+        _ if proxy.credentials.is_none() => CheckOutcome::Unavailable(ProxyFailure::Closed),
+        None => CheckOutcome::Unavailable(ProxyFailure::Closed),
         Some(url) if url.host_str() == Some("10.0.0.1") => CheckOutcome::Blocked,
         Some(_) => CheckOutcome::Available(None),
     });
     ports.proxies.expect_checked().times(1).returning(move |_, found| {
-        Ok(Some(Proxy { status: found.status, last_checked: Some(found.at), ..kept.clone() }))
+        Ok(Some(Proxy { status: found.status, failure: found.failure, last_checked: Some(found.at), ..kept.clone() }))
     });
     let api = TestApi::start(ports);
     let path = format!("/proxies/{}/check", id(1));

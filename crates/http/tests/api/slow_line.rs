@@ -1,4 +1,4 @@
-//! A line whose browsers take a while to be leased. A mock can only block its thread, which may be the one that is to notice something.
+//! A line whose browsers take a while to be leased, and whose tickets are held by one transaction at a time. A mock can only block its thread, which may be the one that is to notice something.
 
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use time::OffsetDateTime;
 pub(super) struct SlowLine {
     pub(super) line: MockWaitingLine,
     pub(super) takes: Duration,
+    /// The row of a ticket: whoever looks at it holds it for a while.
+    pub(super) row: tokio::sync::Mutex<()>,
 }
 
 impl SlowLine {
@@ -51,10 +53,14 @@ impl WaitingLine for SlowLine {
     }
 
     async fn outcome(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
-        self.line.outcome(ticket).await
+        let _held = self.row.lock().await;
+        let outcome = self.line.outcome(ticket).await;
+        tokio::time::sleep(self.takes).await;
+        outcome
     }
 
     async fn leave(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+        let _held = self.row.lock().await;
         self.line.leave(ticket).await
     }
 

@@ -101,6 +101,8 @@ async fn a4_the_end_of_a_session_closes_its_sockets_with_the_reason() {
         (SessionEvent::IdleTimeout, 4001, "idle_timeout"),
         (SessionEvent::Crash, 4002, "crashed"),
         (SessionEvent::OutOfMemory, 4006, "oom"),
+        (SessionEvent::BrowserClosed, 4007, "browser_closed"),
+        (SessionEvent::BrowserHung, 4008, "browser_hung"),
     ] {
         let api = api().await;
         let (mut one, mut other) = (open(&api).await, open(&api).await);

@@ -16,7 +16,7 @@ use casement_domain::{
         ApiKey, ApiKeyRepository, ApiKeys, KeyAdministration, KeySecret, KeyWithHash, MockApiKeyDirectory,
         MockApiKeyRepository,
     },
-    audit::{AuditEntry, AuditLogs, AuditTrail, MockAuditRepository},
+    audit::{AuditEntry, AuditLogs, AuditTrail, EarlyRecord, MockAuditRepository, Stamp},
     auth_connection::{
         AuthConnectionDeps, AuthConnections, MockAuthConnectionRepository, MockExternalCredentials, MockFlowNews,
     },
@@ -84,7 +84,7 @@ pub(super) struct Ports {
     pub(super) spares: MockSpareBrowsers,
     pub(super) pools: MockPoolRepository,
     pub(super) line: MockWaitingLine,
-    /// How long a browser of a line takes to be leased; the worker that waits for it goes on meanwhile.
+    /// How long a browser of a line takes to be leased, and a ticket to be looked at; the worker that waits for it goes on meanwhile.
     pub(super) line_takes: Duration,
     pub(super) turns: MockTurns,
     pub(super) wake: MockPoolWake,
@@ -136,16 +136,23 @@ pub(super) struct Ports {
     pub(super) trusted_proxies: Vec<&'static str>,
     pub(super) cors_origins: Vec<&'static str>,
     pub(super) rate_limit: Option<u32>,
+    pub(super) refused_limit: Option<u32>,
 }
 
 /// Remembers what is recorded; clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Trail {
     pub(super) entries: Arc<Mutex<Vec<(bool, AuditEntry)>>>,
+    /// Which calls were stored as begun.
+    pub(super) begun: Arc<Mutex<Vec<AuditEntry>>>,
     /// No record can be written.
     pub(super) broken: bool,
+    /// No call can be stored as begun either.
+    pub(super) broken_from_the_start: bool,
     /// Records from then on wait to be written.
     pub(super) unwritten_since: Option<OffsetDateTime>,
+    /// Until when the records of all nodes are complete.
+    pub(super) whole_until: Option<OffsetDateTime>,
 }
 
 impl Trail {
@@ -164,7 +171,15 @@ impl Trail {
 
 #[async_trait]
 impl AuditTrail for Trail {
-    async fn keep(&self, entry: AuditEntry) -> Result<(), StoreError> {
+    async fn begin(&self, entry: AuditEntry) -> Result<(), StoreError> {
+        if self.broken_from_the_start {
+            return Err(StoreError::unavailable("audit.begin", "away"));
+        }
+        self.begun.lock().unwrap().push(entry);
+        Ok(())
+    }
+
+    async fn keep(&self, entry: AuditEntry, _: Option<Arc<EarlyRecord>>) -> Result<(), StoreError> {
         if self.broken {
             return Err(StoreError::unavailable("audit.append", "away"));
         }
@@ -172,14 +187,22 @@ impl AuditTrail for Trail {
         Ok(())
     }
 
-    fn note(&self, entry: AuditEntry) {
+    fn note(&self, entry: AuditEntry, _: Option<Arc<EarlyRecord>>) {
         self.entries.lock().unwrap().push((false, entry));
     }
 
-    async fn written_until(&self, end: OffsetDateTime) -> Result<(), StoreError> {
+    fn refused(&self, entry: AuditEntry) {
+        self.entries.lock().unwrap().push((false, entry));
+    }
+
+    fn stamp(&self, now: OffsetDateTime) -> Stamp {
+        Stamp::free(now)
+    }
+
+    async fn whole_until(&self, end: OffsetDateTime) -> Result<OffsetDateTime, StoreError> {
         match self.unwritten_since {
             Some(since) if since < end => Err(StoreError::unavailable("audit.settle", "records wait")),
-            _ => Ok(()),
+            _ => Ok(self.whole_until.map_or(end, |whole| whole.min(end))),
         }
     }
 }
@@ -364,7 +387,7 @@ impl TestApi {
     pub(super) fn start(ports: Ports) -> Self {
         let clock = Arc::new(FixedClock::default());
         let ids = Arc::new(CountingIds::default());
-        let activity = Activity::new(clock.clone());
+        let activity = Activity::new(clock.clone(), clock.clone());
         let connections = ConnectionRegistry::new();
         let (session_rows, engine, wake) = (Arc::new(ports.sessions), Arc::new(ports.engine), Arc::new(ports.wake));
         let extensions = Arc::new(ports.extensions);
@@ -402,13 +425,18 @@ impl TestApi {
             activity,
             recorder: recorder.clone(),
             clock: clock.clone(),
+            monotonic: clock.clone(),
             ids: ids.clone(),
         });
         let deps = PoolDeps {
             node: node_id(),
             pools: Arc::new(ports.pools),
             sessions: session_rows,
-            line: Arc::new(super::slow_line::SlowLine { line: ports.line, takes: ports.line_takes }),
+            line: Arc::new(super::slow_line::SlowLine {
+                line: ports.line,
+                takes: ports.line_takes,
+                row: tokio::sync::Mutex::default(),
+            }),
             turns: Arc::new(ports.turns),
             engine,
             extensions: extensions.clone(),
@@ -416,6 +444,7 @@ impl TestApi {
             proxies: routing.clone(),
             wake,
             clock: clock.clone(),
+            monotonic: clock.clone(),
             ids: ids.clone(),
             max_pools: 100,
         };
@@ -490,7 +519,7 @@ impl TestApi {
             sessions: sessions.clone(),
             pools: Pools::new(deps.clone(), sessions.clone()),
             leases: Leases::new(deps, sessions.clone()),
-            audit: AuditLogs::new(Arc::new(ports.audit), clock.clone()),
+            audit: AuditLogs::new(Arc::new(ports.audit), Arc::new(ports.trail.clone())),
             trail: Arc::new(ports.trail),
             files: Files::new(Arc::new(ports.files), sessions.activity().clone()),
             computers: Computers::new(Arc::new(ports.computer), sessions.activity().clone()),
@@ -550,6 +579,7 @@ impl TestApi {
             outlook: Arc::new(Outlooks),
             entropy: Arc::new(CountingIds::default()),
             metrics: Arc::new(|| "casement_up 1\n".to_owned()),
+            monotonic: clock.clone(),
             clock: clock.clone(),
             ids: Arc::new(CountingIds::default()),
             runtime: tokio::runtime::Handle::current(),
@@ -560,8 +590,10 @@ impl TestApi {
             public_url: public.parse().unwrap(),
             extra_hosts: Vec::new(),
             trusted_proxies: ports.trusted_proxies.iter().map(|net| net.parse().unwrap()).collect(),
+            sandbox_addresses: Vec::new(),
             cors_origins: ports.cors_origins.iter().map(|origin| origin.parse().unwrap()).collect(),
             rate_limit: ports.rate_limit.and_then(std::num::NonZeroU32::new),
+            refused_limit: std::num::NonZeroU32::new(ports.refused_limit.unwrap_or(1000)).expect("one at least"),
             workers: 1,
         };
         let server = serve(config, services, listener).unwrap();
@@ -721,7 +753,13 @@ impl fmt::Display for Reply {
         for (name, value) in &self.headers {
             let telling = !matches!(
                 name.as_str(),
-                "date" | "content-length" | "connection" | "x-request-id" | "cache-control" | "content-type"
+                "date"
+                    | "content-length"
+                    | "connection"
+                    | "x-request-id"
+                    | "cache-control"
+                    | "content-type"
+                    | "x-content-type-options"
             );
             if telling {
                 writeln!(f, "{name}: {value}")?;

@@ -268,7 +268,7 @@ async fn calls_of_the_pages_are_recorded_as_the_keys_but_not_each_picture() {
         [
             (true, AuthStrategy::ApiKey, "POST", "/ui/session", 200),
             (false, AuthStrategy::ApiKey, "GET", "/ui/api/browsers", 200),
-            (true, AuthStrategy::None, "POST", "/ui/session", 401),
+            (false, AuthStrategy::None, "POST", "/ui/session", 401),
         ]
     );
     assert!(recorded.iter().all(|(_, entry)| entry.api_key.is_some()));

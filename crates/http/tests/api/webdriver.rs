@@ -94,6 +94,7 @@ impl Client {
         recorder.expect_captures().returning(|_, category| category == Category::Connection);
         recorder.expect_note().returning(move |_, event| drop(told.send(event)));
         recorder.expect_ended().returning(|_| ());
+        recorder.expect_is_owed().returning(|_| false);
         let mut ports =
             Ports { dial: Some(Arc::new(Driver::start().await)), recorder: Some(recorder), ..Ports::default() };
         ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));

@@ -12,7 +12,7 @@ use casement_domain::{
     BrowserId,
     computer::{Action, BrokeOff, Button, Click, ClickKind, Computer, Computers, Move, Point, Press, Scroll},
     inside::InsideError,
-    live_view::{Frame, LiveDisplay},
+    live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialogs},
     session::Activity,
     testing::{FixedClock, session},
 };
@@ -50,6 +50,14 @@ impl LiveDisplay for Inside {
                 Ok(None)
             }
         }
+    }
+
+    async fn next_dialogs(&self, _: BrowserId, _: Option<u64>) -> Result<OpenDialogs, InsideError> {
+        unreachable!("a display shows dialogs itself")
+    }
+
+    async fn answer_dialog(&self, _: BrowserId, _: DialogAnswer) -> Result<(), InsideError> {
+        unreachable!("a display shows dialogs itself")
     }
 }
 
@@ -90,7 +98,8 @@ impl Inside {
 async fn viewer(access: &str) -> (Server, Arc<Inside>, Socket, Socket) {
     let server = Server::start().await;
     let inside = Arc::new(Inside::default());
-    let computers = Computers::new(inside.clone(), Activity::new(Arc::new(FixedClock::default())));
+    let computers =
+        Computers::new(inside.clone(), Activity::new(Arc::new(FixedClock::default()), Arc::new(FixedClock::default())));
     let display = WholeDisplay { frames: inside.clone(), computers, session: session(1) };
     *server.shared.display.lock().unwrap() = Some(display);
     let client = TcpStream::connect(server.address).await.unwrap();
@@ -237,7 +246,11 @@ async fn files_fall_onto_the_page_that_lies_at_that_place() {
     // The tab is followed for its name only: its pictures are not wanted.
     let cast = answered(&mut browser, "Page.startScreencast", json!({})).await;
     assert_eq!(cast["params"]["maxWidth"], 64);
-    say(&mut client, json!({"t": "drop", "x": 0.5, "y": 0.5, "paths": ["relative"]})).await;
+    // A page reads what falls onto it: nothing but what was uploaded does.
+    for path in ["relative", "/etc/passwd", "/home/casement/.config/x", "/home/casement/Uploads/../.config/x"] {
+        let paths = json!(["/home/casement/Uploads/a b.txt", path]);
+        say(&mut client, json!({"t": "drop", "x": 0.5, "y": 0.5, "paths": paths})).await;
+    }
     say(&mut client, json!({"t": "drop", "x": 0.5, "y": 0.5, "paths": ["/home/casement/Uploads/a b.txt"]})).await;
     answered(&mut browser, "Runtime.evaluate", json!({"result": {"value": [0, 87]}})).await;
     for kind in ["dragEnter", "dragOver", "drop"] {

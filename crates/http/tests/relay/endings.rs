@@ -19,6 +19,8 @@ fn close_codes_are_those_of_the_documentation() {
         (4004, "browser_restarted"),
         (4005, "slow_reader"),
         (4006, "oom"),
+        (4007, "browser_closed"),
+        (4008, "browser_hung"),
         (1012, "drain"),
         (1009, "message_too_big"),
         (1002, "protocol_error"),
@@ -123,6 +125,66 @@ async fn a_message_above_the_limit_is_refused_by_its_header_alone() {
     let mut seen = Vec::new();
     let _ = soon(upstream.read_to_end(&mut seen)).await;
     assert_eq!(seen, b"", "nothing of it reached the browser");
+}
+
+/// The browser would only end the connection, which looks as if it had crashed.
+#[actix_web::test]
+async fn a_client_that_breaks_the_protocol_is_told_so_and_not_that_the_browser_crashed() {
+    let mask = Some([9; 4]);
+    let mut compressed = frame(true, 1, b"x", mask);
+    compressed[0] |= 0x40;
+    for (what, bad) in [
+        ("unmasked", frame(true, 1, b"x", None)),
+        ("RSV1", compressed),
+        ("a reserved opcode", frame(true, 3, b"x", mask)),
+        ("a continuation of nothing", frame(true, 0, b"x", mask)),
+    ] {
+        let server = Server::start().await;
+        let (mut client, mut upstream, _) = server.pair("/cdp").await;
+        let good = frame(true, 1, b"good", mask);
+        client.write_all(&[good.clone(), bad].concat()).await.unwrap();
+        assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1002, "protocol_error")), "{what}");
+        // What it has under way is taken, so that it can read why.
+        client.write_all(&vec![0; 1 << 20]).await.unwrap();
+        drop(client);
+        let mut seen = Vec::new();
+        let _ = soon(upstream.read_to_end(&mut seen)).await;
+        assert!(seen.starts_with(&good), "{what}: what was good before it arrives");
+        eventually("the relay is over", || server.open() == 0).await;
+    }
+}
+
+#[actix_web::test]
+async fn a_message_as_long_as_the_limit_passes_in_frames_that_the_browser_has_room_for() {
+    let server = Server::start().await;
+    let (mut client, mut upstream, _) = server.pair("/cdp").await;
+    let length = 100 * 1024 * 1024;
+    let mut header = frame_header(true, 2, length, true);
+    header.extend([0; 4]);
+    let sending = async {
+        client.write_all(&header).await.unwrap();
+        for _ in 0..length / (1 << 20) {
+            client.write_all(&vec![7; 1 << 20]).await.unwrap();
+        }
+    };
+    let receiving = async {
+        let (mut left, mut frames) = (length, Vec::new());
+        while left > 0 {
+            let mut head = [0; 14];
+            upstream.read_exact(&mut head).await.unwrap();
+            assert_eq!(head[1], 0xff, "masked, with a long length");
+            let piece = u64::from_be_bytes(head[2..10].try_into().unwrap());
+            let mut payload = vec![0; usize::try_from(piece).unwrap()];
+            upstream.read_exact(&mut payload).await.unwrap();
+            assert!(payload.iter().all(|byte| *byte == 7));
+            frames.push((head[0], piece));
+            left -= piece;
+        }
+        frames
+    };
+    let (_, frames) = soon(async { tokio::join!(sending, receiving) }).await;
+    assert!(frames.iter().all(|(_, piece)| *piece <= 32 << 20), "{frames:?}");
+    assert_eq!((frames.first().map(|first| first.0), frames.last().map(|last| last.0)), (Some(0x02), Some(0x80)));
 }
 
 #[actix_web::test]

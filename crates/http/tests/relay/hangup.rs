@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use actix_web::{App, HttpResponse, HttpServer, web};
-use casement_http::relay::{Delivered, on_connect};
+use casement_http::relay::{Delivered, Receipt, on_connect};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -34,7 +34,7 @@ impl Drop for Waiting {
 
 fn leased(seen: Arc<Seen>, size: usize) -> HttpResponse {
     HttpResponse::Ok()
-        .message_body(Delivered::new(vec![b'x'; size], move |delivered| {
+        .message_body(Delivered::new(vec![b'x'; size], Receipt::default(), move |delivered| {
             let count = if delivered { &seen.delivered } else { &seen.undelivered };
             count.fetch_add(1, Ordering::SeqCst);
         }))

@@ -1,10 +1,22 @@
 //! The live view, against a browser that the tests play.
 
-use casement_http::{live_view, relay::CloseReason};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use casement_domain::{
+    BrowserId,
+    inside::InsideError,
+    live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialog, OpenDialogs},
+    testing::browser_id,
+};
+use casement_http::{
+    live_view::{self, PageDialogs},
+    relay::CloseReason,
+};
 use futures_util::{SinkExt as _, StreamExt as _, stream};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, sync::Notify};
 use tokio_tungstenite::{WebSocketStream, accept_async, client_async, tungstenite::Message};
 
 use super::support::{Server, eventually, soon};
@@ -270,4 +282,76 @@ fn the_page_takes_nothing_from_elsewhere_and_nothing_inline() {
         assert_eq!(live_view::asset(name).unwrap().headers().get("x-content-type-options").unwrap(), "nosniff");
     }
     assert!(live_view::asset("../mod.rs").is_none());
+}
+
+/// A page that asks once.
+#[derive(Default)]
+struct Asking {
+    answers: Mutex<Vec<DialogAnswer>>,
+    answered: Notify,
+}
+
+#[async_trait]
+impl LiveDisplay for Asking {
+    async fn next_frame(&self, _: BrowserId, _: Option<u64>) -> Result<Option<Frame>, InsideError> {
+        unreachable!("there is no display")
+    }
+
+    async fn next_dialogs(&self, _: BrowserId, since: Option<u64>) -> Result<OpenDialogs, InsideError> {
+        match since {
+            None => {
+                let (kind, message) = ("prompt".to_owned(), "<b>Name?</b>".to_owned());
+                let open = OpenDialog { page: "T".to_owned(), kind, message, default_text: "nobody".to_owned() };
+                Ok(OpenDialogs { state: 1, dialogs: vec![open] })
+            }
+            Some(1) => {
+                self.answered.notified().await;
+                Ok(OpenDialogs { state: 2, dialogs: Vec::new() })
+            }
+            Some(_) => std::future::pending().await,
+        }
+    }
+
+    async fn answer_dialog(&self, _: BrowserId, answer: DialogAnswer) -> Result<(), InsideError> {
+        self.answers.lock().unwrap().push(answer);
+        self.answered.notify_one();
+        Ok(())
+    }
+}
+
+/// The next of the messages to the page about dialogs.
+async fn dialogs(client: &mut Socket) -> Value {
+    loop {
+        if let Message::Text(text) = soon(client.next()).await.unwrap().unwrap() {
+            let message: Value = serde_json::from_str(&text).unwrap();
+            if message["t"] == "dialogs" {
+                return message["dialogs"].clone();
+            }
+        }
+    }
+}
+
+#[actix_web::test]
+async fn a_dialog_that_nobody_else_sees_is_shown_to_viewers_and_answered_by_who_may_interact() {
+    for (access, may) in [("drive", true), ("view", false)] {
+        let server = Server::start().await;
+        let asking = Arc::new(Asking::default());
+        let way = PageDialogs { pages: asking.clone(), browser: browser_id(1) };
+        *server.shared.dialogs.lock().unwrap() = Some(way);
+        let (mut client, _browser) = pair(&server, access).await;
+        let shown = json!([{"page": "T", "kind": "prompt", "message": "<b>Name?</b>", "default": "nobody"}]);
+        assert_eq!(dialogs(&mut client).await, shown);
+
+        say(&mut client, json!({"t": "dialog", "page": "T", "accept": true, "text": "Zoë"})).await;
+        if may {
+            assert_eq!(dialogs(&mut client).await, json!([]));
+            let answer = DialogAnswer { page: "T".to_owned(), accept: true, text: "Zoë".to_owned() };
+            assert_eq!(*asking.answers.lock().unwrap(), [answer]);
+        } else {
+            // A pong comes after what was said before it.
+            client.send(Message::Ping(b"x".as_slice().into())).await.unwrap();
+            while !matches!(soon(client.next()).await.unwrap().unwrap(), Message::Pong(_)) {}
+            assert_eq!(*asking.answers.lock().unwrap(), []);
+        }
+    }
 }

@@ -13,7 +13,7 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, ResponseError as _, 
 use async_trait::async_trait;
 use casement_http::{
     ApiError,
-    live_view::{Access, LiveView, WholeDisplay},
+    live_view::{Access, LiveView, PageDialogs, WholeDisplay},
     relay::{
         Channel, ClientHandshake, CloseReason, Dial, DialError, EndSender, Limits, Relay, Witness, end_signal,
         on_connect,
@@ -59,6 +59,7 @@ pub(super) struct Shared {
     pub(super) told: Told,
     /// What live views show in place of a tab.
     pub(super) display: Mutex<Option<WholeDisplay>>,
+    pub(super) dialogs: Mutex<Option<PageDialogs>>,
     /// Whether the kernel keeps next to nothing of what chromedriver does not read.
     pub(super) narrow: AtomicBool,
 }
@@ -130,6 +131,7 @@ impl Server {
             open: Arc::default(),
             told: Arc::default(),
             display: Mutex::default(),
+            dialogs: Mutex::default(),
             narrow: AtomicBool::default(),
         });
         let data = shared.clone();
@@ -229,8 +231,10 @@ async fn live(
 ) -> HttpResponse {
     let view = LiveView {
         dial: Arc::new(To(shared.upstream)),
-        access: if access.as_str() == "drive" { Access::Drive } else { Access::View },
+        access: if access.as_str() == "drive" { Access::Interact } else { Access::View },
+        may_act: Box::new(|| true),
         display: shared.display.lock().unwrap().clone(),
+        dialogs: shared.dialogs.lock().unwrap().clone(),
         view_url: None,
         end: shared.end.signal(),
         witness: None,

@@ -138,6 +138,23 @@ async fn what_is_no_command_is_answered_by_us_and_goes_no_further() {
     );
 }
 
+/// A masked frame with reserved bits.
+fn frame_bits(reserved: u8, opcode: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = frame(true, opcode, payload, MASK);
+    bytes[0] |= reserved;
+    bytes
+}
+
+#[actix_web::test]
+async fn a_close_frame_that_says_what_one_may_say_is_answered_with_the_same() {
+    for said in [&b""[..], &[0x03, 0xe8], &[0x0f, 0xa0, b'b', b'y', b'e']] {
+        let server = Server::start().await;
+        let (mut client, _chromedriver, _) = server.pair("/webdriver").await;
+        client.write_all(&frame(true, 8, said, MASK)).await.unwrap();
+        assert_eq!(soon(read_frame(&mut client)).await, (8, said.to_vec()));
+    }
+}
+
 #[actix_web::test]
 async fn before_a_session_messages_are_bounded_and_well_formed() {
     let unmasked = frame(true, 1, b"{}", None);
@@ -145,11 +162,24 @@ async fn before_a_session_messages_are_bounded_and_well_formed() {
     long.extend([1; 4]);
     let binary = frame(true, 2, b"{}", MASK);
     let stray = frame(true, 0, b"{}", MASK);
+    let compressed = frame_bits(0x40, 1, b"{}");
+    let reserved = frame(true, 3, b"{}", MASK);
+    // Codes that stand for what no frame said, and a reason that is no text.
+    let codes = [1004, 1005, 1006, 1015, 999, 2000, 5000].map(|code: u16| frame(true, 8, &code.to_be_bytes(), MASK));
+    let reason = frame(true, 8, &[0x03, 0xe8, 0xff], MASK);
+    for close in codes.into_iter().chain([reason, frame(true, 8, &[3], MASK)]) {
+        let server = Server::start().await;
+        let (mut client, _chromedriver, _) = server.pair("/webdriver").await;
+        client.write_all(&close).await.unwrap();
+        assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1002, "protocol_error")), "{close:?}");
+    }
     for (bytes, code, reason) in [
         (unmasked, 1002, "protocol_error"),
         (long, 1009, "message_too_big"),
         (binary, 1002, "protocol_error"),
         (stray, 1002, "protocol_error"),
+        (compressed, 1002, "protocol_error"),
+        (reserved, 1002, "protocol_error"),
     ] {
         let server = Server::start().await;
         let (mut client, _chromedriver, _) = server.pair("/webdriver").await;
@@ -276,6 +306,17 @@ async fn a_chromedriver_that_breaks_off_is_an_error_a_client_understands() {
         read_head(&mut stream).await;
     };
     let ((), answer) = tokio::join!(hang_up, call(&server, "GET", "/wd/session/abc/url", ""));
+    assert!(answer.starts_with("HTTP/1.1 502") && answer.contains(r#""error":"unknown error""#), "{answer}");
+    // What is below 200 would not end our own answer.
+    let switch = async {
+        let (mut stream, _) = server.upstream.accept().await.unwrap();
+        read_head(&mut stream).await;
+        stream
+            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nstray")
+            .await
+            .unwrap();
+    };
+    let ((), answer) = tokio::join!(switch, call(&server, "GET", "/wd/session/abc/url", ""));
     assert!(answer.starts_with("HTTP/1.1 502") && answer.contains(r#""error":"unknown error""#), "{answer}");
     let answer = call(&server, "POST", "/wd/shutdown", "").await;
     assert!(answer.starts_with("HTTP/1.1 404") && answer.contains(r#""error":"unknown command""#), "{answer}");

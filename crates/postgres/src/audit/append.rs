@@ -1,7 +1,7 @@
-//! How records are written: the statement for any number of them, prepared once per connection, and one record as part of another
+//! How records are written: the statements for any number of them, each prepared once per connection, and one record as part of another
 //! statement.
 
-use casement_domain::audit::AuditEntry;
+use casement_domain::audit::{AuditEntry, NodeRun};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
@@ -12,9 +12,17 @@ use uuid::Uuid;
 use super::Owner;
 use crate::convert::uuid;
 
-/// One column after the other.
-#[derive(Debug, QueryId)]
-pub(super) struct Append {
+/// The columns that a record has, in the order of [`Columns`] and of [`AuditRow`].
+macro_rules! columns {
+    () => {
+        "id, organization_id, at, auth_strategy, service, user_id, email, api_key_id, project_id, client_ip, domain, method, path, \
+         route, status, duration_ms, user_agent, request_id, count"
+    };
+}
+
+/// Any number of records, one column after the other.
+#[derive(Debug)]
+struct Columns {
     id: Vec<Uuid>,
     organization: Vec<Uuid>,
     at: Vec<OffsetDateTime>,
@@ -33,10 +41,11 @@ pub(super) struct Append {
     duration_ms: Vec<i64>,
     user_agent: Vec<String>,
     request_id: Vec<String>,
+    count: Vec<i64>,
 }
 
-impl Append {
-    pub(super) fn of(rows: &[(&AuditEntry, Owner)]) -> Self {
+impl Columns {
+    fn of(rows: &[(&AuditEntry, Owner)]) -> Self {
         fn all<T>(rows: &[(&AuditEntry, Owner)], of: impl Fn(&AuditEntry) -> T) -> Vec<T> {
             rows.iter().map(|(entry, _)| of(entry)).collect()
         }
@@ -60,17 +69,13 @@ impl Append {
             duration_ms: all(rows, |entry| i64::try_from(entry.duration_ms).unwrap_or(i64::MAX)),
             user_agent: text(|entry| &entry.user_agent),
             request_id: text(|entry| &entry.request_id),
+            count: all(rows, |entry| i64::from(entry.count)),
         }
     }
-}
 
-impl QueryFragment<Pg> for Append {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_sql(
-            "INSERT INTO audit_records (id, organization_id, at, auth_strategy, service, user_id, email, api_key_id, \
-             project_id, client_ip, domain, method, path, route, status, duration_ms, user_agent, \
-             request_id) SELECT * FROM unnest(",
-        );
+    /// As a row source.
+    fn unnest<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("unnest(");
         out.push_bind_param::<Array<SqlUuid>, _>(&self.id)?;
         out.push_sql(", ");
         out.push_bind_param::<Array<SqlUuid>, _>(&self.organization)?;
@@ -96,13 +101,86 @@ impl QueryFragment<Pg> for Append {
             out.push_sql(", ");
             out.push_bind_param::<Array<Text>, _>(texts)?;
         }
+        out.push_sql(", ");
+        out.push_bind_param::<Array<BigInt>, _>(&self.count)?;
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+/// Stores records; the rows of these calls' beginning go with them.
+#[derive(Debug, QueryId)]
+pub(super) struct Append {
+    columns: Columns,
+    calls: Vec<Uuid>,
+}
+
+impl Append {
+    pub(super) fn of(rows: &[(&AuditEntry, Owner)]) -> Self {
+        let columns = Columns::of(rows);
+        Self { calls: columns.id.clone(), columns }
+    }
+}
+
+impl QueryFragment<Pg> for Append {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("WITH completed AS (DELETE FROM audit_records_pending WHERE id = ANY (");
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.calls)?;
+        out.push_sql(concat!(")) INSERT INTO audit_records (", columns!(), ") SELECT * FROM "));
+        self.columns.unnest(&mut out)?;
         // What the record of a lease said before the call had its answer.
         out.push_sql(
-            ") ON CONFLICT (at, id) DO UPDATE SET status = excluded.status, duration_ms = excluded.duration_ms, route = excluded.route",
+            " ON CONFLICT (at, id) DO UPDATE SET status = excluded.status, duration_ms = excluded.duration_ms, route = excluded.route",
         );
         Ok(())
     }
 }
+
+/// Stores that calls begin. It waits for no disk: what these calls change stands behind it in the same log.
+#[derive(Debug, QueryId)]
+pub(super) struct Begin {
+    columns: Columns,
+    node: Uuid,
+    run: Uuid,
+}
+
+impl Begin {
+    pub(super) fn of(rows: &[(&AuditEntry, Owner)], run: NodeRun) -> Self {
+        Self { columns: Columns::of(rows), node: uuid(run.node.ulid()), run: uuid(run.run.ulid()) }
+    }
+}
+
+impl QueryFragment<Pg> for Begin {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql(concat!("INSERT INTO audit_records_pending (", columns!(), ", node_id, run_id) SELECT begun.*, "));
+        out.push_bind_param::<SqlUuid, _>(&self.node)?;
+        out.push_sql(", ");
+        out.push_bind_param::<SqlUuid, _>(&self.run)?;
+        out.push_sql(" FROM ");
+        self.columns.unnest(&mut out)?;
+        out.push_sql(
+            " AS begun WHERE set_config('synchronous_commit', 'off', true) = 'off' ON CONFLICT (id) DO NOTHING",
+        );
+        Ok(())
+    }
+}
+
+/// Makes records of calls that nobody completes any more, as of $4 with the status $5: those of node $1 that are not of its run $2, and those
+/// of other nodes of which nothing was heard for $3 seconds, by the database's clock as in [`is_heard`](crate::node::is_heard).
+pub(super) const RECOVER: &str = concat!(
+    "WITH left_behind AS (
+         DELETE FROM audit_records_pending
+         WHERE (node_id = $1 AND run_id <> $2)
+             OR node_id IN (SELECT id FROM nodes WHERE id <> $1 AND heartbeat_at <= now() - make_interval(secs => $3))
+         RETURNING *
+     )
+     INSERT INTO audit_records (",
+    columns!(),
+    ") SELECT id, organization_id, $4, auth_strategy, service, user_id, email, api_key_id, project_id, client_ip, domain, method, path,
+         route, $5, greatest(0, extract(epoch FROM $4 - at) * 1000)::bigint, user_agent, request_id, count
+     FROM left_behind
+     ON CONFLICT (at, id) DO NOTHING"
+);
 
 /// One record that another statement stores, too.
 #[derive(Debug)]
@@ -120,6 +198,7 @@ pub(crate) struct AuditRow<'a> {
     duration_ms: i64,
     /// User agent and request id.
     told: [&'a str; 2],
+    count: i64,
 }
 
 impl<'a> AuditRow<'a> {
@@ -134,10 +213,11 @@ impl<'a> AuditRow<'a> {
             status: i32::from(entry.status),
             duration_ms: i64::try_from(entry.duration_ms).unwrap_or(i64::MAX),
             told: [&entry.user_agent, &entry.request_id],
+            count: i64::from(entry.count),
         }
     }
 
-    /// Its columns, in the order of [`Append`].
+    /// Its columns, in the order of [`Columns`].
     pub(crate) fn bind<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_bind_param::<SqlUuid, _>(&self.id)?;
         out.push_sql(", ");
@@ -154,7 +234,9 @@ impl<'a> AuditRow<'a> {
         out.push_bind_param::<Integer, _>(&self.status)?;
         out.push_sql(", ");
         out.push_bind_param::<BigInt, _>(&self.duration_ms)?;
-        texts(&self.told, out)
+        texts(&self.told, out)?;
+        out.push_sql(", ");
+        out.push_bind_param::<BigInt, _>(&self.count)
     }
 }
 

@@ -50,6 +50,7 @@ struct BegunWithForm {
     credential_name: Option<String>,
     credential_provider: Option<String>,
     credential_path: Option<String>,
+    organization_credential: bool,
     credential_id: Option<String>,
     login_url: Option<String>,
     /// In microseconds, as the database keeps times.
@@ -190,6 +191,7 @@ impl From<&BegunWith> for BegunWithForm {
             credential_name: owned(name),
             credential_provider: owned(provider),
             credential_path: owned(path),
+            organization_credential: begun.organization_credential,
             credential_id: begun.credential_id.map(|id| id.to_string()),
             login_url: begun.login_url.clone(),
             told_at: i64::try_from(begun.told_at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX),
@@ -206,6 +208,7 @@ impl BegunWithForm {
             allowed_domains: patterns(COLUMN, &self.allowed_domains)?,
             save_credentials: self.save_credentials,
             credential: whole(self.credential_name, self.credential_provider, self.credential_path),
+            organization_credential: self.organization_credential,
             credential_id: id,
             login_url: self.login_url,
             told_at: told_at.map_err(|error| bad(&error))?,

@@ -17,6 +17,7 @@ use crate::convert::{int, ulid, uuid};
 use crate::credential;
 use crate::error::CallError;
 use crate::line::statements::pg_notify;
+use crate::node::is_heard;
 use crate::schema::{auth_connections, auth_flows, browsers, nodes, profiles, sessions};
 
 const RUNNING: &str = "IN_PROGRESS";
@@ -206,12 +207,8 @@ pub(super) async fn closed(connection: &mut AsyncPgConnection, id: Uuid) -> Resu
     Ok(())
 }
 
-pub(super) async fn to_carry(
-    connection: &mut AsyncPgConnection,
-    node: NodeId,
-    lost: OffsetDateTime,
-) -> Result<Vec<CarriedFlow>, CallError> {
-    let living = nodes::table.filter(nodes::heartbeat_at.ge(lost)).filter(nodes::id.ne(uuid(node.ulid())));
+pub(super) async fn to_carry(connection: &mut AsyncPgConnection, node: NodeId) -> Result<Vec<CarriedFlow>, CallError> {
+    let living = nodes::table.filter(is_heard()).filter(nodes::id.ne(uuid(node.ulid())));
     let living = living.select(nodes::id.nullable());
     let rows = auth_flows::table.filter(auth_flows::status.eq(RUNNING).or(auth_flows::open));
     let rows = rows.filter(auth_flows::node_id.is_null().or(auth_flows::node_id.ne_all(living).assume_not_null()));
@@ -227,13 +224,12 @@ pub(super) async fn take(
     connection: &mut AsyncPgConnection,
     id: AuthFlowId,
     node: NodeId,
-    lost: OffsetDateTime,
 ) -> Result<Option<Flow>, CallError> {
     let row = auth_flows::table.find(uuid(id.ulid())).for_update();
     let Some(row) = row.select(FlowRow::as_select()).get_result(connection).await.optional()? else { return Ok(None) };
     let flow = Flow::try_from(row)?;
     if let Some(other) = flow.node.filter(|other| *other != node) {
-        let living = nodes::table.find(uuid(other.ulid())).filter(nodes::heartbeat_at.ge(lost)).count();
+        let living = nodes::table.find(uuid(other.ulid())).filter(is_heard()).count();
         if living.get_result::<i64>(connection).await? > 0 {
             return Ok(None);
         }

@@ -248,13 +248,13 @@ impl AuthConnectionRepository for PgAuthConnections {
         self.database.transaction("auth_connection.closed", work).await
     }
 
-    async fn to_carry(&self, node: NodeId, lost: OffsetDateTime) -> Result<Vec<CarriedFlow>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| flows::to_carry(connection, node, lost).await;
+    async fn to_carry(&self, node: NodeId) -> Result<Vec<CarriedFlow>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| flows::to_carry(connection, node).await;
         self.database.fetch("auth_connection.to_carry", work).await
     }
 
-    async fn take(&self, id: AuthFlowId, node: NodeId, lost: OffsetDateTime) -> Result<Option<Flow>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| flows::take(connection, id, node, lost).await;
+    async fn take(&self, id: AuthFlowId, node: NodeId) -> Result<Option<Flow>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| flows::take(connection, id, node).await;
         self.database.transaction("auth_connection.take", work).await
     }
 

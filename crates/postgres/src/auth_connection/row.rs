@@ -39,6 +39,7 @@ pub(super) struct ConnectionRow {
     last_check_at: Option<OffsetDateTime>,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
+    organization_credential: bool,
     #[diesel(select_expression = projects::organization_id)]
     organization_id: Uuid,
     #[diesel(select_expression = profiles::name)]
@@ -67,6 +68,7 @@ impl TryFrom<ConnectionRow> for AuthConnection {
                 record_session: row.record_session,
                 save_credentials: row.save_credentials,
                 credential,
+                organization_credential: row.organization_credential,
                 login_url: row.login_url,
                 proxy: row.proxy_id.map(|id| ProxyId::from_ulid(ulid(id))),
             },
@@ -102,6 +104,7 @@ pub(super) struct NewConnection<'a> {
     check_taken_at: OffsetDateTime,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
+    organization_credential: bool,
 }
 
 /// What stands for the provider where the item of any is taken: none is called so.
@@ -161,6 +164,7 @@ impl<'a> From<&'a AuthConnection> for NewConnection<'a> {
             check_taken_at: connection.created_at,
             created_at: connection.created_at,
             updated_at: connection.updated_at,
+            organization_credential: settings.organization_credential,
         }
     }
 }
@@ -180,6 +184,7 @@ pub(super) struct ConnectionChanges<'a> {
     credential_provider: Option<Option<&'a str>>,
     credential_path: Option<Option<&'a str>>,
     login_url: Option<Option<&'a str>>,
+    organization_credential: Option<bool>,
     updated_at: OffsetDateTime,
 }
 
@@ -198,6 +203,7 @@ impl<'a> ConnectionChanges<'a> {
             credential_provider: credential.map(|parts| parts.1),
             credential_path: credential.map(|parts| parts.2),
             login_url: change.login_url.as_ref().map(Option::as_deref),
+            organization_credential: change.organization_credential,
             updated_at,
         }
     }

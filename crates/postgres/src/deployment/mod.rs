@@ -15,7 +15,7 @@ use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::page::{Listed, Page};
 use casement_domain::sealing::KeyId;
 use casement_domain::{DeploymentId, NodeId, OrganizationId, ProjectId, Replaced, StoreError};
-use diesel::dsl::{exists, not};
+use diesel::dsl::{exists, not, sql};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -245,7 +245,11 @@ impl DeploymentRepository for PgDeployments {
             let own = own.and(deployments::lease_expires_at.lt(own_before));
             let rows = deployments::table.filter(deployments::status.eq_any(UNBUILT));
             let rows = rows.filter(nobodys.or(own.assume_not_null()));
-            let rows = rows.order((deployments::created_at, deployments::id)).limit(most.into());
+            // The first of every project before the second of any: none is hidden behind the many of another.
+            let nth = sql::<sql_types::BigInt>(
+                "row_number() OVER (PARTITION BY deployments.project_id ORDER BY deployments.created_at, deployments.id)",
+            );
+            let rows = rows.order((nth, deployments::created_at, deployments::id)).limit(most.into());
             all(rows.select(DeploymentRow::as_select()).load(connection).await?)
         };
         self.database.fetch("deployment.due", work).await

@@ -1,17 +1,24 @@
--- $1 pool, $2 now, $3 heartbeats before this are too old. The line is held, and the pool lives.
+-- $1 pool, $2 now, $3 after how many seconds a node is silent. The line is held, and the pool lives.
+-- Whether somebody lives is told by the database's clock. A node that lives takes its tickets out of the line itself.
+-- A browser of an earlier generation, or of an older version of the profile that the pool follows, is given to nobody.
 -- A ticket whose node is silent comes after the others, not never: after an outage every node has been silent.
 -- A ticket whose name is taken meanwhile gets that answer, and its browser stays for the next.
 WITH browser AS (
-    SELECT * FROM browsers WHERE pool_id = $1 AND state = 'idle'
-    ORDER BY created_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
+    SELECT * FROM browsers b WHERE b.pool_id = $1 AND b.state = 'idle'
+        AND EXISTS (
+            SELECT 1 FROM browser_pools p LEFT JOIN profiles f ON f.id = p.profile_id AND p.refresh_on_profile_update
+            WHERE p.id = $1 AND p.generation = b.generation
+                AND (f.id IS NULL OR b.profile_version_id IS NOT DISTINCT FROM f.version_id)
+        )
+    ORDER BY b.created_at, b.id LIMIT 1 FOR UPDATE OF b SKIP LOCKED
 ), living AS (
     SELECT * FROM pool_waiters
-    WHERE pool_id = $1 AND outcome IS NULL AND expires_at > $2 AND EXISTS (SELECT 1 FROM browser)
-        AND node_id IN (SELECT id FROM nodes WHERE heartbeat_at > $3)
+    WHERE pool_id = $1 AND outcome IS NULL AND EXISTS (SELECT 1 FROM browser)
+        AND node_id IN (SELECT id FROM nodes WHERE heartbeat_at > now() - make_interval(secs => $3))
     ORDER BY position LIMIT 1 FOR UPDATE SKIP LOCKED
 ), silent AS (
     SELECT * FROM pool_waiters
-    WHERE pool_id = $1 AND outcome IS NULL AND expires_at > $2 AND EXISTS (SELECT 1 FROM browser)
+    WHERE pool_id = $1 AND outcome IS NULL AND expires_at > now() AND EXISTS (SELECT 1 FROM browser)
         AND NOT EXISTS (SELECT 1 FROM living)
     ORDER BY position LIMIT 1 FOR UPDATE SKIP LOCKED
 ), ticket AS (

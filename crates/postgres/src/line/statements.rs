@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::sql_types::{Array, BigInt, Jsonb, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{Array, BigInt, Double, Jsonb, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -47,7 +47,7 @@ impl Taking<'_> {
 /// Leases an idle browser to a session of the caller's if nobody is in line; a [`SessionRow`] if there was one.
 pub(super) struct TakeNow<'a> {
     pub(super) taking: Taking<'a>,
-    pub(super) heartbeats_after: OffsetDateTime,
+    pub(super) silent_after_seconds: f64,
 }
 
 impl QueryId for TakeNow<'_> {
@@ -63,7 +63,7 @@ impl QueryFragment<Pg> for TakeNow<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let taking = &self.taking;
         TAKE_NOW.walk(out, |out, name| match name {
-            "7" => out.push_bind_param::<Timestamptz, _>(&self.heartbeats_after),
+            "7" => out.push_bind_param::<Double, _>(&self.silent_after_seconds),
             "8" => out.push_bind_param::<Nullable<Array<Text>>, _>(&taking.telemetry),
             "9" => out.push_bind_param::<Nullable<Timestamptz>, _>(&taking.unchanged_since),
             shared => taking.bind(out, shared),
@@ -105,7 +105,7 @@ impl QueryFragment<Pg> for TakeSeen<'_> {
 pub(super) struct GiveOne {
     pub(super) pool: Uuid,
     pub(super) now: OffsetDateTime,
-    pub(super) heartbeats_after: OffsetDateTime,
+    pub(super) silent_after_seconds: f64,
 }
 
 impl Query for GiveOne {
@@ -117,7 +117,7 @@ impl QueryFragment<Pg> for GiveOne {
         GIVE_ONE.walk(out, |out, number| match number {
             "1" => out.push_bind_param::<SqlUuid, _>(&self.pool),
             "2" => out.push_bind_param::<Timestamptz, _>(&self.now),
-            _ => out.push_bind_param::<Timestamptz, _>(&self.heartbeats_after),
+            _ => out.push_bind_param::<Double, _>(&self.silent_after_seconds),
         })
     }
 }

@@ -1,18 +1,26 @@
--- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 heartbeats before this are too old, $8 telemetry.
+-- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 after how many seconds a node is silent, $8 telemetry.
 -- $9 only if this was the last change of the pool.
+-- A browser of an earlier generation, or of an older version of the profile that the pool follows, is not leased.
 -- A newcomer does not overtake: it takes only if nobody whose node lives is in line.
 -- It waits for no disk: the caller is answered once the call's audit record is durable, which stands behind it
 -- in the same log. A lease that is lost with the machine was nobody's.
 WITH pool AS (
-    SELECT id, project_id, name, timeout_seconds, start_url,
+    SELECT id, project_id, name, timeout_seconds, start_url, generation,
+        CASE WHEN refresh_on_profile_update THEN (SELECT version_id FROM profiles f WHERE f.id = profile_id) END AS followed_version_id,
+        refresh_on_profile_update AND profile_id IS NOT NULL AS follows,
         set_config('synchronous_commit', 'off', true)
     FROM browser_pools WHERE id = $1 AND deleted_at IS NULL AND coalesce(updated_at = $9, true)
 ), picked AS (
     SELECT id FROM browsers
-    WHERE pool_id = $1 AND state = 'idle' AND EXISTS (SELECT 1 FROM pool)
+    WHERE pool_id = $1 AND state = 'idle'
+        AND EXISTS (
+            SELECT 1 FROM pool
+            WHERE pool.generation = browsers.generation
+                AND (NOT follows OR browsers.profile_version_id IS NOT DISTINCT FROM followed_version_id)
+        )
         AND NOT EXISTS (
             SELECT 1 FROM pool_waiters w JOIN nodes n ON n.id = w.node_id
-            WHERE w.pool_id = $1 AND w.outcome IS NULL AND w.expires_at > $6 AND n.heartbeat_at > $7
+            WHERE w.pool_id = $1 AND w.outcome IS NULL AND n.heartbeat_at > now() - make_interval(secs => $7)
         )
     ORDER BY created_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 ), leased AS (
@@ -38,4 +46,4 @@ RETURNING
     headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
     profile_id, profile_version_id, save_profile,
     name, timeout_seconds, start_url, tags, telemetry, state, end_reason, created_at, last_active_at, ended_at,
-    invocation_id
+    invocation_id, for_login

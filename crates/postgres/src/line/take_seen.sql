@@ -6,7 +6,11 @@ WITH leased AS (
     UPDATE browsers b SET state = 'leased', session_id = $2
     FROM browser_pools p
     WHERE b.id = $8 AND b.state = 'idle' AND b.pool_id = $1 AND p.id = $1 AND p.deleted_at IS NULL
-        AND coalesce(p.updated_at = $9, true)
+        AND coalesce(p.updated_at = $9, true) AND p.generation = b.generation
+        AND (
+            NOT p.refresh_on_profile_update OR p.profile_id IS NULL
+            OR b.profile_version_id IS NOT DISTINCT FROM (SELECT f.version_id FROM profiles f WHERE f.id = p.profile_id)
+        )
         AND NOT EXISTS (SELECT 1 FROM pool_waiters w WHERE w.pool_id = $1 AND w.outcome IS NULL)
     RETURNING
         b.id, b.node_id, b.headless, b.stealth, b.kiosk_mode, b.viewport_width, b.viewport_height, b.viewport_refresh_rate, b.policy,
@@ -15,7 +19,7 @@ WITH leased AS (
 ), recorded AS (
     INSERT INTO audit_records (
         id, organization_id, at, auth_strategy, service, user_id, email, api_key_id, project_id,
-        client_ip, domain, method, path, route, status, duration_ms, user_agent, request_id
+        client_ip, domain, method, path, route, status, duration_ms, user_agent, request_id, count
     )
     SELECT $record FROM leased
     -- The caller has gone meanwhile, which has been noted.
@@ -39,4 +43,4 @@ RETURNING
     headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
     profile_id, profile_version_id, save_profile,
     name, timeout_seconds, start_url, tags, telemetry, state, end_reason, created_at, last_active_at, ended_at,
-    invocation_id
+    invocation_id, for_login

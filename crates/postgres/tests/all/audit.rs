@@ -1,11 +1,11 @@
 //! Audit records: written once each, read in order, kept by the month.
 
 use casement_domain::audit::{
-    AuditEntry, AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditService, AuthStrategy, Measured, Reading,
-    Stretch,
+    AuditEntry, AuditFilter, AuditQuery, AuditRecord, AuditRepository, AuditService, AuthStrategy, Measured, NodeRun,
+    Reading, Stretch,
 };
-use casement_domain::testing::{NOON, audit_entry, organization_id};
-use casement_domain::{OrganizationId, UserId};
+use casement_domain::testing::{NOON, audit_entry, node_id, organization_id};
+use casement_domain::{NodeId, NodeRunId, OrganizationId, UserId};
 use casement_postgres::PgAudit;
 use pretty_assertions::assert_eq;
 use time::{Duration, OffsetDateTime};
@@ -246,5 +246,56 @@ async fn filters_are_answered_from_indexes_whose_size_is_that_of_the_answer() ->
     assert_eq!(found(&audit, by_somebody).await?.len(), 1);
     let common = plan(|q| q.method = Some("GET".into()), None).await?;
     assert!(common.contains("Index Scan Backward") && !common.contains("Sort"), "{common}");
+    Ok(())
+}
+
+fn run(n: u128) -> NodeRun {
+    NodeRun { node: node_id(), run: NodeRunId::from_ulid(Ulid(n)) }
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_completes_any_more_is_recorded_as_unknown() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    let restart = NOON + Duration::minutes(2);
+    audit.begin(run(1), &[entry(1), entry(2), entry(3)]).await?;
+    audit.append(&[entry(2)]).await?;
+    audit.withdraw(&[entry(3).id]).await?;
+    assert_eq!(records(&audit).await?, [record(2)], "what has only begun is not shown");
+    assert_eq!(audit.recover(run(1), restart).await?, 0, "this run goes on");
+
+    assert_eq!(audit.recover(run(2), restart).await?, 1);
+    let took = (restart - entry(1).at).whole_milliseconds() as u64;
+    let unknown = of(AuditEntry { at: restart, status: AuditEntry::UNKNOWN, duration_ms: took, ..entry(1) });
+    assert_eq!(records(&audit).await?, [unknown, record(2)]);
+    assert_eq!(audit.recover(run(2), restart).await?, 0, "once");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_node_had_begun_is_recorded_by_another_once_it_is_silent() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    let other = NodeRun { node: NodeId::from_ulid(Ulid(77)), run: NodeRunId::from_ulid(Ulid(1)) };
+    audit.begin(run(1), &[entry(1)]).await?;
+    assert_eq!(audit.recover(other, NOON + Duration::SECOND).await?, 0);
+    world.silence(node_id()).await?;
+    assert_eq!(audit.recover(other, NOON + Duration::SECOND).await?, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_is_told_how_far_the_records_of_the_others_that_live_are_complete() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    let other = NodeId::from_ulid(Ulid(77));
+    assert_eq!(audit.whole_elsewhere(other).await?, None);
+    for at in [NOON, NOON + Duration::SECOND] {
+        audit.mark(node_id(), at).await?;
+        assert_eq!(audit.whole_elsewhere(other).await?, Some(at));
+    }
+    assert_eq!(audit.whole_elsewhere(node_id()).await?, None, "its own it knows");
+    world.silence(node_id()).await?;
+    assert_eq!(audit.whole_elsewhere(other).await?, None, "a silent one is not waited for");
     Ok(())
 }

@@ -69,6 +69,7 @@ fn provider(n: u32, named: &str) -> Result<CredentialProvider, Fault> {
         cache_ttl_seconds: 300,
         enabled: true,
         priority: 0,
+        projects: Vec::new(),
         created_at: NOON,
         updated_at: NOON,
     })
@@ -161,6 +162,7 @@ fn full(flow: &Flow) -> Flow {
             allowed_domains: first().settings.allowed_domains,
             save_credentials: true,
             credential: Some(CredentialRef::Item { provider: "vault".to_owned(), path: "Web/Shop".to_owned() }),
+            organization_credential: true,
             credential_id: Some(CredentialId::from_ulid(Ulid::from_parts(14, 1))),
             login_url: Some("https://d1.example/in".to_owned()),
             told_at: NOON + time::Duration::microseconds(1),
@@ -232,6 +234,7 @@ async fn a_connection_is_kept_as_it_was_told_and_found_in_its_project_alone() ->
         record_session: true,
         save_credentials: false,
         credential: Some(CredentialRef::Item { provider: "vault".to_owned(), path: "Web/Shop".to_owned() }),
+        organization_credential: true,
         login_url: Some("https://d2.example/in".to_owned()),
         proxy: Some(proxy_id()),
     };
@@ -612,17 +615,16 @@ async fn the_login_that_follows_on_a_look_begins_with_the_end_of_it() -> TestRes
 async fn a_flow_is_carried_by_one_node_as_long_as_that_lives() -> TestResult {
     let site = Site::new().await?;
     let flow = site.begun(1).await?;
-    // The other node was last heard at noon.
-    let (alive, lost) = (NOON, seconds(1));
-    let carried = site.connections.to_carry(node_id(), alive).await?;
+    let carried = site.connections.to_carry(node_id()).await?;
     assert_eq!(carried.iter().map(|one| (one.flow, one.connection)).collect::<Vec<_>>(), [(flow.id, flow.connection)]);
-    let taken = site.connections.take(flow.id, other_node(), alive).await?.ok_or("not taken")?;
+    let taken = site.connections.take(flow.id, other_node()).await?.ok_or("not taken")?;
     assert_eq!((taken.node, taken.revision), (Some(other_node()), 1));
-    assert_eq!(site.connections.to_carry(node_id(), alive).await?, []);
-    assert_eq!(site.connections.take(flow.id, node_id(), alive).await?, None);
-    assert_eq!(site.connections.to_carry(other_node(), alive).await?.len(), 1, "its own next life finds it");
-    assert_eq!(site.connections.to_carry(node_id(), lost).await?.len(), 1);
-    let taken = site.connections.take(flow.id, node_id(), lost).await?.ok_or("not taken over")?;
+    assert_eq!(site.connections.to_carry(node_id()).await?, []);
+    assert_eq!(site.connections.take(flow.id, node_id()).await?, None);
+    assert_eq!(site.connections.to_carry(other_node()).await?.len(), 1, "its own next life finds it");
+    site.world.silence(other_node()).await?;
+    assert_eq!(site.connections.to_carry(node_id()).await?.len(), 1);
+    let taken = site.connections.take(flow.id, node_id()).await?.ok_or("not taken over")?;
     assert_eq!((taken.node, taken.revision), (Some(node_id()), 2));
 
     // One that has ended is carried until nothing of its session is left.
@@ -630,9 +632,9 @@ async fn a_flow_is_carried_by_one_node_as_long_as_that_lives() -> TestResult {
     assert!(site.connections.put(&open).await?);
     let open = site.connections.flow(flow.id).await?.ok_or("gone")?;
     assert!(site.connections.end(&open.on(FlowEvent::Expired, NOON)?, &FlowEnd::default()).await?);
-    assert_eq!(site.connections.to_carry(node_id(), alive).await?.len(), 1);
+    assert_eq!(site.connections.to_carry(node_id()).await?.len(), 1);
     site.connections.closed(flow.id).await?;
-    assert_eq!(site.connections.to_carry(node_id(), alive).await?, []);
+    assert_eq!(site.connections.to_carry(node_id()).await?, []);
     assert!(site.connections.flow(flow.id).await?.is_some(), "the timeline keeps it");
     Ok(())
 }
@@ -668,7 +670,7 @@ async fn j5_after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profil
     assert_eq!(site.profiles.save(&version).await?, VersionStored::NotWanted);
 
     // Its node still has to end the session; then nothing of it is left.
-    assert_eq!(site.connections.to_carry(node_id(), NOON).await?.len(), 1);
+    assert_eq!(site.connections.to_carry(node_id()).await?.len(), 1);
     site.connections.closed(flow.id).await?;
     assert_eq!(site.connections.flow(flow.id).await?, None);
     Ok(())

@@ -8,7 +8,7 @@ use casement_domain::name::LabelName;
 use casement_domain::page::Page;
 use casement_domain::sealing::{KeyId, Sealer as _};
 use casement_domain::testing::{self, PlainSealer};
-use casement_domain::{CredentialProviderId, OrganizationId};
+use casement_domain::{CredentialProviderId, OrganizationId, ProjectId};
 use casement_postgres::PgCredentialProviders;
 use pretty_assertions::assert_eq;
 use ulid::Ulid;
@@ -40,6 +40,7 @@ fn provider(n: u32, named: &str, place: ProviderPlace) -> Result<CredentialProvi
         cache_ttl_seconds: 300,
         enabled: true,
         priority: 0,
+        projects: Vec::new(),
         created_at: seconds(i64::from(n)),
         updated_at: seconds(i64::from(n)),
     })
@@ -130,6 +131,7 @@ async fn a_change_is_whole_or_not_at_all() -> TestResult {
         cache_ttl_seconds: Some(0),
         enabled: Some(false),
         priority: Some(7),
+        projects: Some(vec![testing::project_id()]),
     };
     let ProviderUpdated::Yes(now) = providers.update(ours, id(2), &change, seconds(50)).await? else {
         return Err("not changed".into());
@@ -137,12 +139,20 @@ async fn a_change_is_whole_or_not_at_all() -> TestResult {
     assert_eq!(Some(now.clone()), providers.find(ours, id(2)).await?.map(Box::new));
     assert_eq!((now.name.as_str(), now.place), ("Renamed", server("http://10.0.0.9:8080/")?));
     assert_eq!((now.token, now.cache_ttl_seconds, now.enabled, now.priority), (b"other".to_vec(), 0, false, 7));
+    assert_eq!(now.projects, [testing::project_id()]);
     assert_eq!((now.created_at, now.updated_at), (seconds(2), seconds(50)));
 
     let taken = ProviderChange { name: Some(name("file")), enabled: Some(true), ..ProviderChange::default() };
     assert_eq!(providers.update(ours, id(2), &taken, seconds(60)).await?, ProviderUpdated::NameTaken);
     let after = providers.find(ours, id(2)).await?.ok_or("gone")?;
     assert_eq!((after.enabled, after.updated_at), (false, seconds(50)));
+    let nobody = ProjectId::from_ulid(Ulid::from_parts(2, 99));
+    let lent = ProviderChange { projects: Some(vec![nobody]), enabled: Some(true), ..ProviderChange::default() };
+    assert_eq!(providers.update(ours, id(2), &lent, seconds(60)).await?, ProviderUpdated::NoProject(nobody));
+    let mut new = provider(4, "new", server("http://10.0.0.9")?)?;
+    new.projects = vec![testing::project_id(), nobody];
+    assert_eq!(providers.create(&new, 9).await?, ProviderStored::NoProject(nobody));
+    assert_eq!(providers.find(ours, id(2)).await?.ok_or("gone")?.projects, [testing::project_id()]);
     let nothing = ProviderChange::default();
     assert_eq!(providers.update(ours, id(9), &nothing, seconds(60)).await?, ProviderUpdated::NotFound);
     Ok(())

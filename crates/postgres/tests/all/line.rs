@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use casement_domain::audit::{AuditEntry, AuditRepository};
 use casement_domain::browser::BrowserState;
 use casement_domain::name::SlugName;
-use casement_domain::node::NodeRepository;
 use casement_domain::pool::{
     Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolRepository, PoolStored, TakenNow, WaitingLine,
 };
@@ -271,21 +270,36 @@ async fn h1_many_waiters_and_browsers_meet_without_a_lost_or_double_one() -> Tes
 }
 
 #[tokio::test]
-async fn expired_tickets_are_passed_over() -> TestResult {
+async fn expired_tickets_of_a_silent_node_are_passed_over() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(2).await?;
-    enter(&world, &Place { expires_at: seconds(10), ..place(1, testing::node_id()) }).await?;
-    enter(&world, &place(2, testing::node_id())).await?;
+    world.silence(other_node()).await?;
+    let expired = |n| Place { lasts: -Duration::SECOND, ..place(n, other_node()) };
+    enter(&world, &expired(1)).await?;
+    enter(&world, &Place { lasts: Duration::HOUR, ..place(2, other_node()) }).await?;
     world.warm(1, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(1), seconds(10)).await?, Replaced::Yes);
     assert_eq!(granted(&world, 2).await?.browser, Some(testing::browser_id(1)));
     assert_eq!(world.line.leave(ticket_id(1)).await?, Outcome::Gone);
 
-    enter(&world, &Place { expires_at: seconds(10), ..place(3, testing::node_id()) }).await?;
+    enter(&world, &expired(3)).await?;
     world.warm(2, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(2), seconds(11)).await?, Replaced::Yes);
     let newcomer = world.line.take_now(&pool.id.into(), &lease(4), seconds(12)).await?;
     assert!(matches!(newcomer, TakenNow::Leased(_)), "a dead ticket holds nobody up: {newcomer:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_ticket_whose_node_lives_gets_its_turn_whatever_time_it_is() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(1).await?;
+    // A clock was put forward while it stood in line.
+    enter(&world, &Place { lasts: -Duration::HOUR, ..place(1, testing::node_id()) }).await?;
+    world.warm(1, fence).await?;
+    assert_eq!(world.pools.ready(testing::browser_id(1), NOON).await?, Replaced::Yes);
+    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, TakenNow::Busy);
+    assert_eq!(granted(&world, 1).await?.browser, Some(testing::browser_id(1)));
     Ok(())
 }
 
@@ -295,7 +309,7 @@ async fn tickets_of_a_silent_node_come_after_the_others() -> TestResult {
     let (_, fence) = world.pool(2).await?;
     enter(&world, &place(1, other_node())).await?;
     enter(&world, &place(2, testing::node_id())).await?;
-    world.nodes.heartbeat(testing::node_id(), seconds(100)).await?;
+    world.silence(other_node()).await?;
     for (browser, waiter) in [(1, 2), (2, 1)] {
         world.warm(browser, fence).await?;
         assert_eq!(world.pools.ready(testing::browser_id(browser), seconds(100)).await?, Replaced::Yes);

@@ -4,8 +4,8 @@ use casement_domain::browser::BrowserState;
 use casement_domain::organization::{Caps, Limit, Organization};
 use casement_domain::page::Page;
 use casement_domain::pool::{
-    Fence, Growth, Outcome, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolStored, TakenNow,
-    WaitingLine,
+    Entered, Fence, Generation, Growth, Observed, Outcome, Pool, PoolCounts, PoolDeleted, PoolFiller, PoolFilter,
+    PoolRepository, PoolStored, TakenNow, WaitingLine,
 };
 use casement_domain::session::{Created, IdOrName, Session, SessionEvent, SessionRepository as _, SessionState};
 use casement_domain::testing::{self, NOON};
@@ -24,7 +24,7 @@ async fn a_pool_is_found_by_id_and_by_name_and_listed_with_what_it_has() -> Test
     let world = World::new().await?;
     let pool = testing::pool(2).name("Nightly").build();
     assert_eq!(store(&world, &pool).await?, PoolStored::Yes);
-    let fence = world.pools.lead(pool.id, testing::node_id(), NOON, seconds(9)).await?.ok_or("no lead")?;
+    let fence = world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?.ok_or("no lead")?;
     world.ready(1, fence).await?;
     world.ready(2, fence).await?;
     assert!(matches!(world.line.take_now(&pool.id.into(), &lease(1), NOON).await?, TakenNow::Leased(_)));
@@ -176,11 +176,12 @@ async fn a_project_has_no_more_pools_than_it_may() -> TestResult {
 async fn one_node_leads_and_a_later_leader_fences_off_the_earlier() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(2).await?;
-    assert_eq!(world.pools.lead(pool.id, other_node(), seconds(19), seconds(39)).await?, None);
-    assert_eq!(world.pools.lead(pool.id, testing::node_id(), seconds(10), seconds(20)).await?, Some(fence), "renewed");
-    let next = world.pools.lead(pool.id, other_node(), seconds(20), seconds(40)).await?.ok_or("no lead")?;
+    assert_eq!(world.pools.lead(pool.id, other_node(), PoolFiller::LEAD).await?, None);
+    assert_eq!(world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?, Some(fence), "renewed");
+    world.db.execute("UPDATE browser_pools SET lease_until = now()").await?;
+    let next = world.pools.lead(pool.id, other_node(), PoolFiller::LEAD).await?.ok_or("no lead")?;
     assert!(next > fence);
-    assert_eq!(world.pools.warm(&warming(1), fence).await?, Replaced::LostRace);
+    assert_eq!(world.pools.warm(&warming(1), fence, Generation::default()).await?, Replaced::LostRace);
     let growth = Growth { allowance: 1, since: seconds(1) };
     assert_eq!(world.pools.grow(&pool, fence, growth).await?, Replaced::LostRace);
     assert_eq!(world.pools.grow(&pool, next, growth).await?, Replaced::Yes);
@@ -190,7 +191,7 @@ async fn one_node_leads_and_a_later_leader_fences_off_the_earlier() -> TestResul
 }
 
 #[tokio::test]
-async fn a_flush_ends_the_idle_ones_and_lowers_the_allowance() -> TestResult {
+async fn a_flush_ends_the_idle_and_the_warming_ones_and_lowers_the_allowance_by_the_idle_ones() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(3).await?;
     for n in 1..=2 {
@@ -199,11 +200,60 @@ async fn a_flush_ends_the_idle_ones_and_lowers_the_allowance() -> TestResult {
     world.warm(3, fence).await?;
     let mut flushed = world.pools.flush(pool.id, seconds(5)).await?;
     flushed.sort_unstable();
-    assert_eq!(flushed, vec![testing::browser_id(1), testing::browser_id(2)]);
-    let growth = world.pools.find_by_id(pool.id).await?.map(|pool| pool.growth);
-    assert_eq!(growth, Some(Growth { allowance: 1, since: seconds(5) }));
+    assert_eq!(flushed, [1, 2, 3].map(testing::browser_id));
+    let flushed = world.pools.find_by_id(pool.id).await?.ok_or("gone")?;
+    assert_eq!(flushed.growth, Growth { allowance: 1, since: seconds(5) });
+    assert_eq!((pool.generation, flushed.generation), (Generation(0), Generation(1)));
+    assert_eq!(world.pools.observe(pool.id).await?, Observed::default());
+    assert_eq!(world.pools.ready(testing::browser_id(3), NOON).await?, Replaced::LostRace, "it came up too late");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_planned_before_a_flush_is_not_begun_after_it() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(1).await?;
+    assert_eq!(world.pools.flush(pool.id, NOON).await?, []);
+    assert_eq!(world.pools.warm(&warming(1), fence, pool.generation).await?, Replaced::LostRace);
+    assert_eq!(world.pools.warm(&warming(1), fence, Generation(1)).await?, Replaced::Yes);
+    // An update that was read before does not take the pool back.
+    let renamed = Pool { updated_at: seconds(1), ..pool.clone() };
+    assert_eq!(world.pools.replace(testing::organization_id(), &pool, &renamed).await?, PoolStored::Yes);
+    assert_eq!(world.pools.find_by_id(pool.id).await?.map(|pool| pool.generation), Some(Generation(1)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lease_that_comes_back_after_a_flush_leaves_its_browser_to_nobody() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(1).await?;
+    world.ready(1, fence).await?;
+    let TakenNow::Leased(session) = world.line.take_now(&pool.id.into(), &lease(1), NOON).await? else {
+        return Err("nothing was idle".into());
+    };
+    assert_eq!(world.pools.flush(pool.id, NOON).await?, []);
+    let undelivered = session.on(SessionEvent::Undelivered, seconds(1))?;
+    assert_eq!(world.sessions.end(&session, &undelivered).await?, Replaced::Yes);
+    assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Ending));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_idle_browser_of_an_earlier_generation_is_leased_in_no_way() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(1).await?;
+    world.ready(1, fence).await?;
+    // As a lease leaves it that comes back at the very moment of a flush.
+    world.db.execute("UPDATE browser_pools SET generation = 7").await?;
+    assert_eq!(world.line.take_now(&pool.id.into(), &lease(1), NOON).await?, TakenNow::Busy);
+    let which = IdOrName::Id(pool.id);
+    let next = world.pools.find_with_next(testing::project_id(), &which).await?;
+    assert_eq!(next.map(|(_, next)| next), Some(None));
+    assert!(matches!(world.line.enter(&place(2, testing::node_id()), NOON).await?, Entered::Yes(_)));
+    assert_eq!(world.line.outcome(ticket_id(2)).await?, Outcome::Waiting);
+    assert_eq!(world.line.leave(ticket_id(2)).await?, Outcome::Gone);
     let observed = world.pools.observe(pool.id).await?;
-    assert_eq!((observed.warming, observed.idle.len(), observed.leased), (1, 0, 0));
+    assert_eq!(observed.idle.iter().map(|idle| idle.outdated).collect::<Vec<_>>(), [true], "it is replaced");
     Ok(())
 }
 
@@ -227,7 +277,7 @@ async fn a_pool_in_use_is_deleted_only_by_force() -> TestResult {
     assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Leased));
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Ending));
     assert_eq!(world.pools.ready(testing::browser_id(3), NOON).await?, Replaced::LostRace);
-    assert_eq!(world.pools.warm(&warming(4), fence).await?, Replaced::LostRace);
+    assert_eq!(world.pools.warm(&warming(4), fence, Generation::default()).await?, Replaced::LostRace);
     assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, TakenNow::PoolGone);
     assert_eq!(world.pools.find_by_id(pool.id).await?, None);
     assert_eq!(store(&world, &testing::pool(1).id(testing::pool_id(2)).build()).await?, PoolStored::Yes);

@@ -1,10 +1,10 @@
 //! Profiles: their names, their versions, and what holds on to them.
 
 use casement_domain::access::Scope;
-use casement_domain::browser::Browser;
+use casement_domain::browser::{Browser, Shape};
 use casement_domain::name::SlugName;
 use casement_domain::page::Page;
-use casement_domain::pool::{PoolRepository as _, PoolStored, TakenNow, WaitingLine as _};
+use casement_domain::pool::{PoolFiller, PoolRepository as _, PoolStored, TakenNow, WaitingLine as _};
 use casement_domain::profile::{
     LoadedProfile, Profile, ProfileDeleted, ProfileFilter, ProfileRenamed, ProfileRepository as _, ProfileStored,
     ProfileVersion, Saved, VersionStored,
@@ -48,7 +48,7 @@ fn scoped() -> Scope {
 }
 
 fn of(project: ProjectId) -> Scope {
-    Scope { project: Project { id: project, ..testing::project() }, unscoped: false }
+    Scope { project: Project { id: project, ..testing::project() }, unscoped: false, organization_wide: true }
 }
 
 async fn kept(world: &World) -> Result<PgProfiles, Fault> {
@@ -129,7 +129,7 @@ async fn with_legacy(world: &World) -> Result<(PgProfiles, Scope), Fault> {
     let profiles = PgProfiles::new(world.db.database().clone());
     let projects = PgProjects::new(world.db.database().clone());
     let default = projects.default_of(testing::organization_id()).await?;
-    let scope = Scope { project: default, unscoped: true };
+    let scope = Scope { project: default, unscoped: true, organization_wide: true };
     let own = |n, name| Profile { project: Some(scope.project_id()), ..profile(n, name) };
     let legacy = |n, name| Profile { project: None, ..profile(n, name) };
     assert_eq!(profiles.create(&legacy(1, "old"), 10).await?, ProfileStored::Yes);
@@ -171,6 +171,7 @@ async fn what_is_of_no_project_is_seen_by_who_names_none_and_comes_second() -> T
             ..unscoped.project.clone()
         },
         unscoped: true,
+        organization_wide: true,
     };
     assert_eq!(find(&strangers, IdOrName::Id(id(2))).await?, None, "of another organization");
 
@@ -323,9 +324,9 @@ async fn a_pool_holds_on_to_its_profile_and_follows_it() -> TestResult {
     assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
     assert_eq!(profiles.delete(id(1), NOON).await?, ProfileDeleted::InUse);
 
-    let fence = world.pools.lead(pool.id, testing::node_id(), NOON, seconds(20)).await?.ok_or("no lead")?;
+    let fence = world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?.ok_or("no lead")?;
     let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
-    assert_eq!(world.pools.warm(&browser, fence).await?, Replaced::Yes);
+    assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
     let outdated = async || {
         let observed = world.pools.observe(pool.id).await?;
@@ -337,10 +338,16 @@ async fn a_pool_holds_on_to_its_profile_and_follows_it() -> TestResult {
     assert_eq!(saved, VersionStored::Yes(Saved { unseen: None, pools: vec![pool.id] }));
     assert_eq!(outdated().await?, [true], "its profile has a version that it was not started with");
 
-    let TakenNow::Leased(leased) = world.line.take_now(&pool.id.into(), &lease(1), NOON).await? else {
-        return Err("a browser was idle".into());
-    };
-    assert_eq!(leased.shape.profile, wish(1), "a lease saves nothing");
+    let take = async || world.line.take_now(&pool.id.into(), &lease(1), NOON).await;
+    assert_eq!(take().await?, TakenNow::Busy, "nor is it leased any more");
+    let current = wish(1).map(|loaded| LoadedProfile { version: Some(version(1, &saver).id), ..loaded });
+    let shape = Shape { profile: current, ..pool.config.shape.clone() };
+    let browser = Browser { shape, ..warming(2) };
+    assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
+    assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
+    assert_eq!(outdated().await?, [true, false]);
+    let TakenNow::Leased(leased) = take().await? else { return Err("a browser was idle".into()) };
+    assert_eq!(leased.shape.profile, current, "a lease saves nothing");
     let given = LoadedProfile { id: id(2), version: None, save_changes: true };
     assert!(!world.sessions.set_profile(leased.id, given).await?, "it has one");
     let plain = testing::session(8);

@@ -2,11 +2,11 @@
 
 use casement_domain::browser::Browser;
 use casement_domain::page::Page;
-use casement_domain::pool::{Pool, PoolRepository as _, PoolStored, TakenNow, WaitingLine as _};
+use casement_domain::pool::{Pool, PoolFiller, PoolRepository as _, PoolStored, TakenNow, WaitingLine as _};
 use casement_domain::project::{ProjectDeleted, ProjectRepository as _};
 use casement_domain::proxy::{
-    Exit, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted, ProxyFilter, ProxyRepository as _, ProxyStatus, ProxyStored,
-    ProxyType,
+    Exit, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted, ProxyFailure, ProxyFilter, ProxyRepository as _, ProxyStatus,
+    ProxyStored, ProxyType,
 };
 use casement_domain::sealing::{KeyId, Sealer as _};
 use casement_domain::session::SessionRepository as _;
@@ -74,13 +74,20 @@ async fn a_proxy_is_found_in_its_project_alone_and_several_may_bear_a_name() -> 
 async fn a_check_is_noted_never_backwards_and_taken_on_by_one_server() -> TestResult {
     let world = World::new().await?;
     let proxies = kept(&world).await?;
-    let found = |at, status, address: Option<&str>| ProxyChecked { status, ip_address: address.map(str::to_owned), at };
+    let found = |at, status, address: Option<&str>| ProxyChecked {
+        status,
+        failure: (status == ProxyStatus::Unavailable).then_some(ProxyFailure::Reset),
+        ip_address: address.map(str::to_owned),
+        at,
+    };
     let good = found(seconds(60), ProxyStatus::Available, Some("198.51.100.7"));
     let noted = proxies.checked(id(1), &good).await?.ok_or("gone")?;
     assert_eq!((noted.last_checked, noted.ip_address.as_deref()), (Some(seconds(60)), Some("198.51.100.7")));
+    assert_eq!(noted.failure, None);
     let bad = found(seconds(90), ProxyStatus::Unavailable, None);
     let noted = proxies.checked(id(1), &bad).await?.ok_or("gone")?;
     assert_eq!((noted.status, noted.ip_address.as_deref()), (ProxyStatus::Unavailable, Some("198.51.100.7")));
+    assert_eq!(noted.failure, Some(ProxyFailure::Reset));
     let noted = proxies.checked(id(1), &good).await?.ok_or("gone")?;
     assert_eq!((noted.status, noted.last_checked), (ProxyStatus::Unavailable, Some(seconds(90))));
 
@@ -148,9 +155,9 @@ async fn a_pool_holds_on_to_its_proxy_and_a_session_keeps_a_deleted_one() -> Tes
     assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
     assert_eq!(proxies.delete(ours, id(1), NOON).await?, ProxyDeleted::InUse);
 
-    let fence = world.pools.lead(pool.id, testing::node_id(), NOON, seconds(20)).await?.ok_or("no lead")?;
+    let fence = world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?.ok_or("no lead")?;
     let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
-    assert_eq!(world.pools.warm(&browser, fence).await?, Replaced::Yes);
+    assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
     let TakenNow::Leased(session) = world.line.take_now(&pool.id.into(), &lease(1), NOON).await? else {
         return Err("a browser was idle".into());

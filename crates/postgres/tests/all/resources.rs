@@ -9,7 +9,7 @@ use casement_domain::testing;
 use pretty_assertions::assert_eq;
 
 use crate::support::TestResult;
-use crate::world::{World, first_start, key, key_id, node, other_node, seconds, user_id};
+use crate::world::{Fault, World, first_start, key, key_id, node, seconds, user_id};
 
 #[tokio::test]
 async fn an_empty_database_begins_once() -> TestResult {
@@ -79,14 +79,21 @@ async fn a_key_of_a_deleted_project_says_so() -> TestResult {
 }
 
 #[tokio::test]
-async fn a_silent_node_is_named_only_if_it_has_something() -> TestResult {
+async fn a_node_is_named_with_its_last_word_only_if_it_has_something() -> TestResult {
     let world = World::new().await?;
-    world.nodes.heartbeat(testing::node_id(), seconds(100)).await?;
-    assert_eq!(world.nodes.silent_since(seconds(50)).await?, vec![]);
+    assert_eq!(world.nodes.with_remains().await?, vec![]);
     let (_, fence) = world.pool(1).await?;
     world.ready(1, fence).await?;
-    assert_eq!(world.nodes.silent_since(seconds(50)).await?, vec![]);
-    assert_eq!(world.nodes.silent_since(seconds(200)).await?, vec![testing::node_id()]);
-    world.nodes.announce(&node(other_node(), seconds(300))).await?;
+    let heard = async || Ok::<_, Fault>(world.nodes.with_remains().await?);
+    let before = heard().await?;
+    assert_eq!(before.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [testing::node_id()]);
+    world.silence(testing::node_id()).await?;
+    let silent = heard().await?;
+    assert!(silent[0].1 < before[0].1);
+    for word in [world.nodes.heartbeat(testing::node_id()).await, world.nodes.announce(&node(testing::node_id())).await]
+    {
+        word?;
+        assert!(heard().await?[0].1 > silent[0].1);
+    }
     Ok(())
 }

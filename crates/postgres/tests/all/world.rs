@@ -5,7 +5,7 @@ use casement_domain::browser::{Browser, BrowserState, Shape};
 use casement_domain::name::LabelName;
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::organization::{FirstStart, Organization, OrganizationRepository, User};
-use casement_domain::pool::{Fence, LeaseRequest, Place, Pool, PoolRepository, PoolStored};
+use casement_domain::pool::{Fence, Generation, LeaseRequest, Place, Pool, PoolFiller, PoolRepository, PoolStored};
 use casement_domain::session::Tags;
 use casement_domain::testing::{self, NOON};
 use casement_domain::{ApiKeyId, BrowserId, NodeId, PoolId, Replaced, SessionId, TicketId, UserId};
@@ -77,8 +77,8 @@ pub(crate) fn first_start(organization: Organization) -> Result<FirstStart, Faul
     Ok(FirstStart { organization, owner, project: testing::project(), key: key(1)? })
 }
 
-pub(crate) fn node(id: NodeId, heartbeat_at: OffsetDateTime) -> Node {
-    Node { id, host: "host".to_owned(), address: "127.0.0.1:1".to_owned(), started_at: NOON, heartbeat_at }
+pub(crate) fn node(id: NodeId) -> Node {
+    Node { id, host: "host".to_owned(), address: "127.0.0.1:1".to_owned(), started_at: NOON }
 }
 
 pub(crate) fn lease(n: u32) -> LeaseRequest {
@@ -99,7 +99,7 @@ pub(crate) fn place(n: u32, node: NodeId) -> Place {
         position: None,
         lease: lease(n),
         node,
-        expires_at: seconds(600),
+        lasts: Duration::minutes(10),
     }
 }
 
@@ -111,8 +111,8 @@ impl World {
     pub(crate) async fn of(organization: Organization) -> Result<Self, Fault> {
         let world = Self::without_anything().await?;
         world.organizations.begin(&first_start(organization)?).await?;
-        world.nodes.announce(&node(testing::node_id(), NOON)).await?;
-        world.nodes.announce(&node(other_node(), NOON)).await?;
+        world.nodes.announce(&node(testing::node_id())).await?;
+        world.nodes.announce(&node(other_node())).await?;
         Ok(world)
     }
 
@@ -132,6 +132,13 @@ impl World {
         })
     }
 
+    /// Lets the last word of a node be from a minute ago.
+    pub(crate) async fn silence(&self, node: NodeId) -> TestResult {
+        let node = uuid::Uuid::from_u128(node.ulid().0);
+        let statement = format!("UPDATE nodes SET heartbeat_at = now() - interval '1 minute' WHERE id = '{node}'");
+        Ok(self.db.execute(&statement).await?)
+    }
+
     /// Stores the first pool and leads it.
     pub(crate) async fn pool(&self, size: u32) -> Result<(Pool, Fence), Fault> {
         let pool = testing::pool(size).build();
@@ -139,13 +146,13 @@ impl World {
         if stored != PoolStored::Yes {
             return Err(format!("{stored:?}").into());
         }
-        let fence = self.pools.lead(pool.id, testing::node_id(), NOON, seconds(20)).await?;
+        let fence = self.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?;
         Ok((pool, fence.ok_or("no lead")?))
     }
 
     /// Stores a warming browser of the first pool.
     pub(crate) async fn warm(&self, n: u32, fence: Fence) -> TestResult {
-        let warmed = self.pools.warm(&warming(n), fence).await?;
+        let warmed = self.pools.warm(&warming(n), fence, Generation::default()).await?;
         if warmed == Replaced::Yes { Ok(()) } else { Err("lost the lead".into()) }
     }
 

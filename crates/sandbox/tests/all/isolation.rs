@@ -28,6 +28,15 @@ async fn e5_nothing_of_the_host_is_visible() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Debian's npm has its registry there, which may hold a key.
+#[tokio::test]
+async fn configuration_of_the_host_below_usr_is_not_visible() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let script = "for f in /usr/local/etc /usr/etc; do ls -A $f 2>/dev/null; touch $f/x 2>/dev/null && echo writes $f; done; true";
+    assert_eq!(place.output("a", script).await?, "");
+    Ok(())
+}
+
 #[tokio::test]
 async fn e4_processes_of_the_host_and_of_other_sandboxes_are_not_visible() -> anyhow::Result<()> {
     let place = Place::new()?;

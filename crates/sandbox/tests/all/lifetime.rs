@@ -17,7 +17,12 @@ const STARTER: &str = "CASEMENT_TEST_STARTER";
 #[tokio::test]
 async fn starter_process() -> anyhow::Result<()> {
     let Some(place) = std::env::var_os(STARTER).map(PathBuf::from) else { return Ok(()) };
-    let host = Host::new(config(&place.join("root")))?;
+    let own = place.join("bwrap");
+    let mut config = config(&place.join("root"));
+    if own.exists() {
+        config.bwrap = own;
+    }
+    let host = Host::new(config)?;
     host.start(spec(&place, "a", "sleep 1000 & exec sleep 1000")).await?;
     std::fs::write(place.join("started"), "")?;
     std::future::pending().await
@@ -94,6 +99,33 @@ async fn a_start_that_was_killed_anywhere_leaves_nothing_after_a_sweep() -> anyh
         std::fs::remove_file(place.dir.path().join("started")).ok();
     }
     assert!(states.len() > 1, "the starter was always killed at the same moment");
+    Ok(())
+}
+
+/// bubblewrap that never tells that it has begun: its starter waits for that, and it waits at its gate.
+const SILENT: &str = r#"#!/bin/sh
+count=$#
+while [ $count -gt 0 ]; do
+    if [ "$1" = --info-fd ]; then shift 2; count=$((count - 2)); else set -- "$@" "$1"; shift; count=$((count - 1)); fi
+done
+exec /usr/bin/bwrap "$@"
+"#;
+
+#[tokio::test]
+async fn a_start_that_is_under_way_when_its_starter_ends_ends_by_itself() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let (dir, bwrap) = (place.dir.path().join("root/a"), place.dir.path().join("bwrap"));
+    std::fs::write(&bwrap, SILENT)?;
+    std::fs::set_permissions(&bwrap, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let mut child = starter(&place)?;
+    let processes = || remains(&dir).into_iter().filter(|found| found.starts_with("process")).count();
+    // bubblewrap outside, and inside at its gate.
+    begins(&place, &mut child, || processes() >= 2).await?;
+    child.kill()?;
+    child.wait()?;
+    until("nothing of it runs", || processes() == 0).await?;
+    place.host.sweep(&HashSet::new()).await?;
+    assert_eq!(remains(&dir), Vec::<String>::new());
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use casement_sandbox::{MemoryLimit, Sandbox};
 
 use crate::support::{MIB, Place, groups, until, within};
@@ -148,5 +149,58 @@ async fn memory_is_that_of_the_whole_group() -> anyhow::Result<()> {
     until("memory is in use", || sandbox.log().is_some_and(|log| log.contains("12"))).await?;
     let used = sandbox.memory_pss().await;
     assert!((40_000_000..160_000_000).contains(&used), "{used}");
+    Ok(())
+}
+
+/// Fills a segment of System V and lets go of it.
+const SEGMENT: &str = "import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+libc.shmdt.argtypes = [ctypes.c_void_p]
+shm = libc.shmget(0, 250 << 20, 0o1600)
+at = libc.shmat(shm, None, 0)
+ctypes.memset(at, 1, 250 << 20)
+libc.shmdt(at)";
+
+/// Ways to hold 250 MiB that no process has mapped.
+const HIDDEN: [(&str, &str, &str); 7] = [
+    ("memfd", "", "import os\nfd = os.memfd_create('x')\nfor _ in range(250): os.write(fd, bytes(1 << 20))"),
+    ("segment", "", SEGMENT),
+    ("namespace", "unshare --user --map-root-user --ipc", SEGMENT),
+    (
+        "tmpfs",
+        "unshare --user --map-root-user --mount",
+        "import os\nos.system('mount -t tmpfs x /tmp')\nopen('/tmp/x', 'wb').write(bytes(250 << 20))",
+    ),
+    ("ramfs", "unshare --user --map-root-user --mount", "import os\nos.system('mount -t ramfs x /tmp')"),
+    ("unbounded", "unshare --user --map-root-user --mount", "import os\nos.system('mount -t tmpfs -o size=0 x /tmp')"),
+    (
+        "hidden",
+        "unshare --user --map-root-user --mount",
+        "import os\nfor _ in range(2): os.system('mount -t tmpfs x /tmp')",
+    ),
+];
+
+#[tokio::test]
+async fn memory_that_no_process_has_mapped_is_seen_from_outside_also_while_the_program_is_stopped() -> anyhow::Result<()>
+{
+    const LIMIT: u64 = 150 << 20;
+    let place = Place::new()?;
+    // An ordinary user's server cannot look into the IPC namespaces of its sandboxes: segments are not counted there.
+    let sees_segments = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self")?) == 0;
+    for (id, wrapper, hides) in HIDDEN.into_iter().filter(|(_, _, hides)| sees_segments || *hides != SEGMENT) {
+        // Stopped once it has what it wants: nobody inside looks any more.
+        let program = format!("{hides}\nimport os, signal\nos.kill(os.getpid(), signal.SIGSTOP)");
+        let script = format!("printf '%s' \"$CODE\" > /home/casement/a.py; exec {wrapper} python3 /home/casement/a.py");
+        let mut spec = place.script(id, &script);
+        spec.env = vec![("CODE".to_owned(), program)];
+        let sandbox = place.host.start(spec).await?;
+        let over = within(Duration::from_secs(60), sandbox.over_memory(LIMIT)).await;
+        over.with_context(|| format!("{id}: {:?}", sandbox.log()))?;
+        place.host.end(id).await?;
+    }
+    let quiet = place.host.start(place.script("quiet", "exec sleep 1000")).await?;
+    let over = tokio::time::timeout(Duration::from_secs(3), quiet.over_memory(LIMIT)).await;
+    assert!(over.is_err(), "a program at rest holds little");
     Ok(())
 }

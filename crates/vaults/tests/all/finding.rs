@@ -2,12 +2,18 @@
 
 use std::sync::Arc;
 
+use casement_domain::auth_connection::ProviderScope;
 use casement_domain::credential_provider::{CredentialProvider, CredentialProviders, FindError, Lookup, ProviderFault};
 use casement_domain::testing::organization_id;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::support::{Mood, Server, kept, login, long_id, provider_id, stores, use_cases};
+
+/// All providers of the organization.
+fn all() -> ProviderScope {
+    ProviderScope { organization: organization_id(), project: None }
+}
 
 struct World {
     first: Arc<Server>,
@@ -38,7 +44,7 @@ fn world() -> World {
 
 impl World {
     async fn find(&self, provider: Option<&str>, what: Lookup<'_>) -> Result<Option<String>, FindError> {
-        let found = self.providers.find(organization_id(), provider, what).await?;
+        let found = self.providers.find(all(), provider, what).await?;
         Ok(found.map(|login| login.secrets.password.unwrap().expose_secret().to_owned()))
     }
 }
@@ -62,7 +68,7 @@ async fn a_site_is_looked_for_in_the_providers_order() {
     assert!(matches!(twin, FindError::Ambiguous { items: 2, .. }), "{twin}");
 
     world.first.asked();
-    let found = world.providers.find(organization_id(), None, Lookup::Domain("a.example")).await.unwrap().unwrap();
+    let found = world.providers.find(all(), None, Lookup::Domain("a.example")).await.unwrap().unwrap();
     assert_eq!((found.provider, found.item.path().as_str()), (provider_id(1), "Team/A"));
     assert_eq!(world.first.asked().len(), 1, "only the secrets are read anew");
 }
@@ -101,7 +107,6 @@ async fn a_flow_is_given_an_items_secrets_under_its_own_names() {
     use casement_domain::auth_connection::{ExternalCredentials as _, ExternalWanted};
 
     let world = world();
-    let organization = organization_id();
     let codes = |address: &str| {
         json!([{ "id": "u", "type": "STRING", "purpose": "USERNAME", "value": "me" },
                { "id": "o", "type": "OTP", "value": address }, { "id": "p", "type": "CONCEALED", "label": "PIN", "value": "12" }])
@@ -111,7 +116,7 @@ async fn a_flow_is_given_an_items_secrets_under_its_own_names() {
         let item = login(n, &format!("Codes {n}"), "https://c.example", json!({ "fields": codes(&address) }));
         world.second.vaults.lock().unwrap()[0].2.push(item);
     }
-    let fetch = |wanted| world.providers.fetch(organization, Some("provider 2"), wanted);
+    let fetch = |wanted| world.providers.fetch(all(), Some("provider 2"), wanted);
     let found = fetch(ExternalWanted::Path("Team/Codes 7")).await.unwrap().unwrap();
     assert_eq!(found.values.keys().collect::<Vec<_>>(), ["PIN", "username"]);
     assert!(found.totp.is_some() && found.totp_code.is_none());
@@ -124,8 +129,8 @@ async fn a_flow_is_given_an_items_secrets_under_its_own_names() {
     let said = fetch(ExternalWanted::Path("Team/Codes 7")).await.unwrap_err();
     assert_eq!(said, "the credential provider provider 2: the store cannot be reached: nobody there");
 
-    assert!(world.providers.known(organization, None).await.unwrap(), "some are switched on");
-    let known = async |name: &str| world.providers.known(organization, Some(name)).await.unwrap();
+    assert!(world.providers.known(all(), None).await.unwrap(), "some are switched on");
+    let known = async |name: &str| world.providers.known(all(), Some(name)).await.unwrap();
     assert!(known("provider 1").await && known(&provider_id(1).to_string()).await);
     assert!(!known("provider 3").await && !known("nobody").await);
 }

@@ -197,6 +197,7 @@ pub(crate) fn kept(n: u32, server: &Server) -> CredentialProvider {
         cache_ttl_seconds: 300,
         enabled: true,
         priority: n,
+        projects: Vec::new(),
         created_at: NOON,
         updated_at: NOON,
     }

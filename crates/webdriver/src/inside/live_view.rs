@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use casement_agent::protocol::view::{FRAME, FrameHead, MAX_FRAME_BYTES, NextFrame, WAIT_SECONDS};
+use casement_agent::protocol::view::{self as words, FRAME, FrameHead, MAX_FRAME_BYTES, NextFrame, WAIT_SECONDS};
 use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
 use casement_domain::inside::InsideError;
-use casement_domain::live_view::{Frame, LiveDisplay};
+use casement_domain::live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialog, OpenDialogs};
 use futures_util::StreamExt as _;
 
 use super::inside_error;
@@ -17,6 +17,8 @@ use crate::fault::failed;
 
 /// How long a frame may take beyond the wait for a change.
 const GRACE: Duration = Duration::from_secs(10);
+/// Dialogs that are told of at once.
+const MAX_DIALOGS: usize = 50;
 
 #[async_trait]
 impl LiveDisplay for Engine {
@@ -37,6 +39,30 @@ impl LiveDisplay for Engine {
         let late = InsideError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) };
         let answer = tokio::time::timeout(within, answer).await.map_err(|_| late)?;
         frame(answer.map_err(|error| inside_error(&running, &error))?)
+    }
+
+    async fn next_dialogs(&self, browser: BrowserId, since: Option<u64>) -> Result<OpenDialogs, InsideError> {
+        let running = self.running(browser)?;
+        let within = Duration::from_secs(WAIT_SECONDS) + GRACE;
+        let told: words::OpenDialogs = running
+            .agent
+            .call(words::DIALOGS, &words::NextDialogs { since }, within)
+            .await
+            .map_err(|error| inside_error(&running, &error))?;
+        let dialogs = told.dialogs.into_iter().take(MAX_DIALOGS).map(|one| OpenDialog {
+            page: one.page,
+            kind: one.kind,
+            message: one.message,
+            default_text: one.default_text,
+        });
+        Ok(OpenDialogs { state: told.state, dialogs: dialogs.collect() })
+    }
+
+    async fn answer_dialog(&self, browser: BrowserId, answer: DialogAnswer) -> Result<(), InsideError> {
+        let running = self.running(browser)?;
+        let DialogAnswer { page, accept, text } = answer;
+        let answer = words::DialogAnswer { page, accept, text };
+        running.agent.command(words::ANSWER, &answer, GRACE).await.map_err(|error| inside_error(&running, &error))
     }
 }
 

@@ -127,7 +127,7 @@ fn act(act: Act) -> words::Act {
             words::Act::FillCode { into, code: Typed(code.expose_secret().to_owned()), origin }
         }
         Act::Check { what, on } => words::Act::Check { what: what.0, on },
-        Act::Choose { from, option } => words::Act::Choose { from: from.0, option },
+        Act::Choose { from, option, origin } => words::Act::Choose { from: from.0, option, origin },
         Act::Click { what, window } => words::Act::Click { what: what.0, window },
         Act::Press { on, key } => {
             let key = match key {

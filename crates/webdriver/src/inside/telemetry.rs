@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_agent::protocol::telemetry::{
-    CONFIGURE, CONFIRM, Category as Word, Configure, Confirm, FOLLOW, Follow, GAP,
+    CONFIGURE, CONFIRM, Category as Word, Configure, Confirm, FINISH, FOLLOW, Finished, Follow, GAP,
 };
 use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
@@ -33,7 +33,10 @@ impl TelemetryTap for Engine {
     async fn configure(&self, browser: BrowserId, capture: Option<Capture>) -> Result<(), InsideError> {
         let running = self.running(browser)?;
         let categories = capture.iter().flat_map(Capture::categories).filter_map(word).collect();
-        let told = running.agent.command(CONFIGURE, &Configure { categories }, QUICK).await;
+        let told = running
+            .agent
+            .command(CONFIGURE, &Configure { categories, addresses: self.config().telemetry_addresses }, QUICK)
+            .await;
         told.map_err(|error| inside_error(&running, &error))
     }
 
@@ -48,6 +51,13 @@ impl TelemetryTap for Engine {
         let running = self.running(browser)?;
         let told = running.agent.command(CONFIRM, &Confirm { through }, QUICK).await;
         told.map_err(|error| inside_error(&running, &error))
+    }
+
+    async fn finish(&self, browser: BrowserId) -> Result<u64, InsideError> {
+        let running = self.running(browser)?;
+        let finished = running.agent.call(FINISH, &(), QUICK).await;
+        let Finished { last } = finished.map_err(|error| inside_error(&running, &error))?;
+        Ok(last)
     }
 }
 

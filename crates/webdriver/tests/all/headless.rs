@@ -190,15 +190,18 @@ async fn webdriver_attaches_and_leaves_the_browser(place: &Place, id: BrowserId)
 }
 
 async fn i5_a_stopped_page_or_agent_is_not_handed_out(place: &Place, id: BrowserId) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let refused = loop {
-        let answer = hand_out_while_stopped(place, id, "--type=renderer").await?;
-        // On a busy machine the agent's word may come later than anybody waits for it.
-        if !matches!(answer, Err(EngineError::Timeout { .. })) || Instant::now() > deadline {
-            break answer;
-        }
-    };
-    assert!(matches!(refused, Err(EngineError::Failed { fault: EngineFault::BrowserHung, .. })), "{refused:?}");
+    for word in ["--type=renderer", "--utility-sub-type=network.mojom.NetworkService", "--remote-debugging-port"] {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let refused = loop {
+            let answer = hand_out_while_stopped(place, id, word).await?;
+            // On a busy machine the agent's word may come later than anybody waits for it.
+            if !matches!(answer, Err(EngineError::Timeout { .. })) || Instant::now() > deadline {
+                break answer;
+            }
+        };
+        let hung = matches!(refused, Err(EngineError::Failed { fault: EngineFault::BrowserHung, .. }));
+        assert!(hung, "{word}: {refused:?}");
+    }
     let refused = hand_out_while_stopped(place, id, "/run/casement/program").await?;
     assert!(matches!(refused, Err(EngineError::Timeout { .. })), "{refused:?}");
     // What stood still for a while may need a moment.

@@ -16,14 +16,16 @@ use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 use rustix::fs::{FileType, Mode, OFlags, openat, readlinkat};
 
 use super::record::{DEFLATED, Entry, LONG, STORED, put_end};
-use crate::fs::fault::{Fault, Field};
+use crate::fs::fault::{Fault, Field, TOO_WIDE};
 use crate::fs::look::Make;
 use crate::fs::names::{Found, MAX_DEPTH, Walk};
 use crate::fs::path::Place;
 use crate::protocol::ErrorCode;
 
 /// The most entries of one archive.
-const MOST_ENTRIES: u64 = 1_000_000;
+const MOST_ENTRIES: u64 = 250_000;
+/// The most bytes of all their paths: they are kept until the end.
+const MOST_PATH_BYTES: u64 = 16 << 20;
 /// The most bytes that all files of one archive claim to have. A file of a terabyte can be all hole and cost nothing on disk, but not
 /// to read.
 const MOST_BYTES: u64 = 64 << 30;
@@ -41,6 +43,7 @@ pub(in crate::fs) struct Archive {
     /// Bytes made before the present piece.
     made: u64,
     entries: u64,
+    path_bytes: u64,
     /// How much the files may still have.
     left: u64,
     records: DeflateEncoder<Vec<u8>>,
@@ -76,6 +79,7 @@ impl Archive {
             stage: Stage::Next,
             made: 0,
             entries: 0,
+            path_bytes: 0,
             left: MOST_BYTES,
             records: DeflateEncoder::new(Vec::new(), Compression::fast()),
             compress: Compress::new(Compression::fast(), false),
@@ -192,7 +196,8 @@ impl Archive {
 
     fn end_entry(&mut self, entry: &Entry) -> io::Result<()> {
         self.entries += 1;
-        if self.entries > MOST_ENTRIES {
+        self.path_bytes += entry.name.len() as u64;
+        if self.entries > MOST_ENTRIES || self.path_bytes > MOST_PATH_BYTES {
             return Err(io::Error::other("the directory grew too large"));
         }
         let mut record = Vec::new();
@@ -201,8 +206,8 @@ impl Archive {
     }
 
     fn behind_files(&mut self, out: &[u8]) -> io::Result<Stage> {
-        if self.walk.is_too_deep() {
-            return Err(io::Error::other("the directory grew too deep"));
+        if self.walk.is_too_deep() || self.walk.is_too_wide() {
+            return Err(io::Error::other("the directory grew too deep or too large"));
         }
         let records = std::mem::replace(&mut self.records, DeflateEncoder::new(Vec::new(), Compression::none()));
         let records = DeflateDecoder::new(io::Cursor::new(records.finish()?));
@@ -239,14 +244,20 @@ impl Make for Archive {
 fn measure(path: &str, directory: OwnedFd, real: PathBuf) -> Result<(), Fault> {
     let too_large = |why: String| Fault::of(ErrorCode::TooLarge, Field::Path, path, why);
     let mut walk = Walk::new(directory, real).map_err(|error| Fault::io(Field::Path, path, error))?;
-    let (mut entries, mut bytes) = (0, 0_u64);
+    let (mut entries, mut path_bytes, mut bytes) = (0, 0, 0_u64);
     while let Some(found) = walk.next() {
         entries += 1;
+        // A directory has a slash behind it.
+        path_bytes += walk.path().as_os_str().len() as u64 + 1;
         if FileType::from_raw_mode(found.stat.st_mode) == FileType::RegularFile {
             bytes = bytes.saturating_add(u64::try_from(found.stat.st_size).unwrap_or_default());
         }
         if entries > MOST_ENTRIES {
             return Err(too_large(format!("holds more than {MOST_ENTRIES} entries, the most an archive is made of")));
+        }
+        if path_bytes > MOST_PATH_BYTES {
+            let most = MOST_PATH_BYTES >> 20;
+            return Err(too_large(format!("holds more than {most} MiB of paths, the most an archive is made of")));
         }
         if walk.path().as_os_str().len() >= usize::from(u16::MAX) {
             return Err(too_large("holds a path that is too long for an archive".to_owned()));
@@ -257,6 +268,9 @@ fn measure(path: &str, directory: OwnedFd, real: PathBuf) -> Result<(), Fault> {
         return Err(too_large(format!(
             "holds files of {bytes} bytes, holes included; an archive is made of {most} GiB"
         )));
+    }
+    if walk.is_too_wide() {
+        return Err(too_large(TOO_WIDE.to_owned()));
     }
     if walk.is_too_deep() {
         return Err(too_large(format!("is more than {MAX_DEPTH} directories deep")));

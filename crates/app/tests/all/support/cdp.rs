@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket, protocol::CloseFrame};
 use url::Url;
+
+use super::Server;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -19,11 +23,23 @@ pub(crate) struct Cdp {
 impl Cdp {
     /// Connects. A refusal is an error that shows the status and the body.
     pub(crate) fn connect(url: &str) -> anyhow::Result<Self> {
+        Self::open_with(url, url.into_client_request()?)
+    }
+
+    /// Connects with the organization's own key, which gets into the browser of a login, too.
+    pub(crate) fn connect_with_key(server: &Server, session: &str) -> anyhow::Result<Self> {
+        let url = format!("{}/vm/{session}/cdp", server.url().replacen("http", "ws", 1));
+        let mut request = url.as_str().into_client_request()?;
+        request.headers_mut().insert("Authorization", format!("Bearer {}", server.key()).parse()?);
+        Self::open_with(&url, request)
+    }
+
+    fn open_with(url: &str, request: Request) -> anyhow::Result<Self> {
         let parsed = Url::parse(url)?;
         let host = parsed.host_str().context("no host")?;
         let stream = TcpStream::connect((host, parsed.port_or_known_default().context("no port")?))?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        match tungstenite::client(url, stream) {
+        match tungstenite::client(request, stream) {
             Ok((socket, _)) => Ok(Self { socket, last: 0 }),
             Err(tungstenite::HandshakeError::Failure(tungstenite::Error::Http(answer))) => {
                 let body = answer.body().as_deref().map(String::from_utf8_lossy).unwrap_or_default();

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use secrecy::SecretString;
 use time::OffsetDateTime;
 
-use super::known::Stored;
+use super::known::{Entered, Stored, StoredValue};
 use crate::auth_connection::{Flow, FlowKind, Need, Submission};
 use crate::login_page::{Act, Asked, Choice, ChoiceKind, Field, FieldKind, MfaKind};
 
@@ -20,7 +19,17 @@ pub(super) struct Answer {
     /// Whether something is chosen.
     pub(super) chooses: bool,
     /// What to keep of it, by name.
-    pub(super) entered: BTreeMap<String, SecretString>,
+    pub(super) entered: BTreeMap<String, Entered>,
+}
+
+/// What is stored for what a page asks for.
+pub(super) enum OfStore {
+    /// It answers.
+    Answer(Answer),
+    /// It would, but is not for the site of the page: of this origin.
+    OtherSite(String),
+    /// It does not.
+    Nothing,
 }
 
 /// What a field asks for.
@@ -63,31 +72,44 @@ pub(super) fn of_person(asked: &Asked, given: &Submission) -> Option<Answer> {
     };
     let kept = |field: &&Field| matches!(field.kind, FieldKind::Identifier | FieldKind::Password | FieldKind::Text);
     let entered = fields.iter().filter(kept);
-    let entered = entered.filter_map(|field| Some((field.reference.clone(), given.values.get(&field.key)?.clone())));
+    let entered = entered.filter_map(|field| {
+        let (value, origin) = (given.values.get(&field.key)?.clone(), field.origin.clone());
+        Some((field.reference.clone(), Entered { value, origin }))
+    });
     let entered = entered.collect();
     let needs = fields.iter().map(need).chain(chosen.map(|choice| Need::Choice(choice.label.clone()))).collect();
     Some(Answer { acts, needs, chooses: chosen.is_some(), entered, fields })
 }
 
 /// What is stored, if it answers everything that the page must have, and something of it was not sent before in this flow.
-pub(super) fn of_store(asked: &Asked, stored: &Stored, flow: &Flow, now: OffsetDateTime) -> Option<Answer> {
-    let mut values = BTreeMap::new();
+///
+/// What is stored for another site answers nothing. A code that is, is asked of the person: second factors are often another site's.
+pub(super) fn of_store(asked: &Asked, stored: &Stored, flow: &Flow, now: OffsetDateTime) -> OfStore {
+    let (mut values, mut elsewhere) = (BTreeMap::new(), None);
     for field in &asked.fields {
         match stored.value(field, now) {
-            Some(value) => drop(values.insert(field.key.clone(), value)),
-            None if field.required => return None,
-            None => {}
+            StoredValue::Here(value) => drop(values.insert(field.key.clone(), value)),
+            StoredValue::Elsewhere if !is_code(&need(field)) => {
+                elsewhere = elsewhere.filter(|first: &&Field| first.required || !field.required).or(Some(field));
+            }
+            StoredValue::Elsewhere | StoredValue::None if field.required => return OfStore::Nothing,
+            StoredValue::Elsewhere | StoredValue::None => {}
         }
+    }
+    if let Some(field) = elsewhere.filter(|field| field.required || values.is_empty()) {
+        return OfStore::OtherSite(field.origin.clone());
     }
     let fields: Vec<Field> = asked.fields.iter().filter(|field| values.contains_key(&field.key)).cloned().collect();
     let needs: Vec<Need> = fields.iter().map(need).collect();
     // A code that was refused may have been too old; a value that was refused is wrong.
     let once_more = flow.refusals == 1 && needs.iter().any(is_code);
     if fields.is_empty() || (!once_more && needs.iter().all(|need| flow.needs.contains(need))) {
-        return None;
+        return OfStore::Nothing;
     }
-    let acts = asked.answer(&values).ok()?;
-    Some(Answer { acts, needs, fields, chooses: false, entered: BTreeMap::new() })
+    match asked.answer(&values) {
+        Ok(acts) => OfStore::Answer(Answer { acts, needs, fields, chooses: false, entered: BTreeMap::new() }),
+        Err(_) => OfStore::Nothing,
+    }
 }
 
 /// The choice that is plain from what is stored.
@@ -106,7 +128,7 @@ pub(super) fn choice(asked: &Asked, stored: &Stored, flow: &Flow, before: &[Need
         |choice: &&Choice| flow.kind == FlowKind::Reauth && before.contains(&Need::Choice(choice.label.clone()));
     let account = |choice: &&Choice| {
         choice.kind == ChoiceKind::Account
-            && stored.identifier().is_some_and(|name| {
+            && stored.identifier(&choice.origin).is_some_and(|name| {
                 let name = name.to_lowercase();
                 let says = |text: &str| text.to_lowercase().contains(&name);
                 says(&choice.label) || choice.description.as_deref().is_some_and(says)

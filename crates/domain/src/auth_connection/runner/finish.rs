@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use secrecy::SecretString;
 use time::Duration;
+use url::Url;
 
+use super::known::Entered;
 use super::session::ended;
 use super::{FlowRunner, Next};
 use crate::access::Scope;
@@ -12,7 +14,7 @@ use crate::auth_connection::{
     AuthConnection, ConnectionStatus, CredentialRef, Flow, FlowEnd, FlowError, FlowEvent, FlowFailure, KeptCredential,
     LetSave,
 };
-use crate::credential::CreateCredential;
+use crate::credential::{CreateCredential, Route, Sites};
 use crate::ids::SessionId;
 use crate::session::{IdOrName, SessionState};
 use crate::store_error::StoreError;
@@ -95,27 +97,31 @@ impl FlowRunner {
         connection: &AuthConnection,
         flow: &Flow,
     ) -> Result<Option<(KeptCredential, Option<String>)>, StoreError> {
-        let entered = self.entered(flow).unwrap_or_default();
-        if !connection.settings.save_credentials || entered.is_empty() {
+        if !connection.settings.save_credentials {
             return Ok(None);
         }
+        let Some(given) = GivenAtSite::of(self.entered(flow).unwrap_or_default(), &connection.domain) else {
+            return Ok(None);
+        };
         let project = self.deps.projects.find(connection.organization, connection.project).await?;
         let Some(project) = project else { return Ok(None) };
-        let scope = Scope { project, unscoped: false };
+        let scope = Scope { project, unscoped: false, organization_wide: false };
         match (&connection.settings.credential, &connection.credential) {
             // Where values come from a provider, they are kept there.
             (Some(CredentialRef::Item { .. } | CredentialRef::Auto { .. } | CredentialRef::AutoAny), _) => Ok(None),
+            // Typed at another site than the credential's, it is not the credential's.
+            (Some(CredentialRef::Named(_)), Some(credential)) if !given.is_of(&credential.domain) => Ok(None),
             (Some(CredentialRef::Named(_)), Some(credential)) => {
-                Ok(self.deps.credentials.kept_in(&scope, credential.id, entered).ok().map(|kept| (kept, None)))
+                Ok(self.deps.credentials.kept_in(&scope, credential.id, given.values).ok().map(|kept| (kept, None)))
             }
             (Some(CredentialRef::Named(name)), None) => {
-                let kept = self.new_credential(&scope, connection, vec![name.clone()], &entered).await?;
+                let kept = self.new_credential(&scope, connection, vec![name.clone()], &given).await?;
                 Ok(kept.map(|(kept, _)| (kept, None)))
             }
             (None, _) => {
                 let name = format!("{} {}", connection.domain, connection.profile_name);
                 let names = vec![name.clone(), format!("{name} {}", flow.id)];
-                let kept = self.new_credential(&scope, connection, names, &entered).await?;
+                let kept = self.new_credential(&scope, connection, names, &given).await?;
                 Ok(kept.map(|(kept, name)| (kept, Some(name))))
             }
         }
@@ -127,7 +133,7 @@ impl FlowRunner {
         scope: &Scope,
         connection: &AuthConnection,
         names: Vec<String>,
-        values: &BTreeMap<String, SecretString>,
+        given: &GivenAtSite,
     ) -> Result<Option<(KeptCredential, String)>, StoreError> {
         let credentials = &self.deps.credentials;
         for name in names {
@@ -135,15 +141,15 @@ impl FlowRunner {
             let which = IdOrName::Name(name.clone());
             let kept = match self.connections.deps().credentials.find(connection.project, &which).await? {
                 // Kept by a connection of before.
-                Some(taken) if taken.domain == connection.domain => {
-                    credentials.kept_in(scope, taken.id, values.clone())
+                Some(taken) if taken.domain == given.domain => {
+                    credentials.kept_in(scope, taken.id, given.values.clone())
                 }
                 Some(_) => continue,
                 None => {
                     let new = CreateCredential {
                         name: Some(name.clone()),
-                        domain: Some(connection.domain.clone()),
-                        values: Some(values.clone()),
+                        domain: Some(given.domain.clone()),
+                        values: Some(given.values.clone()),
                         ..CreateCredential::default()
                     };
                     credentials.kept_as_new(scope, new)
@@ -152,5 +158,31 @@ impl FlowRunner {
             return Ok(kept.ok().map(|kept| (kept, name)));
         }
         Ok(None)
+    }
+}
+
+/// What a person gave at one site, which is whose credential it becomes.
+struct GivenAtSite {
+    /// A host name of the site.
+    domain: String,
+    values: BTreeMap<String, SecretString>,
+}
+
+impl GivenAtSite {
+    /// Of all that was given, what was given where the password was; without a password, where the first value was. The connection's own
+    /// domain stands for its site, of other sites it is the host of the page.
+    fn of(entered: BTreeMap<String, Entered>, domain: &str) -> Option<Self> {
+        let home = entered.get("password").or_else(|| entered.values().next())?.origin.clone();
+        let host = Url::parse(&home).ok()?.host_str()?.to_owned();
+        let site = Sites::of_addresses([&*home]);
+        let same = |origin: &str| origin == home || site.allow(origin, Route::Direct);
+        let values = entered.into_iter().filter(|(_, one)| same(&one.origin)).map(|(name, one)| (name, one.value));
+        let domain = if site.is_near(domain) { domain.to_owned() } else { host };
+        Some(Self { domain, values: values.collect() })
+    }
+
+    /// Whether it is of the site of that host name.
+    fn is_of(&self, domain: &str) -> bool {
+        Sites::of_domain(&self.domain).is_near(domain)
     }
 }

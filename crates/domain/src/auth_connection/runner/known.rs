@@ -4,36 +4,90 @@ use std::collections::BTreeMap;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use time::OffsetDateTime;
+use url::Url;
 
 use super::FlowRunner;
 use crate::auth_connection::submit::value_key;
-use crate::auth_connection::{AuthConnection, CredentialRef, ExternalWanted, Flow, FlowError, FlowFailure, Submission};
-use crate::credential::{CredentialError, TotpSecret};
-use crate::login_page::{Field, FieldKind, MfaKind};
+use crate::auth_connection::{
+    AuthConnection, CredentialRef, ExternalLogin, ExternalWanted, Flow, FlowError, FlowFailure, Submission,
+};
+use crate::credential::{CredentialError, Route, Sites, TotpSecret};
+use crate::login_page::{Field, FieldKind, MfaKind, clean};
 use crate::sealing::SealError;
 
 /// What is known, in clear, for as long as a step takes.
-#[derive(Default)]
 pub(super) struct Stored {
-    pub(super) values: BTreeMap<String, SecretString>,
+    values: BTreeMap<String, SecretString>,
     totp: Option<TotpSecret>,
     totp_code: Option<SecretString>,
     pub(super) sso_provider: Option<String>,
+    /// Where the values and codes above may be typed.
+    pub(super) sites: Sites,
+    /// What a person gave in this flow.
+    entered: BTreeMap<String, Entered>,
+    route: Route,
+}
+
+/// A value that a person gave, and the origin of the page that had asked for it.
+#[derive(Clone, Debug)]
+pub(super) struct Entered {
+    pub(super) value: SecretString,
+    pub(super) origin: String,
+}
+
+/// What is known for a field.
+pub(super) enum StoredValue {
+    /// It may be typed there.
+    Here(SecretString),
+    /// It may be typed into pages of another site alone.
+    Elsewhere,
+    /// Nothing.
+    None,
 }
 
 impl Stored {
-    /// What is to be typed into the field, if it is known.
-    pub(super) fn value(&self, field: &Field, now: OffsetDateTime) -> Option<SecretString> {
+    fn new(route: Route) -> Self {
+        Self {
+            values: BTreeMap::new(),
+            totp: None,
+            totp_code: None,
+            sso_provider: None,
+            sites: Sites::default(),
+            entered: BTreeMap::new(),
+            route,
+        }
+    }
+
+    /// What is to be typed into the field, if it is known. What a person gave in this flow is newer than what is stored.
+    pub(super) fn value(&self, field: &Field, now: OffsetDateTime) -> StoredValue {
         let of_app = matches!(field.mfa, None | Some(MfaKind::Totp));
-        match field.kind {
+        let stored = match field.kind {
             FieldKind::TotpCode => self.code(now),
             FieldKind::Code if of_app => self.code(now),
             FieldKind::Code | FieldKind::TotpSecret => None,
             FieldKind::Identifier | FieldKind::Password | FieldKind::Text => {
-                let keys: Vec<String> = self.values.keys().cloned().collect();
-                self.values.get(value_key(&keys, &field.reference)?).cloned()
+                let entered = named(&self.entered, &field.reference);
+                if let Some(entered) = entered.filter(|entered| self.allows_again(entered, &field.origin)) {
+                    return StoredValue::Here(entered.value.clone());
+                }
+                named(&self.values, &field.reference).cloned()
             }
+        };
+        match stored {
+            Some(value) if self.allows(&field.origin) => StoredValue::Here(value),
+            Some(_) => StoredValue::Elsewhere,
+            None => StoredValue::None,
         }
+    }
+
+    /// Whether what is stored may be typed there.
+    pub(super) fn allows(&self, origin: &str) -> bool {
+        self.sites.allow(origin, self.route)
+    }
+
+    /// Whether what a person gave one page may be given to another that asks for it again: one of the same site, and no less secure.
+    fn allows_again(&self, entered: &Entered, origin: &str) -> bool {
+        entered.origin == origin || Sites::of_addresses([&*entered.origin]).allow(origin, self.route)
     }
 
     pub(super) fn has_totp(&self) -> bool {
@@ -44,18 +98,27 @@ impl Stored {
         self.totp.as_ref().map(|secret| secret.code(now).code).or_else(|| self.totp_code.clone())
     }
 
-    /// Who logs in.
-    pub(super) fn identifier(&self) -> Option<&str> {
-        let keys: Vec<String> = self.values.keys().cloned().collect();
-        Some(self.values.get(value_key(&keys, "username")?)?.expose_secret())
+    /// Who logs in, for a page of that origin.
+    pub(super) fn identifier(&self, origin: &str) -> Option<&str> {
+        let entered = named(&self.entered, "username").filter(|entered| self.allows_again(entered, origin));
+        let stored = || named(&self.values, "username").filter(|_| self.allows(origin));
+        Some(entered.map(|entered| &entered.value).or_else(stored)?.expose_secret())
     }
+}
+
+/// The value whose name means `reference`.
+fn named<'a, T>(values: &'a BTreeMap<String, T>, reference: &str) -> Option<&'a T> {
+    let keys: Vec<String> = values.keys().cloned().collect();
+    values.get(value_key(&keys, reference)?)
 }
 
 impl FlowRunner {
     /// What is known now. What a provider has is asked anew each time it is needed: it is kept nowhere.
     pub(super) async fn known(&self, connection: &AuthConnection, flow: &Flow) -> Result<Stored, FlowFailure> {
-        let mut stored = match &connection.settings.credential {
-            Some(CredentialRef::Named(_)) => self.of_credential(connection).await?,
+        // Through a proxy of the project, nothing but an encrypted page is the site's own.
+        let route = if flow.proxy.is_some() { Route::Proxied } else { Route::Direct };
+        let stored = match &connection.settings.credential {
+            Some(CredentialRef::Named(_)) => self.of_credential(connection, route).await?,
             Some(CredentialRef::Item { provider, path }) => {
                 self.of_provider(connection, flow, (Some(provider), ExternalWanted::Path(path))).await?
             }
@@ -65,22 +128,21 @@ impl FlowRunner {
             Some(CredentialRef::AutoAny) => {
                 self.of_provider(connection, flow, (None, ExternalWanted::Domain(&connection.domain))).await?
             }
-            None => Stored::default(),
+            None => Stored::new(route),
         };
-        // What a person gave in this flow is newer.
-        stored.values.extend(self.entered(flow)?);
-        Ok(stored)
+        Ok(Stored { entered: self.entered(flow)?, route, ..stored })
     }
 
-    async fn of_credential(&self, connection: &AuthConnection) -> Result<Stored, FlowFailure> {
-        let Some(credential) = &connection.credential else { return Ok(Stored::default()) };
+    async fn of_credential(&self, connection: &AuthConnection, route: Route) -> Result<Stored, FlowFailure> {
+        let Some(credential) = &connection.credential else { return Ok(Stored::new(route)) };
         let opened = self.deps.credentials.open(credential.id).await.map_err(|error| match error {
             CredentialError::Seal(error) => sealed(&error),
             other => FlowFailure::new(FlowError::Internal, other.to_string()),
         })?;
         let opened = opened.unwrap_or_default();
         let sso_provider = credential.sso_provider.clone();
-        Ok(Stored { values: opened.values, totp: opened.totp, totp_code: None, sso_provider })
+        let sites = Sites::of_domain(&credential.domain);
+        Ok(Stored { values: opened.values, totp: opened.totp, sso_provider, sites, ..Stored::new(route) })
     }
 
     async fn of_provider(
@@ -89,12 +151,12 @@ impl FlowRunner {
         flow: &Flow,
         (provider, wanted): (Option<&str>, ExternalWanted<'_>),
     ) -> Result<Stored, FlowFailure> {
-        let found = self.connections.deps().external.fetch(connection.organization, provider, wanted).await;
+        let found = self.connections.deps().external.fetch(connection.provider_scope(), provider, wanted).await;
         let found = found.map_err(|why| FlowFailure::new(FlowError::ProviderError, why))?;
         let Some(found) = found else {
             if !flow.unattended {
                 // Somebody can be asked.
-                return Ok(Stored::default());
+                return Ok(Stored::new(Route::Direct));
             }
             let message = match provider {
                 Some(provider) => format!("credential provider {provider} has no item that fits"),
@@ -102,30 +164,34 @@ impl FlowRunner {
             };
             return Err(FlowFailure::new(FlowError::CredentialMissing, message));
         };
-        Ok(Stored { values: found.values, totp: found.totp, totp_code: found.totp_code, sso_provider: None })
+        let ExternalLogin { values, totp, totp_code, sites } = found;
+        Ok(Stored { values, totp, totp_code, sites, ..Stored::new(Route::Direct) })
     }
 
-    /// What was typed so far in this flow, by name.
-    pub(super) fn entered(&self, flow: &Flow) -> Result<BTreeMap<String, SecretString>, FlowFailure> {
+    /// What a person gave so far in this flow, by name.
+    pub(super) fn entered(&self, flow: &Flow) -> Result<BTreeMap<String, Entered>, FlowFailure> {
         let Some(bytes) = &flow.entered else { return Ok(BTreeMap::new()) };
         let text = self.open(&Flow::entered_place(flow.id), bytes)?;
-        let read: BTreeMap<String, String> = serde_json::from_str(text.expose_secret()).unwrap_or_default();
-        Ok(read.into_iter().map(|(name, value)| (name, value.into())).collect())
+        // What a version before has kept of a flow says no origins: it is of no page, and not typed again.
+        let read: BTreeMap<String, [String; 2]> = serde_json::from_str(text.expose_secret()).unwrap_or_default();
+        Ok(read.into_iter().map(|(name, [value, origin])| (name, Entered { value: value.into(), origin })).collect())
     }
 
     /// The same with `more`, sealed.
     pub(super) fn seal_entered(
         &self,
         flow: &Flow,
-        more: BTreeMap<String, SecretString>,
+        more: BTreeMap<String, Entered>,
     ) -> Result<Option<Vec<u8>>, FlowFailure> {
         let mut all = self.entered(flow)?;
         all.extend(more);
         if all.is_empty() {
             return Ok(None);
         }
-        let plain: BTreeMap<&str, &str> =
-            all.iter().map(|(name, value)| (name.as_str(), value.expose_secret())).collect();
+        let plain: BTreeMap<&str, [&str; 2]> = all
+            .iter()
+            .map(|(name, entered)| (name.as_str(), [entered.value.expose_secret(), entered.origin.as_str()]))
+            .collect();
         let text = serde_json::json!(plain).to_string();
         let sealer = &self.connections.deps().sealer;
         sealer.seal(&Flow::entered_place(flow.id), text.as_bytes()).map(Some).map_err(|error| sealed(&error))
@@ -148,6 +214,32 @@ impl FlowRunner {
         let text = std::str::from_utf8(clear.expose_secret()).map_err(|_| sealed(&SealError::Damaged))?;
         Ok(text.into())
     }
+}
+
+/// What is stored answers the page, but is not for its site.
+pub(super) fn other_site(connection: &AuthConnection, stored: &Stored, origin: &str) -> FlowFailure {
+    let page = clean(origin, 300);
+    let what = match &connection.settings.credential {
+        Some(CredentialRef::Named(name)) => match &connection.credential {
+            Some(credential) => format!("the credential {name} is for {}", credential.domain),
+            None => format!("the credential {name} is for another site"),
+        },
+        Some(CredentialRef::Item { provider, path }) => {
+            format!("the item {path} of the credential provider {provider} is for another site")
+        }
+        Some(CredentialRef::Auto { .. } | CredentialRef::AutoAny) | None => {
+            format!("what the credential provider has for {} is for another site", connection.domain)
+        }
+    };
+    let is_near = Url::parse(origin).is_ok_and(|url| url.host_str().is_some_and(|host| stored.sites.is_near(host)));
+    let why = if stored.sites.is_empty() {
+        "an item without a web address is typed nowhere by itself".to_owned()
+    } else if is_near {
+        format!("{page} asks for it, which is not encrypted or at another port")
+    } else {
+        format!("{page} asks for it")
+    };
+    FlowFailure::new(FlowError::DomainNotAllowed, format!("{what}, and {why}: nothing was typed"))
 }
 
 fn sealed(error: &SealError) -> FlowFailure {

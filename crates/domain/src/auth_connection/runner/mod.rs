@@ -19,7 +19,6 @@ use super::{
 use crate::credential::Credentials;
 use crate::ids::{AuthFlowId, NodeId};
 use crate::login_page::{LoginPages, Mark};
-use crate::node::Node;
 use crate::project::ProjectRepository;
 use crate::replay::Replays;
 use crate::session::IdOrName;
@@ -96,6 +95,8 @@ pub struct Memory {
     restless: u32,
     /// How often another step elsewhere took the place of one.
     retold: u32,
+    /// Whether a page that waits for a person was freed of passwords, so that people may act on it.
+    for_people: bool,
 }
 
 /// What happens to a flow in a step.
@@ -138,7 +139,7 @@ impl FlowRunner {
     /// # Errors
     /// The store's failure.
     pub async fn to_carry(&self) -> Result<Vec<CarriedFlow>, StoreError> {
-        self.connections.deps().connections.to_carry(self.deps.node, self.now() - Node::LOST_AFTER).await
+        self.connections.deps().connections.to_carry(self.deps.node).await
     }
 
     /// Takes a flow on; whether it is this node's to carry.
@@ -146,8 +147,7 @@ impl FlowRunner {
     /// # Errors
     /// The store's failure.
     pub async fn take(&self, id: AuthFlowId) -> Result<bool, StoreError> {
-        let lost = self.now() - Node::LOST_AFTER;
-        Ok(self.connections.deps().connections.take(id, self.deps.node, lost).await?.is_some())
+        Ok(self.connections.deps().connections.take(id, self.deps.node).await?.is_some())
     }
 
     /// Begins to look whether logins hold, where that is due.
@@ -278,6 +278,7 @@ impl FlowRunner {
             allowed_domains: begun.allowed_domains,
             save_credentials: begun.save_credentials,
             credential: begun.credential,
+            organization_credential: begun.organization_credential,
             login_url: begun.login_url,
             ..now.settings.clone()
         };

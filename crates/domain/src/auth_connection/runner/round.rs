@@ -2,7 +2,8 @@
 
 use time::Duration;
 
-use super::answers::{self, Answer};
+use super::answers::{self, Answer, OfStore};
+use super::known;
 use super::session::ended;
 use super::{FlowRunner, Memory, Next, Outcome};
 use crate::auth_connection::{
@@ -48,6 +49,9 @@ impl FlowRunner {
             Err(failure) => return Ok(failure.into()),
         };
         let Some(browser) = browser else { return Ok(ended().into()) };
+        if !flow.is_awaiting() {
+            self.let_people_act(flow, memory, false);
+        }
         let round = async {
             if !memory.opened {
                 if Self::to_open(flow) {
@@ -62,6 +66,11 @@ impl FlowRunner {
             let known = Known { progress: flow.progress, sso_provider };
             let understood = understand(&reading, &known, &connection.hosts());
             if flow.is_awaiting() {
+                if !memory.for_people {
+                    // What was typed before is not there for whoever looks at the page now, or presses what shows it.
+                    let emptied = self.empty_passwords(browser, &reading).await?;
+                    self.let_people_act(flow, memory, emptied);
+                }
                 return Ok(self.glance(flow, memory, &reading, understood));
             }
             self.answer(connection, flow, memory, (browser, reading, understood)).await
@@ -141,7 +150,7 @@ impl FlowRunner {
         if same || (1..MOST_RESTLESS).contains(&memory.restless) {
             return wait;
         }
-        *memory = Memory { opened: true, retold: memory.retold, ..Memory::default() };
+        *memory = Memory { opened: true, retold: memory.retold, for_people: memory.for_people, ..Memory::default() };
         match flow.on(FlowEvent::MovedOn, self.now()) {
             Ok(mut next) => {
                 next.progress.external |= waits_elsewhere;
@@ -245,12 +254,8 @@ impl FlowRunner {
         let of_person = given.as_ref().and_then(|given| answers::of_person(&asked, given));
         let answer = match of_person {
             Some(answer) => Some(answer),
-            None => match self.known(connection, &flow).await {
-                Ok(stored) => {
-                    let before = connection.needs.as_deref().unwrap_or_default();
-                    answers::choice(&asked, &stored, &flow, before)
-                        .or_else(|| answers::of_store(&asked, &stored, &flow, self.now()))
-                }
+            None => match self.of_store(connection, &flow, &asked).await {
+                Ok(answer) => answer,
                 Err(failure) => return Ok(failure.into()),
             },
         };
@@ -262,6 +267,25 @@ impl FlowRunner {
         match answer {
             Some(answer) => self.send(flow, memory, (browser, reading, asked), answer).await,
             None => Ok(self.ask(&flow, &asked)),
+        }
+    }
+
+    /// What is stored for what the page asks for, or the choice that is plain from it.
+    async fn of_store(
+        &self,
+        connection: &AuthConnection,
+        flow: &Flow,
+        asked: &Asked,
+    ) -> Result<Option<Answer>, FlowFailure> {
+        let stored = self.known(connection, flow).await?;
+        let before = connection.needs.as_deref().unwrap_or_default();
+        if let Some(answer) = answers::choice(asked, &stored, flow, before) {
+            return Ok(Some(answer));
+        }
+        match answers::of_store(asked, &stored, flow, self.now()) {
+            OfStore::Answer(answer) => Ok(Some(answer)),
+            OfStore::Nothing => Ok(None),
+            OfStore::OtherSite(origin) => Err(known::other_site(connection, &stored, &origin)),
         }
     }
 
@@ -440,7 +464,10 @@ impl FlowRunner {
             LoginPageError::NavigationFailed { .. } => {
                 return FlowFailure::new(FlowError::NavigationFailed, error.to_string()).into();
             }
-            LoginPageError::WrongOrigin { found, .. } => return not_allowed(&found).into(),
+            // The page went elsewhere between being read and being filled in.
+            LoginPageError::WrongOrigin { .. } => {
+                return FlowFailure::new(FlowError::DomainNotAllowed, error.to_string()).into();
+            }
             LoginPageError::Engine(EngineError::NotRunning(_)) => return ended().into(),
             LoginPageError::Stale(_)
             | LoginPageError::NotUsable(_)

@@ -1,8 +1,11 @@
 //! The session of a flow: made, opened, ended.
 
-use super::{FlowRunner, Next, Outcome};
+use super::{FlowRunner, Memory, Next, Outcome};
 use crate::access::Scope;
 use crate::auth_connection::{AuthConnection, Flow, FlowError, FlowFailure, FlowKind};
+use crate::browser::BrowserPolicy;
+use crate::ids::BrowserId;
+use crate::login_page::{Act, LoginPageError, Reading};
 use crate::profile::{ProfileRef, ProfileWish};
 use crate::replay::StartReplay;
 use crate::session::{CreateSession, CreateSessionError, EndSessionError, Session, SessionEvent, SessionState};
@@ -42,7 +45,7 @@ impl FlowRunner {
         let Some(project) = project else {
             return Ok(Err(FlowFailure::new(FlowError::Internal, "the project was deleted")));
         };
-        let scope = Scope { project, unscoped: true };
+        let scope = Scope { project, unscoped: true, organization_wide: false };
         let profile = ProfileRef { id: Some(connection.profile.to_string()), name: None };
         let wish = CreateSession {
             // A person may have to look at it.
@@ -51,6 +54,8 @@ impl FlowRunner {
             // Saved when it is logged in, and not before.
             profile: Some(ProfileWish { which: profile, save_changes: false }),
             proxy: flow.proxy.map(|id| id.to_string()),
+            // Whoever is given the live view of the login is not given what else the profile holds.
+            browser_policy: Some(BrowserPolicy::of_logins().as_map().clone()),
             ..CreateSession::default()
         };
         match self.connections.deps().sessions.create_as(flow.session, &scope, wish).await {
@@ -90,6 +95,27 @@ impl FlowRunner {
             // There was none, or it has ended; one that never came to be is ended by the node's start.
             Ok(_) | Err(EndSessionError::NotFound(_) | EndSessionError::Refused(_)) => Ok(()),
         }
+    }
+
+    /// Whether the mouse and keyboard of the live view count from now on.
+    pub(super) fn let_people_act(&self, flow: &Flow, memory: &mut Memory, may: bool) {
+        memory.for_people = may;
+        self.connections.deps().sessions.activity().let_people_act(flow.session, may);
+    }
+
+    /// Takes what stands in the page's password fields out of them; whether that is done. What cannot be used shows nothing either.
+    pub(super) async fn empty_passwords(&self, browser: BrowserId, reading: &Reading) -> Result<bool, LoginPageError> {
+        for input in reading.inputs.iter().filter(|input| input.kind == "password" && input.filled) {
+            let origin = reading.frames.get(input.frame).map(|frame| frame.origin.clone()).unwrap_or_default();
+            let empty = Act::Fill { into: input.handle.clone(), text: String::new().into(), origin };
+            match self.deps.pages.act(browser, vec![empty]).await {
+                Ok(()) | Err(LoginPageError::NotUsable(_)) => {}
+                // It is read again first.
+                Err(LoginPageError::Stale(_) | LoginPageError::WrongOrigin { .. }) => return Ok(false),
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(true)
     }
 
     /// Whether the page of a flow is to be opened: at its beginning, whoever began it.

@@ -221,6 +221,7 @@ pub(super) fn radios(page: &Page<'_>, second: bool) -> Vec<Choice> {
             kind: if second { ChoiceKind::MfaMethod } else { ChoiceKind::SignInMethod },
             mfa: factor_of(&entry.label).filter(|_| second),
             provider: None,
+            origin: String::new(),
             handle: entry.input.handle.clone(),
             confirm: confirm.map(|press| press.button.handle.clone()),
             selector: entry.input.selector.clone(),
@@ -258,7 +259,10 @@ pub(super) fn accounts(page: &Page<'_>) -> Vec<Choice> {
         .iter()
         .filter(|press| provider_of(press).is_none() && (names(press) || other(press)))
         .take(MOST)
-        .map(|press| choice(press, ChoiceKind::Account, String::new()))
+        .map(|press| Choice {
+            origin: page.origin(press.button.frame),
+            ..choice(press, ChoiceKind::Account, String::new())
+        })
         .collect();
     for choice in &mut found {
         choice.target = choice.description.clone().filter(|text| text.contains('@'));
@@ -314,6 +318,7 @@ pub(super) fn choice(press: &Press<'_>, kind: ChoiceKind, key: String) -> Choice
         mfa: None,
         target: None,
         provider: None,
+        origin: String::new(),
         handle: button.handle.clone(),
         confirm: None,
         selector: button.selector.clone(),

@@ -12,6 +12,8 @@ use crate::store_error::{Replaced, StoreError};
 
 /// How often a spare that does not answer is replaced by the next before one is started afresh.
 const SPARES_TRIED: usize = 2;
+/// How often a browser that was started for its session is asked before it is taken for dead.
+const FRESH_ASKED: usize = 10;
 
 impl Sessions {
     /// Creates a session on demand, ready to use: from a spare browser of its shape, else from one started for it.
@@ -32,7 +34,7 @@ impl Sessions {
         self.create_afresh(SessionId::mint(self.deps.ids.as_ref()), scope, &wish).await
     }
 
-    /// As [`create`](Self::create), never from a spare, under an identifier that its caller has noted before, to find it again.
+    /// As [`create`](Self::create), for a login: never from a spare, under an identifier that its caller has noted before, to find it again.
     ///
     /// # Errors
     /// See [`CreateSessionError`]; then nothing is left of it but its end.
@@ -42,7 +44,7 @@ impl Sessions {
         scope: &Scope,
         wish: CreateSession,
     ) -> Result<Session, CreateSessionError> {
-        let wish = self.checked(scope, wish).await?;
+        let wish = SessionWish { for_login: true, ..self.checked(scope, wish).await? };
         self.create_afresh(id, scope, &wish).await
     }
 
@@ -76,6 +78,7 @@ impl Sessions {
             tags: wish.tags.clone(),
             telemetry: wish.telemetry.clone(),
             invocation: wish.invocation,
+            for_login: wish.for_login,
             state: SessionState::Starting,
             created_at: now,
             last_active_at: now,
@@ -152,19 +155,9 @@ impl Sessions {
                 Replaced::LostRace => return Err(CreateSessionError::Engine(EngineError::NotRunning(id))),
             }
             self.deps.activity.watch(&active);
-            // Whoever minds the browsers knows it as the session's from now on; what became of it before, nobody told. It
-            // has answered once already, so it may be slow.
-            match self.deps.engine.hand_out(id, hand_out(&active)).await {
-                // It may have begun to open the address.
-                Err(EngineError::Timeout { seconds }) if wish.start_url.is_some() => {
-                    let message = format!("it did not answer within {seconds} s when it was given its start URL");
-                    Err(EngineError::Lost { fault: EngineFault::BrowserHung, message }.into())
-                }
-                Err(error) if wish.start_url.is_some() || matches!(error, EngineError::NotRunning(_)) => {
-                    Err(error.into())
-                }
-                Ok(()) | Err(_) => Ok(active),
-            }
+            // Whoever minds the browsers knows it as the session's from now on; what became of it before, nobody told.
+            self.hand_out_fresh(id, &active).await?;
+            Ok(active)
         }
         .await;
         let Err(error) = started else { return started };
@@ -178,6 +171,23 @@ impl Sessions {
         let _ = self.deps.engine.end(id).await;
         self.deps.proxies.forget(id);
         Err(error)
+    }
+
+    /// The browser that was started for this session answers now. There is no other one to hand out instead, so one that is slow is asked
+    /// again, unless it may have begun to open an address.
+    async fn hand_out_fresh(&self, id: BrowserId, active: &Session) -> Result<(), EngineError> {
+        for _ in 1..FRESH_ASKED {
+            match self.deps.engine.hand_out(id, hand_out(active)).await {
+                Err(EngineError::Timeout { seconds }) if active.start_url.is_some() => {
+                    let message = format!("it did not answer within {seconds} s when it was given its start URL");
+                    return Err(EngineError::Lost { fault: EngineFault::BrowserHung, message });
+                }
+                Err(EngineError::Timeout { .. } | EngineError::Failed { fault: EngineFault::BrowserHung, .. })
+                    if active.start_url.is_none() => {}
+                done => return done,
+            }
+        }
+        self.deps.engine.hand_out(id, hand_out(active)).await
     }
 
     /// Ends what may have been stored although the store failed. Nothing was done if that is sure.

@@ -1,7 +1,7 @@
 //! Why a use case of sessions did not do what it was asked.
 
 use super::super::input::Refusal;
-use super::super::{NotSupported, SessionRefused};
+use super::super::{LoginRuns, NotSupported, SessionRefused};
 use crate::access::ProjectArchived;
 use crate::browser::EngineError;
 use crate::field::InvalidInput;
@@ -55,6 +55,9 @@ pub enum UseSessionError {
     /// The project has no such active session.
     #[error("browser session {0} not found")]
     NotFound(String),
+    /// A login runs in it.
+    #[error(transparent)]
+    LoginRuns(#[from] LoginRuns),
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),

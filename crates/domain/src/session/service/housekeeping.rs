@@ -1,15 +1,17 @@
 //! What a node does for its sessions without being asked.
 
+use std::sync::PoisonError;
+
 use time::Duration;
 
 use super::super::{Session, SessionEvent, SessionState};
 use super::{EndSessionError, Sessions};
 use crate::browser::BrowserState;
-use crate::ids::{BrowserId, NodeId};
+use crate::ids::{BrowserId, NodeId, SessionId};
 use crate::store_error::StoreError;
 use crate::telemetry::Event;
 
-/// No start takes longer: a reservation that is older was forgotten.
+/// No start takes longer: a reservation that was seen for so long was forgotten.
 const LONGEST_START: Duration = Duration::minutes(5);
 
 impl Sessions {
@@ -72,24 +74,30 @@ impl Sessions {
     }
 
     /// Finds the sessions of this node that nobody here knows of, because an answer of the store was lost: active ones
-    /// are watched from now on and end with their idle timeout, or at once if their browser does not run; reservations that never
+    /// are watched from now on and end with their idle timeout, or when their browser has not run for longer than a start takes; reservations that never
     /// came to be end. What is left of pools whose deletion was broken off ends, too.
     ///
     /// # Errors
     /// The store's failure; what is not done is done at the next call.
     pub async fn check(&self) -> Result<(), StoreError> {
-        let long_ago = self.deps.clock.now() - LONGEST_START;
-        for session in self.deps.sessions.of_node(self.deps.node).await? {
+        let all = self.deps.sessions.of_node(self.deps.node).await?;
+        let mut unsettled = Vec::new();
+        for session in &all {
             match session.state {
-                SessionState::Active if session.created_at < long_ago && self.is_without_browser(&session) => {
-                    self.end_quietly(&session, SessionEvent::Crash).await;
+                SessionState::Active => {
+                    self.watch(session);
+                    if self.is_without_browser(session) {
+                        unsettled.push(session.id);
+                    }
                 }
-                SessionState::Active => self.take_up(&session),
-                SessionState::Starting if session.created_at < long_ago => {
-                    self.end_quietly(&session, SessionEvent::StartFailed).await;
-                }
-                SessionState::Starting | SessionState::Ended(_) => {}
+                SessionState::Starting => unsettled.push(session.id),
+                SessionState::Ended(_) => {}
             }
+        }
+        for forgotten in self.unsettled_for(unsettled, LONGEST_START) {
+            let Some(session) = all.iter().find(|session| session.id == forgotten) else { continue };
+            let event = if session.is_active() { SessionEvent::Crash } else { SessionEvent::StartFailed };
+            self.end_quietly(session, event).await;
         }
         for session in self.deps.sessions.of_deleted_pools(self.deps.node).await? {
             if let Err(EndSessionError::Store(error)) = self.end(session.id, SessionEvent::Delete).await {
@@ -97,6 +105,12 @@ impl Sessions {
             }
         }
         Ok(())
+    }
+
+    /// Those of the sessions that have been seen unsettled for so long.
+    fn unsettled_for(&self, now: Vec<SessionId>, long: Duration) -> Vec<SessionId> {
+        let mut seen = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.seen_for(now, long, self.deps.monotonic.monotonic_now())
     }
 
     /// Takes up again what an earlier life of this node left: sessions whose browser is in `alive` go on with their
@@ -109,7 +123,8 @@ impl Sessions {
         for session in self.deps.sessions.of_node(self.deps.node).await? {
             let living = session.browser.filter(|id| session.is_active() && alive.contains(id));
             if let Some(browser) = living {
-                self.take_up(&session);
+                self.deps.activity.take_up(&session);
+                self.watch(&session);
                 kept.push(browser);
                 continue;
             }
@@ -136,7 +151,7 @@ impl Sessions {
         session.browser.is_none_or(|browser| !self.deps.engine.is_known(browser))
     }
 
-    fn take_up(&self, session: &Session) {
+    fn watch(&self, session: &Session) {
         self.deps.activity.watch(session);
         if session.telemetry.is_some() {
             self.deps.recorder.take_up(session);

@@ -1,4 +1,4 @@
-//! What an ended session leaves in its browser is kept, its films and its profile, and then the browser is buried.
+//! What an ended session leaves in its browser is kept, its films, its profile and its events, and then the browser is buried.
 
 use time::Duration;
 
@@ -12,7 +12,7 @@ use crate::store_error::StoreError;
 /// Who waits for the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// Until its profile is saved, so that the next session has it. Not for films, which may be long.
+    /// Until its profile is saved, so that the next session has it. Not for films, which may be long, nor for events.
     ItsCaller,
     /// Many may end at once: the housekeeping keeps what they left.
     Nobody,
@@ -60,7 +60,8 @@ impl Sessions {
     pub(super) async fn take_leave(&self, ended: &Session, browser: BrowserId, waits: Waits) {
         let Ok(films) = self.deps.replays.left_by(ended.id).await else { return };
         let saves = ended.saves_its_profile();
-        if films.is_empty() && !saves {
+        let later = !films.is_empty() || self.deps.recorder.is_owed(ended);
+        if !later && !saves {
             return self.bury(browser).await;
         }
         if waits == Waits::Nobody || (waits == Waits::ItsCaller && !saves) {
@@ -74,11 +75,12 @@ impl Sessions {
         if saves && !self.save_profile(ended, browser).await {
             return;
         }
-        if waits == Waits::ItsCaller && !films.is_empty() {
+        if waits == Waits::ItsCaller && later {
             drop(alone);
             return self.deps.replays.remind();
         }
         if self.deps.replays.keep(ended, browser, &films).await.is_ok() {
+            self.deps.recorder.collect(ended, browser).await;
             self.bury(browser).await;
         }
     }
@@ -110,12 +112,11 @@ impl Sessions {
     /// The ended session that left something to be kept in that browser.
     pub(super) async fn unsaved(&self, browser: &Browser) -> Result<Option<Session>, StoreError> {
         let Some(session) = browser.session else { return Ok(None) };
-        let saves = browser.shape.profile.is_some_and(|one| one.save_changes);
         let filmed = !self.deps.replays.left_by(session).await?.is_empty();
-        if !saves && !filmed {
-            return Ok(None);
-        }
         let found = self.deps.sessions.find(session).await?;
-        Ok(found.filter(|found| matches!(found.state, SessionState::Ended(_)) && (filmed || found.saves_its_profile())))
+        Ok(found.filter(|found| {
+            let left = filmed || found.saves_its_profile() || self.deps.recorder.is_owed(found);
+            matches!(found.state, SessionState::Ended(_)) && left
+        }))
     }
 }

@@ -8,7 +8,7 @@ mod leave;
 mod profile;
 mod update;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 pub use errors::{CreateSessionError, EndSessionError, UpdateSessionError, UseSessionError};
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::access::Scope;
 use crate::browser::{BrowserEngine, BrowserRepository, EngineError, HandOut, Region, SpareBrowsers, Viewport};
-use crate::clock::{Clock, IdSource};
+use crate::clock::{Clock, FirstSeen, IdSource, MonotonicClock};
 use crate::extension::ExtensionRepository;
 use crate::field::{Bad, InvalidInput};
 use crate::ids::{BrowserId, NodeId, SessionId};
@@ -59,6 +59,8 @@ pub struct SessionDeps {
     pub recorder: Arc<dyn Recorder>,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// How it passes.
+    pub monotonic: Arc<dyn MonotonicClock>,
     /// Identifiers.
     pub ids: Arc<dyn IdSource>,
 }
@@ -67,13 +69,15 @@ pub struct SessionDeps {
 #[derive(Clone)]
 pub struct Sessions {
     deps: SessionDeps,
+    /// What may be only under way, or forgotten.
+    unsettled: Arc<Mutex<FirstSeen<SessionId>>>,
 }
 
 impl Sessions {
     /// The use cases on these ports.
     #[must_use]
     pub fn new(deps: SessionDeps) -> Self {
-        Self { deps }
+        Self { deps, unsettled: Arc::default() }
     }
 
     /// The idle clocks, for whoever opens connections into sessions.

@@ -21,6 +21,7 @@ impl Sessions {
             Refusal::NotSupported(unsupported) => unsupported.into(),
         })?;
         let session = self.get(scope, which, false).await?;
+        session.admits(scope.organization_wide).map_err(UseSessionError::from)?;
         let _in_use = self.in_use(&session)?;
         let size = changes.viewport.filter(|(size, _)| *size != session.shape.viewport);
         if matches!(size, Some((_, false))) && self.deps.activity.is_watched(session.id) {

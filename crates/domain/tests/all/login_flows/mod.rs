@@ -3,6 +3,7 @@
 
 mod endings;
 mod pages;
+mod sites;
 mod stage;
 
 use casement_domain::SessionId;
@@ -100,6 +101,8 @@ async fn a_page_that_was_lost_with_who_carried_the_login_is_opened_again_and_fil
 #[tokio::test]
 async fn a_login_goes_on_with_what_it_began_with() {
     let mut play = Play::new().of_ann();
+    let credentials = [play.connection.credential.as_mut(), play.credential.as_mut().map(|(credential, _)| credential)];
+    credentials.into_iter().flatten().for_each(|credential| credential.domain = "idp.example".to_owned());
     play.connection.settings.login_url = Some(format!("{ORIGIN}/old"));
     play.connection.settings.allowed_domains = vec![HostPattern::parse("idp.example").expect("a host")];
     play.flow.begun_with = Some(Box::new(BegunWith::of(&play.connection)));

@@ -74,7 +74,7 @@ pub(super) fn words(act: &Act) -> String {
         Act::Fill { into, text, .. } => format!("{}={}", into.0, text.expose_secret()),
         Act::FillCode { into, code, .. } => format!("{}={}", into[0].0, code.expose_secret()),
         Act::Check { what, on } => format!("check {} {on}", what.0),
-        Act::Choose { from, option } => format!("{}={option}", from.0),
+        Act::Choose { from, option, .. } => format!("{}={option}", from.0),
         Act::Click { what, .. } => format!("click {}", what.0),
         Act::Press { .. } => "press".to_owned(),
     }
@@ -362,7 +362,12 @@ impl Play {
                     ids: ids.clone(),
                     most: 9,
                 }),
-                replays: Replays::new(Arc::new(MockReplayMachine::new()), films, Activity::new(clock.clone()), ids),
+                replays: Replays::new(
+                    Arc::new(MockReplayMachine::new()),
+                    films,
+                    Activity::new(clock.clone(), clock.clone()),
+                    ids,
+                ),
                 pictures: Arc::new(shots),
             },
         );

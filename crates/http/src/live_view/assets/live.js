@@ -9,6 +9,7 @@ const BUTTONS = ['left', 'middle', 'right', 'back', 'forward'];
 const ENDED = {
   4000: 'The session was deleted.', 4001: 'The session ended: nobody used it.', 4002: 'The browser crashed.',
   4003: 'The session was given back.', 4004: 'The browser was restarted.', 4006: 'The session ran out of memory.',
+  4007: 'The browser was closed.', 4008: 'The browser did not answer any more.',
 };
 let socket = null;
 let input = false;
@@ -91,8 +92,39 @@ function hear(message) {
     const current = message.tabs.find((tab) => tab.id === message.current);
     address.textContent = current ? current.url : '';
     document.title = current && current.title ? current.title + ' · Live view' : 'Live view';
+  } else if (message.t === 'dialogs') {
+    ask(message.dialogs[0] || null);
   }
 }
+
+// A page without a display waits for an answer to its dialog; here it is asked. Its words are put in as text.
+let asked = null;
+const dialog = $('dialog');
+function ask(open) {
+  const same = open && asked && JSON.stringify(open) === JSON.stringify(asked);
+  asked = open;
+  dialog.hidden = !open;
+  if (!open || same) return;
+  const left = open.kind === 'beforeunload';
+  $('asks').textContent = left ? 'Leave the page? Changes may not be saved.' : open.message;
+  $('reply').hidden = open.kind !== 'prompt';
+  $('reply').value = open.default;
+  $('dismiss').hidden = open.kind === 'alert';
+  for (const id of ['reply', 'agree', 'dismiss']) $(id).disabled = !input;
+  if (input) (open.kind === 'prompt' ? $('reply') : $('agree')).focus();
+}
+function settle(accept) {
+  if (!asked) return;
+  drive({ t: 'dialog', page: asked.page, accept, text: asked.kind === 'prompt' ? $('reply').value : '' });
+  dialog.hidden = true;
+  keys.focus();
+}
+$('agree').addEventListener('click', () => settle(true));
+$('dismiss').addEventListener('click', () => settle(false));
+dialog.addEventListener('keydown', (event) => {
+  if (event.key === 'Escape') settle(false);
+  if (event.key === 'Enter' && event.target === $('reply')) settle(true);
+});
 
 let fitting = 0;
 function fit() {
@@ -228,16 +260,13 @@ document.addEventListener('drop', async (event) => {
   if (!holdsFiles(event)) return;
   const files = [...event.dataTransfer.files];
   const at = place(event);
-  const form = new FormData();
-  for (const file of files) {
-    form.append('files[][dest_path]', UPLOADS + file.name);
-    form.append('files[][file]', file, 'upload');
-  }
-  const session = location.pathname.split('/').filter(Boolean).pop();
+  const here = location.pathname.replace(/\/$/, '');
   status.textContent = 'Uploading…';
   try {
-    const answer = await fetch(`/vm/${session}/fs/upload${location.search}`, { method: 'POST', body: form });
-    if (!answer.ok) throw new Error((await answer.json()).message);
+    for (const file of files) {
+      const answer = await fetch(`${here}/uploads/${encodeURIComponent(file.name)}${location.search}`, { method: 'PUT', body: file });
+      if (!answer.ok) throw new Error((await answer.json()).message);
+    }
     drive({ t: 'drop', ...at, paths: files.map((file) => UPLOADS + file.name) });
     notice(files.length === 1 ? `${files[0].name} is in ${UPLOADS}` : `${files.length} files are in ${UPLOADS}`);
   } catch (error) {

@@ -5,6 +5,18 @@ import { el, foreign, inert } from './dom.js';
 const MOST_ROWS = 1500;
 const LONGEST_DETAIL = 20000;
 
+/** What a proxy's failure is called, by the word of the interface. */
+const proxyFailures = {
+  unreachable: 'no connection to it could be made',
+  timeout: 'it did not answer in time',
+  closed: 'it closed the connection without an answer',
+  reset: 'it reset the connection',
+  protocol: 'its answer is not in the proxy\'s protocol',
+  tls: 'no trusted TLS connection to it could be made',
+  authentication: 'it does not accept the credentials',
+  unknown: 'the server does not know it any more',
+};
+
 export const CATEGORIES = {
   page: 'Navigation', network: 'Network', console: 'Console', interaction: 'Clicks and keys', screenshot: 'Pictures', control: 'API calls',
   connection: 'Connections', system: 'System', captcha: 'Captchas', monitor: 'Capture',
@@ -22,7 +34,7 @@ const TELL = {
   console_error: (d) => ({ title: 'error', text: d.text, tone: 'bad', code: true, aside: d.source_url ? `${d.source_url}${d.line === undefined ? '' : `:${d.line}`}` : '' }),
   network_request: (d) => ({ title: d.method ?? 'GET', text: d.url, aside: d.resource_type, code: true }),
   network_response: (d) => ({ title: String(d.status ?? 'answer'), text: d.url, tone: d.status >= 400 ? 'bad' : '', aside: words(d.resource_type, d.mime_type), code: true }),
-  network_loading_failed: (d) => ({ title: d.canceled ? 'canceled' : 'failed', text: words(d.url, d.error_text), tone: d.canceled ? '' : 'bad', aside: d.resource_type, code: true }),
+  network_loading_failed: (d) => ({ title: d.canceled ? 'canceled' : 'failed', text: words(d.url, d.error_text, proxyFailures[d.proxy_failure] && `(the session's proxy: ${proxyFailures[d.proxy_failure]})`), tone: d.canceled ? '' : 'bad', aside: d.resource_type, code: true }),
   network_idle: () => ({ title: 'Network idle', quiet: true }),
   page_navigation: (d) => ({ title: d.parent_frame_id ? 'A frame went to' : 'Went to', text: d.url, head: !d.parent_frame_id, code: true }),
   page_dom_content_loaded: (d) => ({ title: 'Document ready', text: d.url, quiet: true }),
@@ -42,7 +54,7 @@ const TELL = {
   live_view_disconnect: (d) => ({ title: 'Somebody stopped watching', aside: milliseconds(d.duration_ms ?? 0) }),
   system_oom_kill: (d) => ({ title: 'Out of memory', text: words(d.process_name, d.rss_kb && `(${kilobytes(d.rss_kb * 1024)})`), tone: 'bad' }),
   service_crashed: (d) => ({ title: 'Crashed', text: words(d.service_name, d.phase), tone: 'bad' }),
-  network_proxy_failed: () => ({ title: 'Proxy failed', text: 'it does not answer, or does not take the credentials', tone: 'bad' }),
+  network_proxy_failed: (d) => ({ title: 'Proxy failed', text: proxyFailures[d.proxy_failure] ?? 'it could not be used', tone: 'bad' }),
   profile_version_replaced: () => ({ title: 'Saved over a profile', text: 'that another session had saved meanwhile; what was there is kept', tone: 'warn' }),
   monitor_screenshot: () => ({ title: 'Picture', quiet: true }),
   captcha_solve_result: (d) => ({ title: 'Captcha', text: words(d.captcha_type, d.status), aside: d.website_host, tone: d.status === 'success' ? 'good' : 'warn' }),

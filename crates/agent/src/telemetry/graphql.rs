@@ -1,0 +1,153 @@
+//! Documents of GraphQL that pages send: what stands in them as a value may be a secret, whatever its argument is called.
+
+use super::secrets::{REDACTED, is_secret};
+
+/// Whether a text is a document of GraphQL rather than any other text.
+pub(super) fn is_document(text: &str) -> bool {
+    let start = start(text);
+    let keyword = start.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    matches!(keyword, "query" | "mutation" | "subscription" | "fragment" | "")
+        && start.contains('{')
+        && start.starts_with(|c: char| c == '{' || c.is_ascii_alphabetic())
+}
+
+/// The text behind the comments with which it begins.
+fn start(text: &str) -> &str {
+    let mut rest = text.trim_start_matches('\u{feff}').trim_start();
+    while let Some(comment) = rest.strip_prefix('#') {
+        rest = comment.split_once('\n').map_or("", |(_, rest)| rest.trim_start());
+    }
+    rest
+}
+
+/// A document without its strings, and without other values of arguments whose names tell of a secret. Variables stay: their values
+/// stand beside the document. Comments are left out.
+pub(super) fn told(document: &str) -> String {
+    let mut told = Told { text: String::with_capacity(document.len()), ..Told::default() };
+    let mut rest = document;
+    while let Some(first) = rest.chars().next() {
+        let (token, behind) = rest.split_at(length(rest, first));
+        rest = behind;
+        told.token(first, token);
+    }
+    told.text
+}
+
+#[derive(Default)]
+struct Told<'a> {
+    text: String,
+    /// The last name, and whether it is a variable's.
+    name: &'a str,
+    is_variable: bool,
+    /// What follows is the value of something secret, or of a variable that is secret where it gets its default.
+    secret: bool,
+    default_secret: bool,
+    /// How deep in the lists and objects of a secret value.
+    depth: u32,
+}
+
+impl<'a> Told<'a> {
+    fn token(&mut self, first: char, token: &'a str) {
+        match first {
+            '#' => return,
+            '"' => self.text.extend(["\"", REDACTED, "\""]),
+            _ if self.secret && is_word(first) => self.text.push_str(REDACTED),
+            _ => self.text.push_str(token),
+        }
+        match first {
+            ':' if self.depth == 0 && self.is_variable => {
+                self.default_secret = is_secret(self.name);
+                self.secret = false;
+            }
+            ':' if self.depth == 0 => self.secret = is_secret(self.name),
+            '=' => self.secret = self.default_secret,
+            '[' | '{' if self.secret => self.depth += 1,
+            ']' | '}' if self.secret => {
+                self.depth = self.depth.saturating_sub(1);
+                self.secret = self.depth > 0;
+            }
+            '"' => self.secret = self.depth > 0,
+            _ if first == '$' || is_word(first) => {
+                (self.name, self.is_variable) = (token.trim_start_matches('$'), first == '$');
+                self.secret &= self.depth > 0;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_word(first: char) -> bool {
+    first.is_alphanumeric() || matches!(first, '_' | '-' | '+' | '.')
+}
+
+/// How long the token is that begins with this character, in bytes.
+fn length(text: &str, first: char) -> usize {
+    let word = |from: usize| text[from..].find(|c| !is_word(c)).map_or(text.len(), |end| from + end);
+    match first {
+        '"' => string_length(text),
+        '#' => text.find('\n').unwrap_or(text.len()),
+        '$' => word(1),
+        _ if is_word(first) => word(0),
+        _ => first.len_utf8(),
+    }
+}
+
+/// A string, or a block of text in three quotes. One without an end takes all there is.
+fn string_length(text: &str) -> usize {
+    let (quotes, escape) = if text.starts_with("\"\"\"") { ("\"\"\"", "\\\"\"\"") } else { ("\"", "\\") };
+    let mut at = quotes.len();
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        if rest.starts_with(quotes) {
+            return at + quotes.len();
+        }
+        let next = rest.chars().next().map_or(1, char::len_utf8);
+        let escaped = quotes.len() == 1 && rest.starts_with(escape);
+        at += match rest.strip_prefix(escape) {
+            Some(after) if escaped => 1 + after.chars().next().map_or(0, char::len_utf8),
+            Some(_) => escape.len(),
+            None => next,
+        };
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_string_of_a_document_is_told_and_no_other_value_of_a_secret() {
+        for (document, expected) in [
+            (
+                r#"mutation { login(user: "ada", password: "a\"b") { id } }"#,
+                r#"mutation { login(user: "[redacted]", password: "[redacted]") { id } }"#,
+            ),
+            (
+                "{ a(pin: 1234, n: 5, tokens: [1, -2], m: [1], code: {x: 1}) { code pin } }",
+                "{ a(pin: [redacted], n: 5, tokens: [[redacted], [redacted]], m: [1], code: {[redacted]: [redacted]}) { code pin } }",
+            ),
+            (
+                "mutation L($password: String!, $pin: Int = 1234, $n: Int = 5) { l(p: $password, q: $pin) }",
+                "mutation L($password: String!, $pin: Int = [redacted], $n: Int = 5) { l(p: $password, q: $pin) }",
+            ),
+            ("{ a(b: \"\"\"x \\\"\"\" y\"\"\", c: \"\") }", r#"{ a(b: "[redacted]", c: "[redacted]") }"#),
+            ("{ a(b: \"no end, c: 1) }", r#"{ a(b: "[redacted]""#),
+            ("{ a # \"password\n b }", "{ a \n b }"),
+            ("{ a(input: {password: 5, n: 1}) }", "{ a(input: {password: [redacted], n: 1}) }"),
+        ] {
+            assert_eq!(told(document), expected);
+        }
+    }
+
+    #[test]
+    fn a_document_is_told_from_other_texts() {
+        for document in
+            ["{ a }", "query { a }", "mutation L($a: B) {\n a }", "# a\n fragment F on T { a }", "subscription{a}"]
+        {
+            assert!(is_document(document), "{document}");
+        }
+        for other in ["", "search words", "querying { things", "query", "# only", "(a) {", "1 {"] {
+            assert!(!is_document(other), "{other}");
+        }
+    }
+}

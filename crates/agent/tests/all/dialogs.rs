@@ -1,0 +1,91 @@
+//! Dialogs of pages that nobody sees, more pages than a browser may have, and a browser that is closed from inside.
+
+use std::time::{Duration, Instant};
+
+use casement_agent::client::{AgentClient, ClientError};
+use casement_agent::protocol::view::{ANSWER, DIALOGS, DialogAnswer, NextDialogs, OpenDialogs};
+use casement_agent::protocol::{ErrorCode, Event, ExitReason, State};
+use serde_json::json;
+
+use crate::cdp::{Cdp, EMPTY};
+use crate::sandbox::{PATIENCE, Sandbox, config, news};
+
+const SIZE: (u32, u32) = (900, 700);
+
+async fn until_open(client: &AgentClient, how_many: usize) -> OpenDialogs {
+    let mut since = None;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        let told: OpenDialogs = client.call(DIALOGS, &NextDialogs { since }, PATIENCE).await.unwrap();
+        if told.dialogs.len() == how_many {
+            return told;
+        }
+        assert!(Instant::now() < deadline, "{told:?}");
+        since = Some(told.state);
+    }
+}
+
+#[tokio::test]
+async fn a_dialog_that_no_client_answers_is_told_holds_up_nobody_and_can_be_answered() {
+    let mut config = config(true);
+    config.start_url = Some(EMPTY.to_owned());
+    let sandbox = Sandbox::start(&config);
+    let status = sandbox.ready("a dialog").await;
+    assert_eq!(status.state, State::Ready);
+    let client = sandbox.client().await;
+    let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
+
+    // The client has not asked to hear of dialogs.
+    cdp.evaluate(&page, "void setTimeout(() => { window.said = prompt('Your name?', 'nobody') }, 0)").await;
+    let told = until_open(&client, 1).await;
+    let open = &told.dialogs[0];
+    assert_eq!(
+        (open.kind.as_str(), open.message.as_str(), open.default_text.as_str()),
+        ("prompt", "Your name?", "nobody")
+    );
+    let refused = client.screenshot(None, SIZE).await.unwrap_err();
+    assert!(
+        matches!(&refused, ClientError::Refused(body)
+            if body.code == ErrorCode::InvalidState && body.message.contains("Your name?")),
+        "{refused:?}"
+    );
+    let answer = DialogAnswer { page: open.page.clone(), accept: true, text: "Zoë".to_owned() };
+    client.command(ANSWER, &answer, PATIENCE).await.unwrap();
+    until_open(&client, 0).await;
+    cdp.until(&page, "window.said", &json!("Zoë")).await;
+    client.screenshot(None, SIZE).await.unwrap();
+
+    // Of a page that was opened later, too, and by a client that does hear of it: it is not answered for it.
+    let second = cdp.page("about:blank#second", true).await;
+    cdp.call(Some(&second), "Page.enable", json!({})).await;
+    cdp.until(&second, "document.readyState", &json!("complete")).await;
+    cdp.evaluate(&second, "void setTimeout(() => { window.said = confirm('Sure?') }, 500)").await;
+    until_open(&client, 1).await;
+    cdp.call(Some(&second), "Page.handleJavaScriptDialog", json!({ "accept": true })).await;
+    until_open(&client, 0).await;
+    cdp.until(&second, "window.said", &json!(true)).await;
+}
+
+#[tokio::test]
+async fn a_browser_that_a_client_closed_says_so_with_and_without_a_display() {
+    for (headless, method) in [(true, "Browser.close"), (false, "Page.close")] {
+        let sandbox = Sandbox::start(&config(headless));
+        let mut events = sandbox.client().await.events().await.unwrap();
+        let status = sandbox.ready("closed by a client").await;
+        assert_eq!(status.state, State::Ready);
+        let mut cdp = Cdp::dial(&sandbox, &status).await;
+        let target = cdp.pages().await.remove(0);
+        let page = cdp.attach(&target).await;
+        // With its last window a browser with a display ends, too.
+        let session = (method == "Page.close").then_some(page.as_str());
+        cdp.call(session, method, json!({})).await;
+        let ended = loop {
+            match news(&mut events).await {
+                Some(Event::Exited { reason, detail }) => break (reason, detail),
+                Some(_) => {}
+                None => panic!("no word of the end"),
+            }
+        };
+        assert_eq!(ended.0, ExitReason::Closed, "{method}: {}", ended.1);
+    }
+}

@@ -1,0 +1,135 @@
+//! The audit log leaves nothing out: not what was under way when the server was killed, and nothing before the moment at which an export
+//! says that it ends.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::host::{count, sql};
+use super::support::http::Request;
+use super::support::{Options, Server, until};
+
+const SOON: Duration = Duration::from_secs(60);
+/// How often the server is killed, unless this variable says so.
+const KILLS: u32 = 5;
+const KILLS_VARIABLE: &str = "CASEMENT_TEST_KILLS";
+
+/// Callers that do the same again and again, each call with an identifier of its own, and what was answered.
+struct Load {
+    stop: Arc<AtomicBool>,
+    answered: Arc<Mutex<Vec<String>>>,
+    callers: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(server: &Server, round: u32, call: fn(&str) -> Request) -> Self {
+        let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let number = Arc::<AtomicU32>::default();
+        let callers = (0..4).map(|_| {
+            let (stop, answered, number) = (Arc::clone(&stop), Arc::clone(&answered), Arc::clone(&number));
+            let (address, key): (SocketAddr, String) = (server.address(), server.key().to_owned());
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let name = format!("call-{round}-{}", number.fetch_add(1, Ordering::Relaxed));
+                    let request = call(&name).bearer(&key).header("X-Request-Id", &name);
+                    // Without an answer it was under way when the server died.
+                    if request.send(address).is_ok_and(|answer| answer.status < 300) {
+                        answered.lock().unwrap().push(name);
+                    }
+                }
+            })
+        });
+        let callers = callers.collect();
+        Self { stop, answered, callers }
+    }
+
+    fn answered(&self) -> BTreeSet<String> {
+        self.answered.lock().unwrap().iter().cloned().collect()
+    }
+
+    fn until_answered(&self, calls: usize) -> anyhow::Result<()> {
+        until("the calls are answered", SOON, || (self.answered.lock().unwrap().len() >= calls).then_some(()))
+    }
+
+    fn end(self) -> anyhow::Result<BTreeSet<String>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let answered = self.answered();
+        for caller in self.callers {
+            caller.join().ok().context("a caller panicked")?;
+        }
+        Ok(answered)
+    }
+}
+
+#[test]
+fn a_change_that_a_killed_server_had_done_has_its_record() -> anyhow::Result<()> {
+    let kills = std::env::var(KILLS_VARIABLE).ok().map_or(Ok(KILLS), |text| text.parse())?;
+    let flags = vec!["--max-profiles".to_owned(), "100000".to_owned()];
+    let mut server = Server::start(Options { flags, ..Options::default() })?;
+    for round in 0..kills {
+        let load = Load::start(&server, round, |name| Request::new("POST", "/profiles").json(&json!({ "name": name })));
+        load.until_answered(20)?;
+        server.kill()?;
+        load.end()?;
+        server.restart()?;
+    }
+    until("what had begun is recorded", SOON, || {
+        (count(&server, "select count(*) from audit_records_pending").ok()? == 0).then_some(())
+    })?;
+    let unrecorded =
+        "select count(*) from profiles p where not exists (select 1 from audit_records r where r.request_id = p.name)";
+    let twice = "select count(*) from (select 1 from audit_records where request_id like 'call-%' group by request_id \
+        having count(*) > 1) as several";
+    let unknown = "select count(*) from audit_records where status = 0";
+    eprintln!(
+        "{kills} kills, {} changes, {} of them recorded as unknown",
+        count(&server, "select count(*) from profiles")?,
+        count(&server, unknown)?
+    );
+    assert_eq!((count(&server, unrecorded)?, count(&server, twice)?), (0, 0), "{}", sql(&server, unrecorded)?);
+    Ok(())
+}
+
+/// The request identifiers of the records that an export has, and where it ends.
+fn export(server: &Server, start: &str) -> anyhow::Result<(Vec<String>, String)> {
+    let path = format!("/audit-logs/export/chunk?start={start}&end=2099-01-01&format=jsonl&search=/browsers");
+    let answer = server.get(&path)?.expect(200)?;
+    ensure!(answer.header("x-next-cursor").is_none(), "one chunk holds them all");
+    let end = answer.header("x-range-end").context("it does not say where it ends")?.to_owned();
+    let text = answer.text();
+    let records = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+    Ok((records.iter().filter_map(|record| record["request_id"].as_str().map(str::to_owned)).collect(), end))
+}
+
+#[test]
+fn an_export_into_the_future_has_every_call_that_was_answered_before_it_and_the_next_one_goes_on_there()
+-> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let load = Load::start(&server, 0, |_| Request::new("GET", "/browsers"));
+    let (mut exported, mut start) = (Vec::new(), "2020-01-01".to_owned());
+    for round in 1..=10 {
+        load.until_answered(100 * round)?;
+        let before = load.answered();
+        let (records, end) = export(&server, &start)?;
+        exported.extend(records);
+        let missing: Vec<_> = before.iter().filter(|name| !exported.contains(name)).collect();
+        assert!(missing.is_empty(), "{} of {} are missing: {missing:?}", missing.len(), before.len());
+        start = end;
+    }
+    let answered = load.end()?;
+    exported.extend(export(&server, &start)?.0);
+    let all: BTreeSet<String> = exported.iter().filter(|name| name.starts_with("call-")).cloned().collect();
+    assert_eq!(
+        exported.iter().filter(|name| name.starts_with("call-")).count(),
+        all.len(),
+        "none stands in two exports"
+    );
+    assert!(answered.is_subset(&all));
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! Somebody sets the machine's clock while the server runs. The program, and its database, see another time than the test: libfaketime.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::json;
+use tempfile::TempDir;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::support::{Options, Server, Session, until};
+
+const LONG: Duration = Duration::from_secs(300);
+
+/// The clock of all that is started with [`SetClock::variables`]. How time passes is not changed by it.
+struct SetClock(TempDir);
+
+impl SetClock {
+    fn new() -> anyhow::Result<Self> {
+        // The database is another user's.
+        let open = Permissions::from_mode(0o711);
+        let clock = Self(tempfile::Builder::new().prefix("casement-clock-").permissions(open).tempdir_in("/tmp")?);
+        clock.set("+0")?;
+        Ok(clock)
+    }
+
+    /// So far ahead of the true time, or behind: `+1h`, `-1h`.
+    fn set(&self, offset: &str) -> anyhow::Result<()> {
+        let new = self.0.path().join("new");
+        fs::write(&new, format!("{offset}\n"))?;
+        fs::set_permissions(&new, Permissions::from_mode(0o644))?;
+        Ok(fs::rename(new, self.file())?)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("offset")
+    }
+
+    fn variables(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let library = "faketime/libfaketimeMT.so.1";
+        let mut places = fs::read_dir("/usr/lib")?.flatten().map(|place| place.path().join(library));
+        let library = places.find(|place| place.exists()).context("no libfaketime: `cargo xtask test` installs it")?;
+        let told = [
+            ("LD_PRELOAD", library.display().to_string()),
+            ("FAKETIME_TIMESTAMP_FILE", self.file().display().to_string()),
+            ("FAKETIME_NO_CACHE", "1".to_owned()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+            ("DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ];
+        Ok(told.map(|(name, value)| (name.to_owned(), value)).to_vec())
+    }
+}
+
+fn idle_for(server: &Server, seconds: u32) -> anyhow::Result<Session> {
+    server.create(&json!({ "headless": true, "timeout_seconds": seconds }))
+}
+
+fn lives(server: &Server, session: &Session) -> anyhow::Result<bool> {
+    Ok(server.get(&format!("/browsers/{}", session.id()))?.status == 200)
+}
+
+fn made_at(session: &Session) -> anyhow::Result<OffsetDateTime> {
+    Ok(OffsetDateTime::parse(session.text("created_at"), &Rfc3339)?)
+}
+
+#[test]
+fn setting_the_clock_ends_no_idle_session_early_and_none_late_and_stops_no_pool() -> anyhow::Result<()> {
+    let clock = SetClock::new()?;
+    let mut server = Server::start(Options { variables: clock.variables()?, ..Options::default() })?;
+    let patient = idle_for(&server, 1800)?;
+    for offset in ["+1h", "+0"] {
+        let short = idle_for(&server, 30)?;
+        clock.set(offset)?;
+        // Its end says that sessions were looked through after the clock was set.
+        until(&format!("{offset}: its time is over"), LONG, || (!lives(&server, &short).ok()?).then_some(()))?;
+        assert!(lives(&server, &patient)?, "{offset}: it has half an hour");
+    }
+    clock.set("+1h")?;
+    let later = idle_for(&server, 1800)?;
+    assert!(made_at(&later)? - made_at(&patient)? >= time::Duration::HOUR, "a record says what the clock says");
+
+    // One in thirty seconds.
+    let pool = json!({ "name": "grows", "size": 1, "headless": true, "fill_rate_per_minute": 100 });
+    server.post("/browser_pools", &pool)?.expect(201)?;
+    server.until_available("grows", 1)?;
+    server.send("PATCH", "/browser_pools/grows", Some(&json!({ "size": 2 })))?.expect(200)?;
+    clock.set("-1h")?;
+    server.until_available("grows", 2)?;
+
+    // What was stored an hour ahead says nothing of how long ago it was, and nothing more than that.
+    server.kill()?;
+    server.restart()?;
+    let short = idle_for(&server, 30)?;
+    until("its time is over", LONG, || (!lives(&server, &short).ok()?).then_some(()))?;
+    assert!(lives(&server, &later)? && lives(&server, &patient)?);
+    Ok(())
+}

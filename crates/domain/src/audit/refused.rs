@@ -1,0 +1,170 @@
+//! Refused tries: whoever repeats them leaves few records, however many they are.
+
+use core::net::{IpAddr, Ipv6Addr};
+use std::collections::{HashMap, VecDeque};
+
+use time::{Duration, OffsetDateTime};
+
+use super::AuditEntry;
+use crate::ids::{ApiKeyId, ProjectId};
+
+/// For how long the tries after a first one are counted before they are recorded.
+const WINDOW: Duration = Duration::MINUTE;
+/// From how many addresses tries with one key are told apart at a time. Further ones are recorded without their address.
+const MOST_ADDRESSES: u32 = 32;
+/// How many kinds of tries are counted at a time. Beyond that the oldest is recorded at once.
+const MOST_KINDS: usize = 10_000;
+
+/// Which tries are counted together: of one key, from one address or one IPv6 network of 64 bits, refused in one way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Kind {
+    key: Option<ApiKeyId>,
+    project: Option<ProjectId>,
+    from: String,
+    status: u16,
+}
+
+/// The tries of a kind since the first one, which has a record of its own.
+#[derive(Debug)]
+struct Counted {
+    last: Option<AuditEntry>,
+    ends: OffsetDateTime,
+}
+
+/// Merges refused tries: the first of a kind is recorded as it is, and all that follow within a minute by one record at the end of that minute.
+#[derive(Debug, Default)]
+pub struct RefusedTries {
+    counted: HashMap<Kind, Counted>,
+    /// The kinds in the order in which their minutes end.
+    order: VecDeque<Kind>,
+    addresses: HashMap<Option<ApiKeyId>, u32>,
+}
+
+impl RefusedTries {
+    /// Counts a try. What is to be recorded now: the first of its kind, or what was counted of a kind that there is no room for any more.
+    #[must_use]
+    pub fn take(&mut self, mut entry: AuditEntry) -> Option<AuditEntry> {
+        let from = neighbourhood(&entry.client_ip);
+        let mut kind = Kind { key: entry.api_key, project: entry.project, from, status: entry.status };
+        if !self.counted.contains_key(&kind)
+            && self.addresses.get(&kind.key).is_some_and(|from| *from >= MOST_ADDRESSES)
+        {
+            kind.from = String::new();
+            entry.client_ip = String::new();
+        }
+        if let Some(counted) = self.counted.get_mut(&kind) {
+            let before = counted.last.as_ref().map_or(0, |last| last.count);
+            counted.last = Some(AuditEntry { count: before.saturating_add(entry.count), ..entry });
+            return None;
+        }
+        let pushed_out = if self.order.len() < MOST_KINDS { None } else { self.close_oldest() };
+        *self.addresses.entry(kind.key).or_default() += 1;
+        self.counted.insert(kind.clone(), Counted { last: None, ends: entry.at + WINDOW });
+        self.order.push_back(kind);
+        match pushed_out {
+            // The first one waits for its minute instead.
+            Some(counted) => self.take(entry).or(Some(counted)),
+            None => Some(entry),
+        }
+    }
+
+    /// The records of the kinds whose minute is over at `now`.
+    pub fn due(&mut self, now: OffsetDateTime) -> Vec<AuditEntry> {
+        let mut due = Vec::new();
+        while self.order.front().and_then(|kind| self.counted.get(kind)).is_some_and(|counted| counted.ends <= now) {
+            due.extend(self.close_oldest());
+        }
+        due
+    }
+
+    /// The records of all, whether their minutes are over or not.
+    pub fn finish(&mut self) -> Vec<AuditEntry> {
+        let mut all = Vec::new();
+        while !self.order.is_empty() {
+            all.extend(self.close_oldest());
+        }
+        all
+    }
+
+    fn close_oldest(&mut self) -> Option<AuditEntry> {
+        let kind = self.order.pop_front()?;
+        if let Some(from) = self.addresses.get_mut(&kind.key) {
+            *from -= 1;
+            if *from == 0 {
+                self.addresses.remove(&kind.key);
+            }
+        }
+        self.counted.remove(&kind)?.last
+    }
+}
+
+/// The address, or the network that somebody with one IPv6 address has anyway.
+fn neighbourhood(address: &str) -> String {
+    match address.parse() {
+        Ok(IpAddr::V6(address)) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).to_string(),
+        _ => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::AuthStrategy;
+    use crate::testing::{NOON, audit_entry};
+    use ulid::Ulid;
+
+    fn tried(n: u32, key: u128, from: &str) -> AuditEntry {
+        AuditEntry {
+            auth_strategy: AuthStrategy::None,
+            api_key: Some(ApiKeyId::from_ulid(Ulid(key))),
+            client_ip: from.to_owned(),
+            status: 401,
+            ..audit_entry(n)
+        }
+    }
+
+    #[test]
+    fn the_first_try_has_its_record_and_the_others_of_its_minute_have_one_together() {
+        let mut tries = RefusedTries::default();
+        assert_eq!(tries.take(tried(1, 7, "192.0.2.1")), Some(tried(1, 7, "192.0.2.1")));
+        for n in 2..=1000 {
+            assert_eq!(tries.take(tried(n, 7, "192.0.2.1")), None);
+        }
+        assert_eq!(tries.take(tried(1001, 8, "192.0.2.1")), Some(tried(1001, 8, "192.0.2.1")), "another key");
+        assert_eq!(tries.take(tried(1002, 7, "192.0.2.2")), Some(tried(1002, 7, "192.0.2.2")), "another address");
+        assert_eq!(tries.due(tried(1, 7, "").at + WINDOW - Duration::MICROSECOND), []);
+        let rest = AuditEntry { count: 999, ..tried(1000, 7, "192.0.2.1") };
+        assert_eq!(tries.due(tried(1002, 7, "").at + WINDOW), [rest]);
+        let anew = AuditEntry { at: NOON + Duration::HOUR, ..tried(1, 7, "192.0.2.1") };
+        assert_eq!(tries.take(anew.clone()), Some(anew), "a minute later it begins anew");
+    }
+
+    #[test]
+    fn many_addresses_leave_few_records_of_a_key() {
+        let mut tries = RefusedTries::default();
+        let all = (0..5000).filter_map(|n| tries.take(tried(n, 7, &format!("198.51.{}.{}", n / 250, n % 250)))).count();
+        assert_eq!(all, MOST_ADDRESSES as usize + 1);
+        let rest = tries.finish();
+        assert_eq!(rest.len(), 1);
+        assert_eq!((rest[0].client_ip.as_str(), rest[0].count), ("", 5000 - MOST_ADDRESSES - 1));
+        let mut networks = RefusedTries::default();
+        let all = (0..5000).filter_map(|n| networks.take(tried(n, 7, &format!("2001:db8::{n:x}")))).count();
+        assert_eq!(all, 1);
+    }
+
+    #[test]
+    fn no_number_of_keys_takes_more_memory_and_none_is_left_out() {
+        let mut tries = RefusedTries::default();
+        let mut told = 0;
+        for round in 0..2 {
+            for n in 0..20_000 {
+                told += tries.take(tried(round, n, "192.0.2.1")).map_or(0, |entry| entry.count);
+            }
+        }
+        assert!(tries.counted.len() <= MOST_KINDS && tries.order.len() <= MOST_KINDS);
+        assert!(tries.addresses.len() <= MOST_KINDS);
+        told += tries.finish().iter().map(|entry| entry.count).sum::<u32>();
+        assert_eq!(told, 40_000);
+        assert!(tries.addresses.is_empty());
+    }
+}

@@ -1,0 +1,247 @@
+//! The sites that a secret belongs to, and where it may be typed because of them.
+
+use core::net::IpAddr;
+
+use url::{Host, Url};
+
+/// The sites of one secret: the addresses of a provider's item, the domain of a stored credential, the page where a person gave a value.
+/// A secret without a site is typed nowhere by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sites(Vec<Site>);
+
+/// One address of a secret, as far as the rule looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Site {
+    /// In lower case, without a trailing dot.
+    host: String,
+    /// The port that the address names; `None`: any.
+    port: Option<u16>,
+    /// Whether the address says `http`.
+    is_plain: bool,
+}
+
+/// How the browser of a login reaches pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Directly.
+    Direct,
+    /// Through a proxy that the project has chosen, which reads and answers whatever is not encrypted.
+    Proxied,
+}
+
+impl Sites {
+    /// The site of a stored credential: a host name.
+    #[must_use]
+    pub fn of_domain(domain: &str) -> Self {
+        Self::of_addresses([domain])
+    }
+
+    /// The sites of an item: its addresses, also those written without a scheme. What is no address of the web is left out.
+    #[must_use]
+    pub fn of_addresses<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(addresses.into_iter().filter_map(Site::parse).collect())
+    }
+
+    /// Whether there is no site.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the secret may be typed into a page or frame of this origin (`https://login.example.com`).
+    ///
+    /// The origin must be of the same registrable domain as one of the sites, by the list of public suffixes with its private part;
+    /// addresses and names of one label compare whole. It must be `https`, unless it is on the loopback interface, or the site's own
+    /// address says `http` and names this host; `http` is never typed into through a proxy, which could answer in the site's place.
+    /// A port that the site names must be the origin's.
+    #[must_use]
+    pub fn allow(&self, origin: &str, route: Route) -> bool {
+        let Some(page) = Origin::parse(origin) else { return false };
+        self.0.iter().any(|site| site.allows(&page, route))
+    }
+
+    /// Whether a page of one of the sites could be at that host, or below or above it in the same registrable domain.
+    #[must_use]
+    pub fn is_near(&self, host: &str) -> bool {
+        let host = bare(host);
+        self.0.iter().any(|site| same_site(&site.host, &host))
+    }
+
+    /// Whether one of the sites lies below that name.
+    #[must_use]
+    pub fn is_below(&self, name: &str) -> bool {
+        let below = |site: &Site| site.host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
+        self.0.iter().any(below)
+    }
+}
+
+/// Scheme, host and port of a page or frame.
+struct Origin {
+    is_secure: bool,
+    host: String,
+    port: Option<u16>,
+}
+
+impl Origin {
+    fn parse(text: &str) -> Option<Self> {
+        let url = Url::parse(text).ok()?;
+        let is_secure = match url.scheme() {
+            "https" => true,
+            "http" => false,
+            _ => return None,
+        };
+        Some(Self { is_secure, host: bare(url.host_str()?), port: url.port_or_known_default() })
+    }
+}
+
+impl Site {
+    fn parse(address: &str) -> Option<Self> {
+        let address = address.trim();
+        let url = match Url::parse(address) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") => url,
+            _ if address.contains("://") => return None,
+            _ => Url::parse(&format!("https://{address}")).ok()?,
+        };
+        let host = bare(url.host_str()?);
+        (!host.is_empty()).then(|| Self { host, port: url.port(), is_plain: url.scheme() == "http" })
+    }
+
+    fn allows(&self, page: &Origin, route: Route) -> bool {
+        if self.port.is_some() && self.port != page.port {
+            return false;
+        }
+        if page.is_secure {
+            return same_site(&self.host, &page.host);
+        }
+        let named = without_www(&self.host) == without_www(&page.host);
+        named && route == Route::Direct && (self.is_plain || is_loopback(&self.host))
+    }
+}
+
+/// A host as names are compared.
+fn bare(host: &str) -> String {
+    host.trim_end_matches('.').to_ascii_lowercase()
+}
+
+fn without_www(host: &str) -> &str {
+    host.strip_prefix("www.").unwrap_or(host)
+}
+
+/// Whether the list of public suffixes gives both hosts to one owner.
+fn same_site(site: &str, page: &str) -> bool {
+    if site == page {
+        return true;
+    }
+    let is_name = |host: &str| matches!(Host::parse(host), Ok(Host::Domain(_)));
+    if !is_name(site) || !is_name(page) {
+        return false;
+    }
+    matches!((psl::domain_str(site), psl::domain_str(page)), (Some(one), Some(other)) if one == other)
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allows(site: &str, origin: &str) -> bool {
+        Sites::of_addresses([site]).allow(origin, Route::Direct)
+    }
+
+    #[test]
+    fn a_secret_is_for_the_registrable_domain_of_its_site() {
+        for (site, origin, may) in [
+            ("https://shop.example/login?x=1", "https://shop.example", true),
+            ("shop.example", "https://www.shop.example", true),
+            ("https://login.shop.example", "https://shop.example", true),
+            ("https://a.shop.example", "https://b.shop.example", true),
+            ("https://Shop.Example./", "https://shop.example.", true),
+            ("https://münchen.example", "https://xn--mnchen-3ya.example", true),
+            ("https://shop.example", "https://notshop.example", false),
+            ("https://shop.example", "https://shop.example.evil.test", false),
+            ("https://shop.example", "https://shop.evil.test", false),
+            ("https://bank.co.uk", "https://shop.co.uk", false),
+            ("https://co.uk", "https://shop.co.uk", false),
+            ("https://me.github.io", "https://evil.github.io", false),
+            ("https://github.io", "https://evil.github.io", false),
+            ("https://me.github.io", "https://a.me.github.io", true),
+            ("https://intranet", "https://intranet", true),
+            ("https://intranet", "https://a.intranet", false),
+            ("https://10.0.0.1", "https://10.0.0.1", true),
+            ("https://10.0.0.1", "https://10.0.0.2", false),
+            ("https://0.0.1", "https://10.0.0.1", false),
+            ("https://[2001:db8::1]", "https://[2001:db8::1]", true),
+            ("https://[2001:db8::1]", "https://[2001:db8::2]", false),
+            ("https://me:word@shop.example", "https://shop.example", true),
+            ("https://shop.example@evil.test", "https://shop.example", false),
+        ] {
+            assert_eq!(allows(site, origin), may, "{site} for {origin}");
+        }
+    }
+
+    #[test]
+    fn plain_http_is_for_the_loopback_interface_and_for_what_is_stored_so() {
+        for (site, origin, may) in [
+            ("https://shop.example", "http://shop.example", false),
+            ("shop.example", "http://shop.example", false),
+            ("http://shop.example", "http://shop.example", true),
+            ("http://shop.example", "http://www.shop.example", true),
+            ("http://shop.example", "https://login.shop.example", true),
+            ("http://shop.example", "http://login.shop.example", false),
+            ("localhost", "http://localhost:8080", true),
+            ("localhost", "http://a.localhost", false),
+            ("a.localhost", "http://a.localhost", true),
+            ("http://127.0.0.1", "http://127.0.0.1:99", true),
+            ("127.0.0.1", "http://127.0.0.2", false),
+            ("http://[::1]/", "http://[::1]:7", true),
+            ("10.0.0.1", "http://10.0.0.1", false),
+            ("localhost.evil.test", "http://localhost.evil.test", false),
+        ] {
+            assert_eq!(allows(site, origin), may, "{site} for {origin}");
+        }
+        for site in ["http://shop.example", "localhost"] {
+            let sites = Sites::of_addresses([site]);
+            assert!(
+                !sites.allow("http://shop.example", Route::Proxied) && !sites.allow("http://localhost", Route::Proxied)
+            );
+        }
+        assert!(Sites::of_domain("shop.example").allow("https://shop.example", Route::Proxied));
+    }
+
+    #[test]
+    fn a_port_that_is_named_is_the_only_one() {
+        for (site, origin, may) in [
+            ("https://shop.example:8443/login", "https://shop.example:8443", true),
+            ("https://shop.example:8443", "https://shop.example", false),
+            ("shop.example:8443", "https://shop.example:8444", false),
+            ("https://shop.example", "https://shop.example:8443", true),
+            ("http://nas:5000", "http://nas:5000", true),
+            ("http://nas:5000", "http://nas:5001", false),
+        ] {
+            assert_eq!(allows(site, origin), may, "{site} for {origin}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_site_of_the_web_allows_nothing() {
+        for site in ["", "https://", "ftp://shop.example", "androidapp://com.example", "\u{1b}[31mshop", "  "] {
+            assert!(Sites::of_addresses([site]).is_empty(), "{site}");
+        }
+        assert!(!Sites::default().allow("https://shop.example", Route::Direct));
+        for origin in [
+            "null",
+            "",
+            "file:///etc/passwd",
+            "about:blank",
+            "data:text/html,x",
+            "chrome://settings",
+            "ws://shop.example",
+        ] {
+            assert!(!allows("shop.example", origin), "{origin}");
+        }
+    }
+}

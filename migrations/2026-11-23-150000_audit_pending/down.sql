@@ -1,0 +1,2 @@
+DROP TABLE audit_records_marks;
+DROP TABLE audit_records_pending;
