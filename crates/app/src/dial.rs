@@ -6,11 +6,13 @@ use async_trait::async_trait;
 use casement_agent::protocol::Channel as AgentChannel;
 use casement_domain::BrowserId;
 use casement_domain::browser::EngineError;
+use casement_domain::storage::DiskSpace as _;
 use casement_http::relay::{Channel, Dial, DialError};
-use casement_http::{Health, SessionDial};
+use casement_http::{Health, Readiness, SessionDial};
 use casement_postgres::Database;
 use casement_webdriver::Engine;
 
+use crate::disk::DiskWatch;
 use crate::loops::Spares;
 
 /// Ways into the browsers of this node.
@@ -49,17 +51,24 @@ fn dial_error(error: EngineError) -> DialError {
     }
 }
 
+/// What is said where the disk is low.
+const DISK_IS_LOW: &str = "the disk is nearly full: telemetry, logs of apps and recordings are not stored";
+
 /// Ready while the database answers and browsers can be started, as the spares tell, which are started whoever asks. A pool that cannot
 /// fill tells nothing: its owner may have given it what no browser starts with.
 pub(crate) struct NodeHealth {
     pub(crate) database: Database,
     pub(crate) spares: Spares,
+    pub(crate) disk: DiskWatch,
 }
 
 #[async_trait]
 impl Health for NodeHealth {
-    async fn ready(&self) -> Result<(), String> {
+    async fn ready(&self) -> Result<Readiness, String> {
         self.database.ping().await.map_err(|_| "the database does not answer".to_owned())?;
-        if self.spares.failing() { Err("no browser can be started here".to_owned()) } else { Ok(()) }
+        if self.spares.failing() {
+            return Err("no browser can be started here".to_owned());
+        }
+        Ok(if self.disk.is_low() { Readiness::Degraded(DISK_IS_LOW) } else { Readiness::Whole })
     }
 }

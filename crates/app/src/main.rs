@@ -7,6 +7,7 @@ mod credential_providers;
 mod credentials;
 mod data_dir;
 mod dial;
+mod disk;
 mod doctor;
 mod egress;
 mod extensions;

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use crate::disk::DiskWatch;
 use crate::settings::ServeSettings;
 use crate::system::System;
 
@@ -35,10 +36,15 @@ impl RemainsWake for RemainsBell {
 }
 
 /// The recordings and their films.
-pub(crate) fn kept(rows: Arc<dyn ReplayRepository>, blobs: Arc<LocalBlobs>, settings: &ServeSettings) -> KeptReplays {
+pub(crate) fn kept(
+    rows: Arc<dyn ReplayRepository>,
+    blobs: Arc<LocalBlobs>,
+    settings: &ServeSettings,
+    disk: DiskWatch,
+) -> KeptReplays {
     let kept_for = time::Duration::days(settings.replay_days.into());
     let limits = ReplayLimits { most_bytes: settings.replay_storage << 20, kept_for };
-    KeptReplays::new(rows, blobs, Arc::new(System), limits)
+    KeptReplays::new(rows, blobs, Arc::new(System), limits, Arc::new(disk))
 }
 
 /// What is done with them when sessions end.

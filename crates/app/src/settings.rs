@@ -13,6 +13,7 @@ use casement_domain::organization::Caps;
 use casement_domain::pool::Pools;
 use casement_domain::profile::Profiles;
 use casement_domain::proxy::{BadUpstream, Proxies, ProxyType, Upstream, Upstreams};
+use casement_domain::storage::StorageBudgets;
 use casement_egress::{Allow, FROM_INSIDE};
 use casement_http::Origin;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -215,6 +216,8 @@ pub(crate) struct ServeSettings {
     /// How much recordings of ended sessions may take in all, in MiB; those that find no room are told as failed
     #[arg(long, value_name = "MIB", env = "CASEMENT_REPLAY_STORAGE", default_value_t = 10_240, value_parser = clap::value_parser!(u64).range(0..=67_108_864))]
     pub(crate) replay_storage: u64,
+    #[command(flatten)]
+    pub(crate) storage: StorageSettings,
     /// An OpenTelemetry collector that gets sessions' telemetry over OTLP/HTTP, its address before /v1/logs [default: none]
     #[arg(long, value_name = "URL", env = "CASEMENT_OTLP_ENDPOINT", value_parser = plain_url)]
     pub(crate) otlp_endpoint: Option<Url>,
@@ -274,6 +277,39 @@ pub(crate) struct ServeSettings {
     pub(crate) builds: BuildSettings,
     #[command(flatten)]
     pub(crate) apps: AppSettings,
+}
+
+/// How much is stored of what pages and programs write.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct StorageSettings {
+    /// How much telemetry is kept of one session, in MiB; what comes beyond that is counted
+    #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_STORAGE", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=67_108_864))]
+    session_storage: u64,
+    /// How much telemetry and logs of apps are kept of one project, in MiB
+    #[arg(long, value_name = "MIB", env = "CASEMENT_PROJECT_STORAGE", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=67_108_864))]
+    project_storage: u64,
+    /// How much telemetry and logs of apps are kept of what this node has stored, in MiB
+    #[arg(long, value_name = "MIB", env = "CASEMENT_NODE_STORAGE", default_value_t = 16_384, value_parser = clap::value_parser!(u64).range(1..=67_108_864))]
+    node_storage: u64,
+    /// How much of the disk stays free of telemetry, logs of apps and recordings, in MiB; at most a tenth of it
+    #[arg(long, value_name = "MIB", env = "CASEMENT_DISK_RESERVE", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(0..=67_108_864))]
+    disk_reserve: u64,
+}
+
+impl StorageSettings {
+    pub(crate) fn budgets(self) -> StorageBudgets {
+        let bytes = |mib: u64| mib << 20;
+        StorageBudgets {
+            session: bytes(self.session_storage),
+            project: bytes(self.project_storage),
+            node: bytes(self.node_storage),
+        }
+    }
+
+    /// In bytes.
+    pub(crate) fn disk_reserve(self) -> u64 {
+        self.disk_reserve << 20
+    }
 }
 
 /// How much telemetry tells of addresses.

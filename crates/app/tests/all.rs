@@ -65,6 +65,7 @@ mod all {
     mod server;
     mod site;
     mod slow_reader;
+    mod storage;
     mod strangers;
     mod support;
     mod telemetry;

@@ -44,6 +44,7 @@ pub mod script;
 pub mod sealing;
 pub mod session;
 pub mod session_log;
+pub mod storage;
 pub mod store_error;
 pub mod telemetry;
 #[cfg(any(test, feature = "mocks"))]

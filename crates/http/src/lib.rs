@@ -67,7 +67,7 @@ pub use self::{
     error::{ApiError, Code},
     openapi::openapi,
     server::{Server, serve},
-    state::{Config, Health, Services, SessionDial},
+    state::{Config, Health, Readiness, Services, SessionDial},
     token::{BadToken, Permission, SessionTokens, redact},
     ui::{Outlook, PoolOutlook},
 };

@@ -9,20 +9,27 @@ use crate::{
     caller::OrganizationWide,
     error::{ApiError, Code, ErrorBody},
     openapi::openapi,
-    state::Api,
+    state::{Api, Readiness},
 };
 
-/// It is well.
+/// How the server is.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Status {
-    /// Always `ok`.
+    /// `ok`; of `/readyz` also `degraded`: the server does its work, but leaves out what can be missed.
     status: &'static str,
+    /// What is left out, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'static str>,
+}
+
+impl Status {
+    const OK: Self = Self { status: "ok", detail: None };
 }
 
 /// Whether the process runs.
 #[utoipa::path(get, path = "/healthz", tag = "Operation", security(()), responses((status = 200, body = Status)))]
 pub(crate) async fn healthz() -> HttpResponse {
-    answer::record(StatusCode::OK, &Status { status: "ok" })
+    answer::record(StatusCode::OK, &Status::OK)
 }
 
 /// Whether the server can do its work.
@@ -32,7 +39,10 @@ pub(crate) async fn healthz() -> HttpResponse {
 )]
 pub(crate) async fn readyz(api: Data<Api>) -> Answer {
     match api.services.health.ready().await {
-        Ok(()) => Ok(answer::record(StatusCode::OK, &Status { status: "ok" })),
+        Ok(Readiness::Whole) => Ok(answer::record(StatusCode::OK, &Status::OK)),
+        Ok(Readiness::Degraded(detail)) => {
+            Ok(answer::record(StatusCode::OK, &Status { status: "degraded", detail: Some(detail) }))
+        }
         Err(what) => Err(ApiError::new(Code::Unavailable, "the server is not ready").caused_by(what)),
     }
 }

@@ -76,7 +76,16 @@ pub trait SessionDial: Send + Sync {
 pub trait Health: Send + Sync {
     /// # Errors
     /// What is not ready, for people.
-    async fn ready(&self) -> Result<(), String>;
+    async fn ready(&self) -> Result<Readiness, String>;
+}
+
+/// How a server is that can do its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// All of it.
+    Whole,
+    /// All but what can be missed: this, for people.
+    Degraded(&'static str),
 }
 
 /// The use cases and ports that requests reach.

@@ -233,7 +233,7 @@ mod tests {
     fn events(seqs: std::ops::RangeInclusive<u64>) -> Stored {
         let event = |seq| Numbered { seq, at: NOON, event: Event::api_call(NOON, "x", "y", 200, 7) };
         let (before, last) = (seqs.start() - 1, *seqs.end());
-        let counted = Counted { last_seq: last, last_at: NOON, agent_seq: 0 };
+        let counted = Counted { last_seq: last, last_at: NOON, ..Counted::NOTHING };
         Stored { session: session_id(1), before, counted, events: seqs.map(event).collect() }
     }
 

@@ -160,7 +160,7 @@ mod tests {
     fn stored(seqs: std::ops::RangeInclusive<u64>, length: usize) -> Stored {
         let (before, last) = (seqs.start() - 1, *seqs.end());
         let event = |seq| Numbered { seq, at: NOON, event: Event::api_call(NOON, &"x".repeat(length), "y", 200, 0) };
-        let counted = Counted { last_seq: last, last_at: NOON, agent_seq: 0 };
+        let counted = Counted { last_seq: last, last_at: NOON, ..Counted::NOTHING };
         Stored { session: session_id(1), before, counted, events: seqs.map(event).collect() }
     }
 

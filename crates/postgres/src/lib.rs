@@ -33,6 +33,7 @@ mod schema;
 mod session;
 mod shared;
 mod statement;
+mod storage;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -61,4 +62,5 @@ pub use proxy::PgProxies;
 pub use recent_keys::RecentKeys;
 pub use replay::PgReplays;
 pub use session::PgSessions;
+pub use storage::PgStorageUsage;
 pub use telemetry::PgTelemetry;

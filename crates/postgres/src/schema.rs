@@ -250,6 +250,20 @@ diesel::table! {
         last_at -> Timestamptz,
         agent_seq -> Int8,
         last_batch -> Uuid,
+        bytes -> Int8,
+        untold -> Int8,
+        storage_limit -> Nullable<Text>,
+        told_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    stored_bytes (project_id, node_id, day_at, kind) {
+        project_id -> Uuid,
+        node_id -> Uuid,
+        day_at -> Timestamptz,
+        kind -> Text,
+        bytes -> Int8,
     }
 }
 

@@ -2,9 +2,10 @@
 
 mod statements;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use async_trait::async_trait;
+use casement_domain::storage::{ROW_BYTES, StorageBounds, StorageLimit};
 use casement_domain::telemetry::{
     Batch, Counted, Event, EventCategory, Numbered, Order, Span, Stored, TelemetryStore, number,
 };
@@ -18,7 +19,8 @@ use crate::convert::{by_text, uuid};
 use crate::database::Database;
 use crate::error::BadRow;
 use crate::partitions::{self, Partitioned};
-use crate::schema::telemetry_counts;
+use crate::schema::{sessions, telemetry_counts};
+use crate::storage::{self, Kind, Ledger};
 use statements::{Advance, Append, Hold, Page, Row};
 
 const EVENTS: Partitioned = Partitioned { table: "telemetry_events", span: partitions::Span::Day };
@@ -27,25 +29,45 @@ const EVENTS: Partitioned = Partitioned { table: "telemetry_events", span: parti
 #[derive(Clone, Debug)]
 pub struct PgTelemetry {
     database: Database,
+    bounds: StorageBounds,
 }
 
 impl PgTelemetry {
-    /// On this database.
+    /// On this database, within these bounds.
     #[must_use]
-    pub fn new(database: Database) -> Self {
-        Self { database }
+    pub fn new(database: Database, bounds: StorageBounds) -> Self {
+        Self { database, bounds }
     }
 }
 
-/// A count as its row holds it, and what was stored last.
-type CountRow = (Uuid, i64, OffsetDateTime, i64, Uuid);
+/// A count as its row holds it.
+#[derive(Debug, Queryable)]
+struct CountRow {
+    session_id: Uuid,
+    last_seq: i64,
+    last_at: OffsetDateTime,
+    agent_seq: i64,
+    /// What was stored last.
+    last_batch: Uuid,
+    bytes: i64,
+    untold: i64,
+    storage_limit: Option<String>,
+    told_at: OffsetDateTime,
+}
 
-fn counted((_, last_seq, last_at, agent_seq, _): CountRow) -> Result<Counted, BadRow> {
+fn counted(row: &CountRow) -> Result<Counted, BadRow> {
     let number = |column, value| u64::try_from(value).map_err(|error| BadRow::new(column, error));
+    let limit = row.storage_limit.clone();
+    let limit =
+        limit.map(|limit| by_text("telemetry_counts.storage_limit", &StorageLimit::ALL, StorageLimit::as_str, limit));
     Ok(Counted {
-        last_seq: number("telemetry_counts.last_seq", last_seq)?,
-        last_at,
-        agent_seq: number("telemetry_counts.agent_seq", agent_seq)?,
+        last_seq: number("telemetry_counts.last_seq", row.last_seq)?,
+        last_at: row.last_at,
+        agent_seq: number("telemetry_counts.agent_seq", row.agent_seq)?,
+        bytes: number("telemetry_counts.bytes", row.bytes)?,
+        untold: number("telemetry_counts.untold", row.untold)?,
+        limit: limit.transpose()?,
+        told_at: row.told_at,
     })
 }
 
@@ -69,21 +91,30 @@ impl TelemetryStore for PgTelemetry {
     async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<Stored>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let sessions: Vec<Uuid> = batches.iter().map(|batch| uuid(batch.session.ulid())).collect();
-            let held: Vec<CountRow> = Hold { sessions }.load(connection).await?;
-            let held: HashMap<Uuid, CountRow> = held.into_iter().map(|row| (row.0, row)).collect();
+            let held: Vec<CountRow> = Hold { sessions: sessions.clone() }.load(connection).await?;
+            let held: HashMap<Uuid, CountRow> = held.into_iter().map(|row| (row.session_id, row)).collect();
+            let projects =
+                sessions::table.filter(sessions::id.eq_any(sessions)).select((sessions::id, sessions::project_id));
+            let projects: HashMap<Uuid, Uuid> = projects.load(connection).await?.into_iter().collect();
+            let asked: BTreeSet<Uuid> = projects.values().copied().collect();
+            let mut ledger =
+                Ledger::open(connection, &self.bounds, Kind::Telemetry, asked.into_iter().collect()).await?;
             let (mut append, mut advance, mut stored) = (Append::default(), Advance::default(), Vec::new());
             for batch in batches {
                 let id = uuid(batch.session.ulid());
-                let row = held.get(&id).copied().ok_or_else(|| BadRow::new("telemetry_counts", "no row is held"))?;
-                let mut counted = counted(row)?;
-                let before = counted.last_seq;
-                let mut events = Vec::new();
-                if row.4 != uuid(batch.id) {
-                    events = number(&mut counted, batch.items.clone(), now);
+                let none = || BadRow::new("telemetry_counts", "no row is held");
+                let (row, project) = held.get(&id).zip(projects.get(&id).copied()).ok_or_else(none)?;
+                let before = counted(row)?;
+                let (mut counted, mut events) = (before, Vec::new());
+                if row.last_batch != uuid(batch.id) {
+                    let mut room = ledger.room(project);
+                    room.session = self.bounds.budgets.session.saturating_sub(before.bytes);
+                    events = number(&mut counted, batch.items.clone(), now, &mut room);
+                    ledger.add(project, counted.bytes - before.bytes);
                     append.add(id, &events);
                     advance.add(id, &counted, uuid(batch.id));
                 }
-                stored.push(Stored { session: batch.session, before, counted, events });
+                stored.push(Stored { session: batch.session, before: before.last_seq, counted, events });
             }
             if !append.is_empty() {
                 append.execute(connection).await?;
@@ -91,6 +122,7 @@ impl TelemetryStore for PgTelemetry {
             if !advance.is_empty() {
                 advance.execute(connection).await?;
             }
+            ledger.close(connection, Some(now)).await?;
             Ok(stored)
         };
         self.database.transaction("telemetry.append", work).await
@@ -121,7 +153,7 @@ impl TelemetryStore for PgTelemetry {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = telemetry_counts::table.find(uuid(session.ulid()));
             let row: Option<CountRow> = row.get_result(connection).await.optional()?;
-            Ok(row.map(counted).transpose()?.unwrap_or(Counted::NOTHING))
+            Ok(row.as_ref().map(counted).transpose()?.unwrap_or(Counted::NOTHING))
         };
         self.database.fetch("telemetry.counted", work).await
     }
@@ -129,6 +161,17 @@ impl TelemetryStore for PgTelemetry {
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             EVENTS.tidy(connection, now, oldest).await?;
+            storage::forget(connection, Kind::Telemetry, oldest).await?;
+            // What a session had stored before that is not kept any more.
+            diesel::sql_query(
+                "UPDATE telemetry_counts c SET bytes = coalesce((SELECT sum(octet_length(body) + $2) FROM telemetry_events e
+                     WHERE e.session_id = c.session_id), 0)
+                 FROM sessions s WHERE s.id = c.session_id AND s.state <> 'ended' AND s.created_at < $1 AND c.bytes > 0",
+            )
+            .bind::<diesel::sql_types::Timestamptz, _>(oldest)
+            .bind::<diesel::sql_types::BigInt, _>(int(ROW_BYTES))
+            .execute(connection)
+            .await?;
             // A session that lives goes on counting.
             diesel::sql_query(
                 "DELETE FROM telemetry_counts c USING sessions s
@@ -148,11 +191,5 @@ impl Append {
         for Numbered { seq, at, event } in events {
             self.push(session, int(*seq), *at, event.category.as_str(), &event.body);
         }
-    }
-}
-
-impl Advance {
-    fn add(&mut self, session: Uuid, counted: &Counted, batch: Uuid) {
-        self.push(session, int(counted.last_seq), counted.last_at, int(counted.agent_seq), batch);
     }
 }

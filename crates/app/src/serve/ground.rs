@@ -11,6 +11,7 @@ use casement_domain::profile::KeptProfiles;
 use casement_domain::proxy::{ProxyRouting, Upstreams};
 use casement_domain::replay::KeptReplays;
 use casement_domain::session::Sessions;
+use casement_domain::storage::StorageBounds;
 use casement_domain::{Clock as _, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_webdriver::{Engine, EngineConfig, check_script_runner};
@@ -21,6 +22,7 @@ use url::Url;
 use super::repositories::Repositories;
 use crate::apps::AppMachines;
 use crate::data_dir::DataDir;
+use crate::disk::DiskWatch;
 use crate::egress::WaysOut;
 use crate::sealing::MasterKeys;
 use crate::settings::{ServeSettings, TelemetryUrls};
@@ -32,6 +34,7 @@ pub(super) struct Ground {
     pub(super) node: NodeId,
     pub(super) public_url: Url,
     pub(super) rows: Repositories,
+    pub(super) disk: DiskWatch,
     pub(super) keys: MasterKeys,
     pub(super) ways_out: Arc<WaysOut>,
     pub(super) upstreams: Arc<Upstreams>,
@@ -56,7 +59,9 @@ impl Ground {
             None => Url::parse(&format!("http://{local}"))?,
         };
         let node = data_dir.node()?;
-        let rows = Repositories::new(store);
+        let disk = DiskWatch::new(data_dir.path(), settings.storage.disk_reserve());
+        let bounds = StorageBounds { node, budgets: settings.storage.budgets(), disk: Arc::new(disk.clone()) };
+        let rows = Repositories::new(store, &bounds);
         announce_node(&*rows.nodes, node, local).await?;
 
         let (ways_out, failed_proxies) = ways_out(settings);
@@ -69,7 +74,7 @@ impl Ground {
         let engine = engine.with_extensions(extensions::kept(rows.extensions.clone(), blobs.clone()));
         let profiles = profiles::kept(rows.profiles.clone(), blobs.clone(), &keys);
         let engine = engine.with_profiles(Arc::new(profiles.clone()));
-        let replays = replays::kept(rows.replays.clone(), blobs.clone(), settings);
+        let replays = replays::kept(rows.replays.clone(), blobs.clone(), settings, disk.clone());
         let machines =
             workshop::open(&settings.builds, data_dir, engine.config(), blobs.clone(), ways_out.clone()).await?;
         let machines = AppMachines { archives: machines.packages, builder: machines.workshop, runner: machines.crew };
@@ -77,6 +82,7 @@ impl Ground {
             node,
             public_url,
             rows,
+            disk,
             keys,
             ways_out,
             upstreams,

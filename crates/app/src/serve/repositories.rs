@@ -16,11 +16,12 @@ use casement_domain::project::ProjectRepository;
 use casement_domain::proxy::ProxyRepository;
 use casement_domain::replay::ReplayRepository;
 use casement_domain::session::SessionRepository;
+use casement_domain::storage::{StorageBounds, StorageUsage};
 use casement_domain::telemetry::TelemetryStore;
 use casement_postgres::{
     PgApiKeys, PgAudit, PgAuthConnections, PgBrowsers, PgCredentialProviders, PgCredentials, PgDeployments,
     PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects, PgProxies,
-    PgReplays, PgSessions, PgTelemetry, PgWaitingLine, RecentKeys,
+    PgReplays, PgSessions, PgStorageUsage, PgTelemetry, PgWaitingLine, RecentKeys,
 };
 
 use crate::apps::AppRows;
@@ -38,6 +39,7 @@ pub(super) struct Repositories {
     pub(super) line: Arc<dyn WaitingLine>,
     pub(super) audit: Arc<dyn AuditRepository>,
     pub(super) telemetry: Arc<dyn TelemetryStore>,
+    pub(super) storage_usage: Arc<dyn StorageUsage>,
     pub(super) extensions: Arc<dyn ExtensionRepository>,
     pub(super) profiles: Arc<dyn ProfileRepository>,
     pub(super) replays: Arc<dyn ReplayRepository>,
@@ -51,7 +53,8 @@ pub(super) struct Repositories {
 }
 
 impl Repositories {
-    pub(super) fn new(store: &Store) -> Self {
+    /// What pages and programs write is stored within `bounds`.
+    pub(super) fn new(store: &Store, bounds: &StorageBounds) -> Self {
         let database = || store.database.clone();
         let system = Arc::new(System);
         let recent_keys = RecentKeys::default();
@@ -61,7 +64,7 @@ impl Repositories {
             apps: AppRows {
                 deployments: Arc::new(PgDeployments::new(database()).forgetting(recent_keys.clone())),
                 invocations: Arc::new(PgInvocations::new(database())),
-                lines: Arc::new(PgLines::new(database())),
+                lines: Arc::new(PgLines::new(database(), bounds.clone())),
             },
             projects: Arc::new(PgProjects::new(database()).forgetting(recent_keys)),
             nodes: Arc::new(PgNodes::new(database())),
@@ -70,7 +73,8 @@ impl Repositories {
             pools: Arc::new(PgPools::new(database())),
             line: Arc::new(PgWaitingLine::new(database())),
             audit: Arc::new(PgAudit::new(database())),
-            telemetry: Arc::new(PgTelemetry::new(database())),
+            telemetry: Arc::new(PgTelemetry::new(database(), bounds.clone())),
+            storage_usage: Arc::new(PgStorageUsage::new(database(), bounds.clone())),
             extensions: Arc::new(PgExtensions::new(database())),
             profiles: Arc::new(PgProfiles::new(database())),
             replays: Arc::new(PgReplays::new(database())),

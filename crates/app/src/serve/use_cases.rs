@@ -163,7 +163,11 @@ impl UseCases {
             tokens: SessionTokens::new(&data_dir.token_key()?),
             dial: Arc::new(EngineDial(engine.clone())),
             connections: core.connections.clone(),
-            health: Arc::new(NodeHealth { database: store.database.clone(), spares: core.spares.clone() }),
+            health: Arc::new(NodeHealth {
+                database: store.database.clone(),
+                spares: core.spares.clone(),
+                disk: ground.disk.clone(),
+            }),
             metrics: rendered(metrics.clone(), core.figures.clone()),
             outlook: Arc::new(core.figures.clone()),
             entropy: system.clone(),

@@ -65,6 +65,7 @@ impl Work {
         tokio::spawn(cases.auth_news.clone().hear(store.config.clone(), stop()));
         tokio::spawn(carry_logins(cases.logins.clone(), cases.auth_news, stop()));
         tokio::spawn(keep_logins(cases.logins, stop()));
+        tokio::spawn(ground.disk.clone().watch(ground.rows.storage_usage.clone(), stop()));
         tokio::spawn(upkeep(metrics, ground.ways_out.clone(), core.spares.clone()));
         let news = cases.apps.room.clone();
         Self { apps: cases.apps.spawn(store), news, clearing, beating }

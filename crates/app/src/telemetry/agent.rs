@@ -213,7 +213,7 @@ impl Reading {
 fn size(item: &Item) -> usize {
     match &item.what {
         What::Event(event) => event.body.len(),
-        What::Nothing | What::Lost(_) => 0,
+        What::Nothing | What::Lost(_) | What::End => 0,
     }
 }
 

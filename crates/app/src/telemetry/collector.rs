@@ -278,6 +278,7 @@ mod tests {
     use std::sync::Mutex;
 
     use casement_domain::StoreError;
+    use casement_domain::storage::Room;
     use casement_domain::telemetry::{
         Batch, Counted, Item, MockTelemetryStore, MockTelemetryTap, Numbered, Span, Stored, What, number,
     };
@@ -313,7 +314,7 @@ mod tests {
             let (counts, all) = &mut *self.0.lock().expect("memory");
             let counted = counts.entry(batch.session).or_insert(Counted::NOTHING);
             let before = counted.last_seq;
-            let events = number(counted, batch.items.clone(), NOON);
+            let events = number(counted, batch.items.clone(), NOON, &mut Room::unbounded());
             all.extend(events.clone());
             Stored { session: batch.session, before, counted: *counted, events }
         }

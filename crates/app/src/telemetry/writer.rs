@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use casement_domain::storage::StorageLimit;
 use casement_domain::telemetry::{Batch, Event, Item, Outlet, Stored, TelemetryStore, What};
 use casement_domain::{Clock as _, IdSource as _, SessionId, StoreError};
 use metrics::counter;
@@ -116,7 +117,8 @@ impl EventWriter {
         let (sender, inbound) = mpsc::channel(WAITING);
         let (hurry, stop) = (Arc::<Notify>::default(), CancellationToken::new());
         let queue = Queue { sender, hurry: Arc::clone(&hurry) };
-        let writer = Writer { store, hubs, outlet, inbound, hurry, linger, waiting: VecDeque::new() };
+        let (waiting, limited) = Default::default();
+        let writer = Writer { store, hubs, outlet, inbound, hurry, linger, waiting, limited };
         (queue, Self { task: tokio::spawn(writer.run(stop.clone())), stop })
     }
 
@@ -137,6 +139,7 @@ struct Writer {
     hurry: Arc<Notify>,
     linger: Duration,
     waiting: VecDeque<Inbound>,
+    limited: Limited,
 }
 
 /// Messages that are stored together.
@@ -223,7 +226,9 @@ impl Writer {
                 Some(Inbound::Ended { lost: count, agent_last, stored, .. }) => {
                     let of_agent = agent_last.filter(|last| *last > 0);
                     let of_agent = of_agent.map(|last| Item { agent_seq: Some(last), what: What::Lost(1) });
-                    let new: Vec<Item> = lost(count).into_iter().chain(of_agent).collect();
+                    // Of a session that was not captured nothing is to be said.
+                    let end = stored.is_some().then_some(own(What::End));
+                    let new: Vec<Item> = lost(count).into_iter().chain(of_agent).chain(end).collect();
                     if !new.is_empty() {
                         items.entry(session).or_default().extend(new);
                     }
@@ -236,12 +241,13 @@ impl Writer {
         group
     }
 
-    async fn store(&self, Group { batches, told, ended }: Group) {
+    async fn store(&mut self, Group { batches, told, ended }: Group) {
         let mut stored: HashMap<SessionId, u64> = HashMap::new();
         for one in self.append(batches).await {
             stored.insert(one.session, one.counted.agent_seq);
             let is_last = ended.iter().any(|(session, _)| *session == one.session);
             say_what_was_lost(&one, is_last);
+            self.limited.note(&one, is_last);
             if let Some(outlet) = &self.outlet {
                 outlet.take(&one);
             }
@@ -307,6 +313,26 @@ impl Writer {
     }
 }
 
+/// Sessions of which a storage limit refuses events.
+#[derive(Default)]
+struct Limited(HashMap<SessionId, StorageLimit>);
+
+impl Limited {
+    /// Says once of each session that a limit refuses its events.
+    fn note(&mut self, stored: &Stored, is_last: bool) {
+        let session = stored.session;
+        let before = match stored.counted.limit.filter(|_| !is_last) {
+            Some(limit) => self.0.insert(session, limit),
+            None => self.0.remove(&session),
+        };
+        let Some(limit) = stored.counted.limit else { return };
+        counter!("casement_telemetry_limited_total", "limit" => limit.as_str()).increment(1);
+        if before != Some(limit) {
+            warn!(%session, limit = limit.as_str(), "telemetry is not stored: {}", limit.message());
+        }
+    }
+}
+
 /// What was lost to a bound used up numbers; `telemetry_dropped` tells the session's readers which.
 fn say_what_was_lost(stored: &Stored, is_last: bool) {
     let lost = (stored.counted.last_seq - stored.before).saturating_sub(stored.events.len() as u64);
@@ -330,6 +356,7 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::Mutex;
 
+    use casement_domain::storage::Room;
     use casement_domain::telemetry::{Counted, Feed as _, MockTelemetryStore, Numbered, Start, number};
     use casement_domain::testing::{NOON, session_id};
 
@@ -351,7 +378,7 @@ mod tests {
         let stored = batches.iter().map(|batch| {
             let (counted, all) = memory.entry(batch.session).or_insert((Counted::NOTHING, Vec::new()));
             let before = counted.last_seq;
-            let events = number(counted, batch.items.clone(), NOON);
+            let events = number(counted, batch.items.clone(), NOON, &mut Room::unbounded());
             all.extend(events.clone());
             Stored { session: batch.session, before, counted: *counted, events }
         });
@@ -446,6 +473,7 @@ mod tests {
             hurry: Arc::default(),
             linger: LINGER,
             waiting: [own(1, 0)].into(),
+            limited: Limited::default(),
         };
         let _followed = hubs.follow(session_id(2), Start::Now).await.expect("followed");
         assert_eq!(writer.linger(), LINGER * UNFOLLOWED);

@@ -1,5 +1,6 @@
 //! What happened in a session, told through the API to the public client.
 
+use casement_domain::storage::StorageLimit;
 use casement_domain::telemetry::Event;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -74,7 +75,7 @@ fn what_seldom_happens_is_decoded_by_the_python_client_too() -> anyhow::Result<(
     let refused = json!({ "step": "Target.setAutoAttach" });
     for (seq, category, body) in [
         (1, "system", Event::oom_kill(now, 4, "chromium", 5).body.to_string()),
-        (5, "monitor", Event::dropped(now, 2, 4).body.to_string()),
+        (5, "monitor", Event::dropped(now, 2, 4, Some(StorageLimit::Session)).body.to_string()),
         (6, "monitor", monitor("monitor_reconnect_failed", &failed)),
         (7, "monitor", monitor("monitor_init_failed", &refused)),
     ] {

@@ -1,29 +1,53 @@
 //! How lines are cut and counted.
 
 use super::{Kept, Line};
+use crate::storage::{ROW_BYTES, Room};
 
 /// What is kept of these lines after what is kept already, and how much is kept then. Numbers that were kept before are passed over;
-/// each line is cut at its bound; the first one for which there is no room is replaced by a word that nothing more is kept.
+/// each line is cut at its bound; the first one for which there is no room is replaced by a word that nothing more is kept. `room` is what
+/// is left of it afterwards.
 #[must_use]
-pub fn keep(mut kept: Kept, lines: &[Line]) -> (Vec<Line>, Kept) {
+pub fn keep(mut kept: Kept, lines: &[Line], room: &mut Room) -> (Vec<Line>, Kept) {
     let mut taken = Vec::new();
     for line in lines {
         if kept.full || line.number < kept.next {
             continue;
         }
         let text = clean(&line.text);
-        let bytes = Line::LEAST_BYTES.max(text.len() as u64);
+        let line = Line { text, ..line.clone() };
         kept.next = line.number + 1;
-        if kept.bytes + bytes > Line::MOST_BYTES_IN_ALL {
+        if let Some(why) = no_room(kept, &line, room) {
             kept.full = true;
-            let text = format!("(more than {} MiB; the rest is not kept)", Line::MOST_BYTES_IN_ALL >> 20);
-            taken.push(Line { text, ..line.clone() });
+            let last = Line { text: format!("({why}; the rest is not kept)"), ..line };
+            room.spend(last.stored_bytes());
+            taken.push(last);
             break;
         }
-        kept.bytes += bytes;
-        taken.push(Line { text, ..line.clone() });
+        kept.bytes += line.bytes();
+        taken.push(line);
     }
     (taken, kept)
+}
+
+impl Line {
+    /// What it counts for among the lines of its build or call.
+    fn bytes(&self) -> u64 {
+        Self::LEAST_BYTES.max(self.text.len() as u64)
+    }
+
+    /// What it takes where it is stored.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        ROW_BYTES + self.bytes()
+    }
+}
+
+/// Why a line is not kept; takes its room if it is.
+fn no_room(kept: Kept, line: &Line, room: &mut Room) -> Option<String> {
+    if kept.bytes + line.bytes() > Line::MOST_BYTES_IN_ALL {
+        return Some(format!("more than {} MiB", Line::MOST_BYTES_IN_ALL >> 20));
+    }
+    room.take(line.stored_bytes()).err().map(|limit| limit.message().to_owned())
 }
 
 /// At most [`Line::MOST_BYTES`], whole characters, and nothing that no store takes.
@@ -48,12 +72,13 @@ mod tests {
     #[test]
     fn a_line_is_kept_once_and_cut_at_its_bound() {
         let long = "ä".repeat(Line::MOST_BYTES);
-        let (taken, kept) = keep(Kept::default(), &[line(0, "a\0b"), line(1, long), line(1, "again")]);
+        let (taken, kept) =
+            keep(Kept::default(), &[line(0, "a\0b"), line(1, long), line(1, "again")], &mut Room::unbounded());
         assert_eq!(taken.len(), 2);
         assert_eq!(taken[0].text, "a\u{fffd}b");
         assert_eq!(taken[1].text.len(), Line::MOST_BYTES);
         assert_eq!(kept.next, 2);
-        let (again, same) = keep(kept, &[line(0, "x"), line(1, "x")]);
+        let (again, same) = keep(kept, &[line(0, "x"), line(1, "x")], &mut Room::unbounded());
         assert!(again.is_empty());
         assert_eq!(same, kept);
     }
@@ -62,19 +87,30 @@ mod tests {
     fn after_the_bound_one_line_says_so_and_nothing_more_is_kept() {
         let full = "x".repeat(Line::MOST_BYTES);
         let lines: Vec<Line> = (0..1000).map(|number| line(number, full.clone())).collect();
-        let (taken, kept) = keep(Kept::default(), &lines);
+        let (taken, kept) = keep(Kept::default(), &lines, &mut Room::unbounded());
         assert_eq!(kept.bytes, Line::MOST_BYTES_IN_ALL);
         assert!(kept.full);
         assert_eq!(taken.len() as u64, Line::MOST_BYTES_IN_ALL / Line::MOST_BYTES as u64 + 1);
         assert_eq!(taken.last().map(|line| line.text.as_str()), Some("(more than 10 MiB; the rest is not kept)"));
-        assert!(keep(kept, &[line(5000, "x")]).0.is_empty());
+        assert!(keep(kept, &[line(5000, "x")], &mut Room::unbounded()).0.is_empty());
+    }
+
+    #[test]
+    fn where_a_limit_of_storage_is_reached_one_line_says_which_and_nothing_more_is_kept() {
+        let mut room = Room { project: 2 * (ROW_BYTES + Line::LEAST_BYTES), ..Room::unbounded() };
+        let lines: Vec<Line> = (0..5).map(|number| line(number, "x")).collect();
+        let (taken, kept) = keep(Kept::default(), &lines, &mut room);
+        let said = "(the project's storage is used up; the rest is not kept)";
+        assert_eq!(taken.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), ["x", "x", said]);
+        assert!(kept.full);
+        assert_eq!(room.project, 0);
     }
 
     #[test]
     fn empty_lines_come_to_the_bound_too() {
         let most = Line::MOST_BYTES_IN_ALL / Line::LEAST_BYTES;
         let lines: Vec<Line> = (0..2 * most).map(|number| line(number, "")).collect();
-        let (taken, kept) = keep(Kept::default(), &lines);
+        let (taken, kept) = keep(Kept::default(), &lines, &mut Room::unbounded());
         assert!(kept.full);
         assert_eq!(taken.len() as u64, most + 1);
     }

@@ -9,6 +9,7 @@ use crate::blob::{BlobError, BlobStore};
 use crate::clock::Clock;
 use crate::ids::{ReplayId, SessionId};
 use crate::inside::{ByteStream, InsideError};
+use crate::storage::{DiskSpace, StorageLimit};
 use crate::store_error::StoreError;
 
 /// What the keys of all films begin with.
@@ -34,6 +35,7 @@ pub struct KeptReplays {
     blobs: Arc<dyn BlobStore>,
     clock: Arc<dyn Clock>,
     limits: ReplayLimits,
+    disk: Arc<dyn DiskSpace>,
 }
 
 impl KeptReplays {
@@ -44,8 +46,9 @@ impl KeptReplays {
         blobs: Arc<dyn BlobStore>,
         clock: Arc<dyn Clock>,
         limits: ReplayLimits,
+        disk: Arc<dyn DiskSpace>,
     ) -> Self {
-        Self { rows, blobs, clock, limits }
+        Self { rows, blobs, clock, limits, disk }
     }
 
     pub(super) fn rows(&self) -> &dyn ReplayRepository {
@@ -58,6 +61,9 @@ impl KeptReplays {
 
     /// Why a film of so many bytes is not kept, if it is not.
     pub(super) async fn refuses(&self, size_bytes: u64) -> Result<Option<String>, StoreError> {
+        if self.disk.is_low() {
+            return Ok(Some(StorageLimit::Disk.message().to_owned()));
+        }
         let most = self.limits.most_bytes;
         let room = most.saturating_sub(self.rows.kept_bytes().await?);
         let why = || format!("the recordings of ended sessions take all of the {} MiB that they may", most >> 20);

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use super::Category;
 use crate::ids::{ProfileId, ProfileVersionId};
 use crate::proxy::ProxyFailure;
+use crate::storage::StorageLimit;
 
 /// The longest event that is taken, in bytes as JSON: a picture in base64 and what stands around it. Longer ones count as lost.
 pub const LONGEST_EVENT: usize = 3 << 20;
@@ -164,10 +165,13 @@ impl Event {
         Self::new(EventCategory::Captured(category), kind, at, (SourceKind::Service, told), data)
     }
 
-    /// So many events were lost to a bound, and these are their numbers.
+    /// So many events were lost to a bound, and these are their numbers; `limit` says which, if it is one of storage.
     #[must_use]
-    pub fn dropped(at: OffsetDateTime, first: u64, last: u64) -> Self {
-        let data = json!({ "count": last - first + 1, "first_seq": first, "last_seq": last });
+    pub fn dropped(at: OffsetDateTime, first: u64, last: u64, limit: Option<StorageLimit>) -> Self {
+        let mut data = json!({ "count": last - first + 1, "first_seq": first, "last_seq": last });
+        if let Some(limit) = limit {
+            data["limit"] = limit.as_str().into();
+        }
         Self::new(EventCategory::Monitor, "telemetry_dropped", at, (SourceKind::Service, None), members(data))
     }
 }

@@ -1,10 +1,11 @@
 //! How events get their numbers.
 
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
 use super::Event;
 use crate::ids::SessionId;
+use crate::storage::{ROW_BYTES, Room, StorageLimit};
 
 /// How far a session has counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,11 +16,30 @@ pub struct Counted {
     pub last_at: OffsetDateTime,
     /// The agent's number of the last event of its that was stored; 0: none.
     pub agent_seq: u64,
+    /// How many bytes are kept of it.
+    pub bytes: u64,
+    /// Events that are lost and have no number yet: while a limit refuses events, readers are told now and then.
+    pub untold: u64,
+    /// The limit that refused its latest event; nothing if that was stored.
+    pub limit: Option<StorageLimit>,
+    /// When readers were last told of what a limit refused.
+    pub told_at: OffsetDateTime,
 }
+
+/// How often readers are told, at most, of what a storage limit goes on refusing: what tells them is stored in any case.
+const TELL_EVERY: Duration = Duration::MINUTE;
 
 impl Counted {
     /// A session of which nothing was stored yet.
-    pub const NOTHING: Self = Self { last_seq: 0, last_at: OffsetDateTime::UNIX_EPOCH, agent_seq: 0 };
+    pub const NOTHING: Self = Self {
+        last_seq: 0,
+        last_at: OffsetDateTime::UNIX_EPOCH,
+        agent_seq: 0,
+        bytes: 0,
+        untold: 0,
+        limit: None,
+        told_at: OffsetDateTime::UNIX_EPOCH,
+    };
 }
 
 /// What is to be counted.
@@ -31,6 +51,8 @@ pub enum What {
     Nothing,
     /// So many events that could not be kept.
     Lost(u64),
+    /// Nothing: the session has ended, and what is lost and has no number yet gets it.
+    End,
 }
 
 /// One thing to count, and the agent's number of it if it is the agent's.
@@ -81,39 +103,76 @@ pub struct Stored {
 /// numbers are left for events before those that an [offset](super::Span::offset) can name come to their end.
 const LAST_LOST: u64 = 1 << 31;
 
-/// Numbers the items of a batch. What the agent told before is left out, and a gap in the agent's numbers is what it lost.
-pub fn number(counted: &mut Counted, items: Vec<Item>, now: OffsetDateTime) -> Vec<Numbered> {
+/// Numbers the items of a batch. What the agent told before is left out, a gap in the agent's numbers is what it lost, and events for which
+/// there is no room are lost, too. `room` is what is left of it afterwards.
+pub fn number(counted: &mut Counted, items: Vec<Item>, now: OffsetDateTime, room: &mut Room) -> Vec<Numbered> {
     let mut numbered = Vec::with_capacity(items.len());
+    let mut is_end = false;
     for Item { agent_seq, what } in items {
-        let mut lost = 0;
         if let Some(seq) = agent_seq {
             if seq <= counted.agent_seq {
                 continue;
             }
-            lost = seq - counted.agent_seq - 1;
+            counted.lose(seq - counted.agent_seq - 1);
             counted.agent_seq = seq;
         }
-        let event = match what {
-            What::Event(event) => Some(event),
-            What::Nothing => None,
-            What::Lost(more) => {
-                lost = lost.saturating_add(more);
-                None
-            }
-        };
-        if lost > 0 {
-            let first = counted.last_seq + 1;
-            counted.last_seq += lost.min(LAST_LOST.saturating_sub(counted.last_seq).max(1));
-            numbered.push(counted.next(Event::dropped(now, first, counted.last_seq), now));
+        match what {
+            What::Event(event) => match room.take(size(&event)) {
+                Ok(()) => {
+                    numbered.extend(counted.tell(now, room));
+                    counted.limit = None;
+                    numbered.push(counted.next(event, now));
+                }
+                Err(limit) => {
+                    counted.lose(1);
+                    counted.limit = Some(limit);
+                }
+            },
+            What::Lost(more) => counted.lose(more),
+            What::Nothing => {}
+            What::End => is_end = true,
         }
-        numbered.extend(event.map(|event| counted.next(event, now)));
+    }
+    if is_end || counted.is_to_tell(now) {
+        numbered.extend(counted.tell(now, room));
     }
     numbered
 }
 
+/// How many bytes a stored event takes.
+fn size(event: &Event) -> u64 {
+    ROW_BYTES + event.body.len() as u64
+}
+
 impl Counted {
+    fn lose(&mut self, events: u64) {
+        self.untold = self.untold.saturating_add(events);
+    }
+
+    /// A clock that was set back makes nobody wait.
+    fn is_to_tell(&self, now: OffsetDateTime) -> bool {
+        self.limit.is_none() || now < self.told_at || now - self.told_at >= TELL_EVERY
+    }
+
+    /// Gives those that are lost their numbers.
+    fn tell(&mut self, now: OffsetDateTime, room: &mut Room) -> Option<Numbered> {
+        if self.untold == 0 {
+            return None;
+        }
+        let first = self.last_seq + 1;
+        self.last_seq += self.untold.min(LAST_LOST.saturating_sub(self.last_seq).max(1));
+        self.untold = 0;
+        if self.limit.is_some() {
+            self.told_at = now;
+        }
+        let event = Event::dropped(now, first, self.last_seq, self.limit);
+        room.spend(size(&event));
+        Some(self.next(event, now))
+    }
+
     fn next(&mut self, event: Event, now: OffsetDateTime) -> Numbered {
         self.last_seq = self.last_seq.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(size(&event));
         // What comes late stands where it became known: whoever reads by time has passed its own.
         self.last_at = event.at.min(now).max(self.last_at);
         Numbered { seq: self.last_seq, at: self.last_at, event }
@@ -152,7 +211,7 @@ mod tests {
     fn a_number_that_is_told_as_lost_counts_with_the_gap_before_it() {
         let mut counted = Counted::NOTHING;
         let items = vec![agents(1), Item { agent_seq: Some(5), what: What::Lost(1) }, agents(6)];
-        let numbered = number(&mut counted, items, NOON);
+        let numbered = number(&mut counted, items, NOON, &mut Room::unbounded());
         // The first, the word of four that were lost, and the last.
         assert_eq!(numbered.iter().map(|one| one.seq).collect::<Vec<_>>(), [1, 6, 7]);
         assert_eq!(counted.agent_seq, 6);
@@ -162,7 +221,7 @@ mod tests {
     fn what_the_agent_told_before_is_left_out_and_what_it_lost_is_said() {
         let mut counted = Counted { last_seq: 10, agent_seq: 5, ..Counted::NOTHING };
         let items = vec![agents(4), agents(5), agents(6), own(0), agents(9)];
-        let numbered = number(&mut counted, items, NOON);
+        let numbered = number(&mut counted, items, NOON, &mut Room::unbounded());
         assert_eq!(numbered.iter().map(|one| one.seq).collect::<Vec<_>>(), [11, 12, 15, 16]);
         assert_eq!(dropped(&numbered[2]), Some((2, 13, 14)));
         assert_eq!((counted.last_seq, counted.agent_seq), (16, 9));
@@ -173,7 +232,7 @@ mod tests {
         let mut counted = Counted::NOTHING;
         let more = Item { agent_seq: None, what: What::Lost(u64::MAX) };
         let items = vec![agents(u64::MAX), agents(1), own(0), more];
-        let numbered = number(&mut counted, items, NOON);
+        let numbered = number(&mut counted, items, NOON, &mut Room::unbounded());
         assert_eq!(dropped(&numbered[0]), Some((LAST_LOST, 1, LAST_LOST)));
         assert_eq!(numbered.iter().map(|one| one.seq - LAST_LOST).collect::<Vec<_>>(), [1, 2, 3, 5]);
         let (span, _) = EventsQuery::default().parse(NOON).expect("a span");
@@ -187,22 +246,78 @@ mod tests {
     fn events_that_are_not_captured_any_more_use_up_no_number() {
         let mut counted = Counted::NOTHING;
         let items = vec![Item { agent_seq: Some(1), what: What::Nothing }, agents(2)];
-        assert_eq!(number(&mut counted, items, NOON).iter().map(|one| one.seq).collect::<Vec<_>>(), [1]);
+        assert_eq!(
+            number(&mut counted, items, NOON, &mut Room::unbounded()).iter().map(|one| one.seq).collect::<Vec<_>>(),
+            [1]
+        );
         assert_eq!(counted.agent_seq, 2);
     }
 
     #[test]
     fn places_in_time_follow_the_numbers_and_lie_in_the_past() {
         let mut counted = Counted::NOTHING;
-        let numbered = number(&mut counted, vec![own(-5), own(-9), own(60), own(-1)], NOON);
+        let numbered = number(&mut counted, vec![own(-5), own(-9), own(60), own(-1)], NOON, &mut Room::unbounded());
         let seconds: Vec<i64> = numbered.iter().map(|one| (one.at - NOON).whole_seconds()).collect();
         assert_eq!(seconds, [-5, -5, 0, 0]);
+    }
+
+    fn agents_up_to(first: u64, last: u64) -> Vec<Item> {
+        (first..=last).map(agents).collect()
+    }
+
+    fn limit(of: &Numbered) -> Option<String> {
+        let body: Value = serde_json::from_str(&of.event.body).expect("JSON");
+        body["data"]["limit"].as_str().map(str::to_owned)
+    }
+
+    #[test]
+    fn what_a_limit_refuses_is_told_once_a_minute_and_its_agent_need_not_keep_it() {
+        let mut counted = Counted::NOTHING;
+        let mut room = Room { session: 3 * size(&event(0)), ..Room::unbounded() };
+        let first = number(&mut counted, agents_up_to(1, 10), NOON, &mut room);
+        assert_eq!(first.iter().map(|one| one.seq).collect::<Vec<_>>(), [1, 2, 3, 11]);
+        assert_eq!((dropped(&first[3]), limit(&first[3])), (Some((7, 4, 10)), Some("session".to_owned())));
+        assert_eq!((counted.agent_seq, counted.untold, counted.limit), (10, 0, Some(StorageLimit::Session)));
+
+        let soon = NOON + Duration::seconds(59);
+        assert!(number(&mut counted, agents_up_to(11, 20), soon, &mut room).is_empty());
+        assert_eq!((counted.agent_seq, counted.untold), (20, 10));
+        let later = number(&mut counted, agents_up_to(21, 21), NOON + Duration::MINUTE, &mut room);
+        assert_eq!(later.iter().map(dropped).collect::<Vec<_>>(), [Some((11, 12, 22))]);
+    }
+
+    #[test]
+    fn what_a_limit_refused_is_told_before_the_next_event_that_is_stored_and_at_the_end() {
+        let mut counted = Counted::NOTHING;
+        let full = || Room { project: 0, ..Room::unbounded() };
+        number(&mut counted, vec![own(0)], NOON, &mut full());
+        assert!(number(&mut counted, vec![own(0), own(0)], NOON, &mut full()).is_empty());
+        let again = number(&mut counted, vec![own(0)], NOON, &mut Room::unbounded());
+        assert_eq!(again.iter().map(dropped).collect::<Vec<_>>(), [Some((2, 3, 4)), None]);
+        assert_eq!(limit(&again[0]).as_deref(), Some("project"));
+        assert_eq!(counted.limit, None);
+
+        number(&mut counted, vec![own(0)], NOON, &mut full());
+        let end = Item { agent_seq: None, what: What::End };
+        let ended = number(&mut counted, vec![end.clone()], NOON, &mut full());
+        assert_eq!(ended.iter().map(dropped).collect::<Vec<_>>(), [Some((1, 7, 7))]);
+        assert!(number(&mut counted, vec![end], NOON, &mut full()).is_empty());
+    }
+
+    #[test]
+    fn the_bytes_of_what_is_kept_are_counted_with_their_rows() {
+        let mut counted = Counted::NOTHING;
+        let mut room = Room { project: 10_000, ..Room::unbounded() };
+        let stored = number(&mut counted, vec![own(0), agents(3)], NOON, &mut room);
+        let bytes: u64 = stored.iter().map(|one| size(&one.event)).sum();
+        assert_eq!((counted.bytes, room.project), (bytes, 10_000 - bytes));
     }
 
     proptest! {
         #[test]
         fn numbers_rise_and_every_gap_is_told_of(
-            steps in proptest::collection::vec((0_u64..4, any::<bool>(), 0_u64..3), 0..60)
+            steps in proptest::collection::vec((0_u64..4, any::<bool>(), 0_u64..3), 0..60),
+            session in 0_u64..10_000,
         ) {
             let mut counted = Counted::NOTHING;
             let mut agent = 0;
@@ -212,7 +327,7 @@ mod tests {
                 Item { agent_seq: of_agent.then_some(agent), what }
             }).collect();
             let mut last = 0;
-            for one in number(&mut counted, items, NOON) {
+            for one in number(&mut counted, items, NOON, &mut Room { session, ..Room::unbounded() }) {
                 match dropped(&one) {
                     Some((count, first, until)) => {
                         prop_assert_eq!((first, until, until - first + 1), (last + 1, one.seq - 1, count));

@@ -15,8 +15,8 @@ use crate::store_error::StoreError;
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait TelemetryStore: Send + Sync {
-    /// Numbers what the batches hold, as [`number`](super::number) says, and stores it all or nothing; of each session one batch at
-    /// most. A batch that was the last one stored of its session is not stored again. The numbers of a session become visible in
+    /// Numbers what the batches hold, as [`number`](super::number) says, within the store's bounds, and stores it all or nothing; of each
+    /// session one batch at most. A batch that was the last one stored of its session is not stored again. The numbers of a session become visible in
     /// their order.
     async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<Stored>, StoreError>;
 

@@ -13,6 +13,7 @@ use casement_domain::replay::{
     KeptReplays, MockReplayMachine, MockReplayRepository, Replay, ReplayDeps, ReplayLimits, ReplayState, SessionReplays,
 };
 use casement_domain::session::{EndReason, MockPoolWake, MockRemainsWake, Session, SessionEvent, SessionState};
+use casement_domain::storage::MockDiskSpace;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, browser_id, session, session_id};
 use casement_domain::{ProfileId, ReplayId, StoreError};
 use time::Duration;
@@ -67,6 +68,7 @@ struct Ports {
     machine: MockReplayMachine,
     remains: MockRemainsWake,
     clock: Arc<FixedClock>,
+    is_disk_low: bool,
     steps: Arc<Mutex<Vec<String>>>,
 }
 
@@ -122,15 +124,22 @@ impl Ports {
         self
     }
 
-    fn kept(rows: MockReplayRepository, blobs: MockBlobStore, clock: Arc<FixedClock>) -> KeptReplays {
+    fn kept(
+        rows: MockReplayRepository,
+        blobs: MockBlobStore,
+        clock: Arc<FixedClock>,
+        is_disk_low: bool,
+    ) -> KeptReplays {
+        let mut disk = MockDiskSpace::new();
+        disk.expect_is_low().return_const(is_disk_low);
         let limits = ReplayLimits { most_bytes: MOST, kept_for: Duration::days(7) };
-        KeptReplays::new(Arc::new(rows), Arc::new(blobs), clock, limits)
+        KeptReplays::new(Arc::new(rows), Arc::new(blobs), clock, limits, Arc::new(disk))
     }
 
     /// A world with these recordings, in which the browser's end is a step, too.
     fn world(self, session: Session) -> (World, Arc<Mutex<Vec<String>>>) {
         let replays = SessionReplays::new(ReplayDeps {
-            kept: Self::kept(self.rows, self.blobs, self.clock.clone()),
+            kept: Self::kept(self.rows, self.blobs, self.clock.clone(), self.is_disk_low),
             machine: Arc::new(self.machine),
             remains: Arc::new(self.remains),
         });
@@ -208,6 +217,10 @@ async fn a_recording_that_cannot_be_kept_is_told_as_failed_with_its_reason() {
         (
             Ports::left([1]).told([large]).reads().settles(),
             "settled 0 bytes: the recordings of ended sessions take all of the 3 MiB that they may",
+        ),
+        (
+            Ports { is_disk_low: true, ..Ports::left([1]).told([whole.clone()]).reads().settles() },
+            "settled 0 bytes: the disk of this node is nearly full",
         ),
         (cut(), "settled 0 bytes: its film could not be read: broke off"),
         (gone(), &format!("settled 0 bytes: {not_running}")),
@@ -394,6 +407,6 @@ async fn the_sweep_forgets_what_is_old_and_bytes_that_belong_to_nothing() {
         of.lock().expect("lock").push(key.to_owned());
         Ok(())
     });
-    Ports::kept(rows, blobs, Arc::new(FixedClock::default())).clear().await.expect("cleared");
+    Ports::kept(rows, blobs, Arc::new(FixedClock::default()), false).clear().await.expect("cleared");
     assert_eq!(*deleted.lock().expect("lock"), [key(1), key(3)]);
 }

@@ -11,6 +11,11 @@ async fn health_and_readiness_need_no_key() {
     for path in ["/healthz", "/readyz"] {
         assert_eq!(api.request("GET", path, &[], "").await.to_string(), "200\n{\"status\":\"ok\"}");
     }
+    let api = TestApi::start(Ports { degraded: Some("the disk is nearly full"), ..Ports::default() });
+    assert_eq!(
+        api.request("GET", "/readyz", &[], "").await.to_string(),
+        "200\n{\"status\":\"degraded\",\"detail\":\"the disk is nearly full\"}"
+    );
     let api = TestApi::start(Ports { not_ready: Some("postgres://secret".into()), ..Ports::default() });
     assert_eq!(api.request("GET", "/healthz", &[], "").await.status, 200);
     assert_eq!(

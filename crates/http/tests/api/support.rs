@@ -55,11 +55,13 @@ use casement_domain::{
     script::{MockScriptMachine, Scripts},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
     session_log::{MockLogMachine, SessionLogs},
+    storage::EndlessDisk,
     telemetry::{MockFeed, MockRecorder, MockTelemetryStore, NoRecorder, Recorder, TelemetryEvents},
     testing::{CountingIds, FixedClock, NOON, PlainSealer, node_id, organization_id, project, project_id},
 };
 use casement_http::{
-    Config, ConnectionRegistry, Health, Outlook, Permission, PoolOutlook, Server, Services, SessionDial, SessionTokens,
+    Config, ConnectionRegistry, Health, Outlook, Permission, PoolOutlook, Readiness, Server, Services, SessionDial,
+    SessionTokens,
     relay::{Channel, Dial, DialError},
     serve,
 };
@@ -124,6 +126,7 @@ pub(super) struct Ports {
     pub(super) keys_take: Duration,
     pub(super) projects: Option<MockProjectRepository>,
     pub(super) not_ready: Option<String>,
+    pub(super) degraded: Option<&'static str>,
     pub(super) public_url: Option<String>,
     pub(super) dial: Option<Arc<dyn SessionDial>>,
     pub(super) directory: MockApiKeyDirectory,
@@ -337,12 +340,16 @@ impl PoolOutlook for Outlooks {
     }
 }
 
-struct Ready(Option<String>);
+struct Ready {
+    not: Option<String>,
+    degraded: Option<&'static str>,
+}
 
 #[async_trait]
 impl Health for Ready {
-    async fn ready(&self) -> Result<(), String> {
-        self.0.clone().map_or(Ok(()), Err)
+    async fn ready(&self) -> Result<Readiness, String> {
+        let readiness = self.degraded.map_or(Readiness::Whole, Readiness::Degraded);
+        self.not.clone().map_or(Ok(readiness), Err)
     }
 }
 
@@ -490,6 +497,7 @@ impl TestApi {
             Arc::new(ports.films),
             clock.clone(),
             ReplayLimits { most_bytes: 1 << 20, kept_for: time::Duration::days(7) },
+            Arc::new(EndlessDisk),
         );
         let credentials = Arc::new(ports.credentials);
         let auth_connections = AuthConnections::new(AuthConnectionDeps {
@@ -575,7 +583,7 @@ impl TestApi {
             tokens: tokens.clone(),
             dial: ports.dial.unwrap_or_else(|| Arc::new(NoWay)),
             connections,
-            health: Arc::new(Ready(ports.not_ready)),
+            health: Arc::new(Ready { not: ports.not_ready, degraded: ports.degraded }),
             outlook: Arc::new(Outlooks),
             entropy: Arc::new(CountingIds::default()),
             metrics: Arc::new(|| "casement_up 1\n".to_owned()),

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use casement_domain::StoreError;
 use casement_domain::deployment::{Kept, Line, LineSpan, LineStore, Subject, keep};
+use casement_domain::storage::{Room, StorageBounds};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel::upsert::excluded;
@@ -14,7 +15,8 @@ use super::tell;
 use crate::convert::uuid;
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
-use crate::schema::{app_line_counts, app_lines};
+use crate::schema::{app_line_counts, app_lines, deployments, invocations};
+use crate::storage::{self, Kind, Ledger};
 
 /// How many lines are forgotten by one statement: that takes a moment, however many there are.
 const FORGOTTEN_AT_ONCE: i64 = 20_000;
@@ -23,13 +25,14 @@ const FORGOTTEN_AT_ONCE: i64 = 20_000;
 #[derive(Clone, Debug)]
 pub struct PgLines {
     database: Database,
+    bounds: StorageBounds,
 }
 
 impl PgLines {
-    /// On this database.
+    /// On this database, within these bounds.
     #[must_use]
-    pub fn new(database: Database) -> Self {
-        Self { database }
+    pub fn new(database: Database, bounds: StorageBounds) -> Self {
+        Self { database, bounds }
     }
 }
 
@@ -70,9 +73,16 @@ impl LineStore for PgLines {
             let row = row.set(app_line_counts::last_at.eq(excluded(app_line_counts::last_at)));
             let counts = (app_line_counts::next_number, app_line_counts::bytes, app_line_counts::is_full);
             let before = kept(row.returning(counts).get_result::<CountRow>(connection).await?)?;
-            let (taken, after) = keep(before, lines);
+            // Of an app that was deleted meanwhile there is no project, and soon no line.
+            let project = project(connection, subject).await?;
+            let mut ledger = Ledger::open(connection, &self.bounds, Kind::Logs, project.into_iter().collect()).await?;
+            let mut room = project.map_or(Room::unbounded(), |project| ledger.room(project));
+            let (taken, after) = keep(before, lines, &mut room);
             if after == before {
                 return Ok(before);
+            }
+            if let Some(project) = project {
+                ledger.add(project, taken.iter().map(Line::stored_bytes).sum());
             }
             let rows: Vec<_> = taken
                 .iter()
@@ -95,6 +105,7 @@ impl LineStore for PgLines {
                 app_line_counts::is_full.eq(after.full),
             );
             diesel::update(app_line_counts::table.find(id)).set(counted).execute(connection).await?;
+            ledger.close(connection, None).await?;
             tell(connection, subject, false).await?;
             Ok(after)
         };
@@ -126,6 +137,7 @@ impl LineStore for PgLines {
 
     async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
+            storage::forget(connection, Kind::Logs, before).await?;
             // Those that are no longer written to are forgotten whole: their lines are found by their key.
             let old = app_line_counts::table.filter(app_line_counts::last_at.lt(before));
             let old = old.order(app_line_counts::last_at).limit(most.into()).select(app_line_counts::subject_id);
@@ -143,6 +155,18 @@ impl LineStore for PgLines {
             Ok(diesel::delete(counts).execute(connection).await?)
         };
         self.database.transaction("app_line.forget", work).await
+    }
+}
+
+async fn project(connection: &mut AsyncPgConnection, subject: Subject) -> QueryResult<Option<Uuid>> {
+    let id = id(subject);
+    match subject {
+        Subject::Deployment(_) => {
+            deployments::table.find(id).select(deployments::project_id).get_result(connection).await.optional()
+        }
+        Subject::Invocation(_) => {
+            invocations::table.find(id).select(invocations::project_id).get_result(connection).await.optional()
+        }
     }
 }
 

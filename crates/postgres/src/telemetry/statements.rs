@@ -1,11 +1,15 @@
 //! The statements that write and read events: each the same whatever is asked, so that it is prepared once per connection.
 
+use casement_domain::storage::StorageLimit;
+use casement_domain::telemetry::Counted;
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Array, BigInt, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use time::OffsetDateTime;
 use uuid::Uuid;
+
+use super::int;
 
 /// Holds the counts of sessions until the transaction ends, those of new ones too. In the order of the sessions, so that two of these
 /// never wait for one another crosswise.
@@ -15,7 +19,7 @@ pub(super) struct Hold {
 }
 
 impl Query for Hold {
-    type SqlType = (SqlUuid, BigInt, Timestamptz, BigInt, SqlUuid);
+    type SqlType = (SqlUuid, BigInt, Timestamptz, BigInt, SqlUuid, BigInt, BigInt, Nullable<Text>, Timestamptz);
 }
 
 impl QueryFragment<Pg> for Hold {
@@ -28,7 +32,7 @@ impl QueryFragment<Pg> for Hold {
         out.push_sql(
             ") AS asked (id) ORDER BY id
              ON CONFLICT (session_id) DO UPDATE SET last_seq = telemetry_counts.last_seq
-             RETURNING session_id, last_seq, last_at, agent_seq, last_batch",
+             RETURNING session_id, last_seq, last_at, agent_seq, last_batch, bytes, untold, storage_limit, told_at",
         );
         Ok(())
     }
@@ -83,15 +87,23 @@ pub(super) struct Advance {
     last_at: Vec<OffsetDateTime>,
     agent_seq: Vec<i64>,
     batch: Vec<Uuid>,
+    bytes: Vec<i64>,
+    untold: Vec<i64>,
+    limit: Vec<Option<&'static str>>,
+    told_at: Vec<OffsetDateTime>,
 }
 
 impl Advance {
-    pub(super) fn push(&mut self, session: Uuid, last_seq: i64, last_at: OffsetDateTime, agent_seq: i64, batch: Uuid) {
+    pub(super) fn add(&mut self, session: Uuid, counted: &Counted, batch: Uuid) {
         self.session.push(session);
-        self.last_seq.push(last_seq);
-        self.last_at.push(last_at);
-        self.agent_seq.push(agent_seq);
+        self.last_seq.push(int(counted.last_seq));
+        self.last_at.push(counted.last_at);
+        self.agent_seq.push(int(counted.agent_seq));
         self.batch.push(batch);
+        self.bytes.push(int(counted.bytes));
+        self.untold.push(int(counted.untold));
+        self.limit.push(counted.limit.map(StorageLimit::as_str));
+        self.told_at.push(counted.told_at);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -103,19 +115,26 @@ impl QueryFragment<Pg> for Advance {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql(
             "UPDATE telemetry_counts c SET last_seq = n.last_seq, last_at = n.last_at, agent_seq = n.agent_seq,
-                 last_batch = n.batch
+                 last_batch = n.batch, bytes = n.bytes, untold = n.untold, storage_limit = n.storage_limit, told_at = n.told_at
              FROM unnest(",
         );
         out.push_bind_param::<Array<SqlUuid>, _>(&self.session)?;
-        out.push_sql(", ");
-        out.push_bind_param::<Array<BigInt>, _>(&self.last_seq)?;
-        out.push_sql(", ");
-        out.push_bind_param::<Array<Timestamptz>, _>(&self.last_at)?;
-        out.push_sql(", ");
-        out.push_bind_param::<Array<BigInt>, _>(&self.agent_seq)?;
+        for numbers in [&self.last_seq, &self.agent_seq, &self.bytes, &self.untold] {
+            out.push_sql(", ");
+            out.push_bind_param::<Array<BigInt>, _>(numbers)?;
+        }
+        for times in [&self.last_at, &self.told_at] {
+            out.push_sql(", ");
+            out.push_bind_param::<Array<Timestamptz>, _>(times)?;
+        }
         out.push_sql(", ");
         out.push_bind_param::<Array<SqlUuid>, _>(&self.batch)?;
-        out.push_sql(") AS n (id, last_seq, last_at, agent_seq, batch) WHERE c.session_id = n.id");
+        out.push_sql(", ");
+        out.push_bind_param::<Array<Nullable<Text>>, _>(&self.limit)?;
+        out.push_sql(
+            ") AS n (id, last_seq, agent_seq, bytes, untold, last_at, told_at, batch, storage_limit)
+             WHERE c.session_id = n.id",
+        );
         Ok(())
     }
 }

@@ -17,6 +17,7 @@ use casement_domain::page::Page;
 use casement_domain::project::{ProjectDeleted, ProjectRepository as _};
 use casement_domain::sealing::{KeyId, Sealer as _};
 use casement_domain::session::{Created, SessionRepository as _};
+use casement_domain::storage::{ROW_BYTES, StorageBounds, StorageBudgets};
 use casement_domain::testing::{self, NOON, PlainSealer, app_version, deployment, invocation, node_id, session};
 use casement_domain::{AppVersionId, NodeId, ProjectId, Replaced};
 use casement_postgres::{PgDeployments, PgInvocations, PgLines};
@@ -59,7 +60,7 @@ impl Apps {
         Ok(Self {
             deployments: PgDeployments::new(database.clone()),
             invocations: PgInvocations::new(database.clone()),
-            lines: PgLines::new(database),
+            lines: PgLines::new(database, StorageBounds::unbounded(testing::node_id())),
             world,
         })
     }
@@ -401,6 +402,27 @@ async fn of_what_was_cancelled_the_sessions_are_found_and_what_ended_long_ago_is
 
 fn line(number: u64, text: &str) -> Line {
     Line { number, at: seconds(i64::try_from(number).unwrap_or(0)), text: text.to_owned() }
+}
+
+#[tokio::test]
+async fn the_logs_of_a_project_share_its_budget_and_a_line_says_so() -> TestResult {
+    let apps = Apps::new().await?;
+    let _stored = apps.store(&deployment(1)).await?;
+    let budgets = StorageBudgets { project: 4 * (ROW_BYTES + 1000), ..StorageBudgets::UNBOUNDED };
+    let bounds = StorageBounds { budgets, ..StorageBounds::unbounded(node_id()) };
+    let lines = PgLines::new(apps.world.db.database().clone(), bounds);
+    let text = "x".repeat(1000);
+    let (build, again) = (Subject::Deployment(deployment(1).id), Subject::Deployment(deployment(2).id));
+    let _stored = apps.store(&deployment(2)).await?;
+    assert!(!lines.append(build, &[line(0, &text), line(1, &text), line(2, &text)]).await?.full);
+    assert!(lines.append(again, &[line(0, &text), line(1, &text), line(2, &text)]).await?.full);
+    let span = LineSpan { from: 0, since: None, most: 100 };
+    let said = "(the project's storage is used up; the rest is not kept)";
+    let texts: Vec<String> = lines.page(again, span).await?.into_iter().map(|line| line.text).collect();
+    assert_eq!(texts, [text.as_str(), said]);
+    assert!(lines.append(again, &[line(3, "more")]).await?.full);
+    assert_eq!(lines.page(again, span).await?.len(), 2);
+    Ok(())
 }
 
 #[tokio::test]

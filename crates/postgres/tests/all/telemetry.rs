@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use casement_domain::session::SessionRepository;
+use casement_domain::storage::{
+    MockDiskSpace, ROW_BYTES, StorageBounds, StorageBudgets, StorageLimit, StorageUsage as _,
+};
 use casement_domain::telemetry::{
     Batch, Capture, Category, Event, EventCategory, EventsQuery, Item, Numbered, Order, Span, TelemetryStore, What,
 };
-use casement_domain::testing::{NOON, organization_id, session, session_id};
-use casement_postgres::{PgSessions, PgTelemetry};
+use casement_domain::testing::{NOON, node_id, organization_id, session, session_id};
+use casement_postgres::{PgSessions, PgStorageUsage, PgTelemetry};
 use pretty_assertions::assert_eq;
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
@@ -17,12 +20,16 @@ use crate::support::TestResult;
 use crate::world::{Fault, World};
 
 async fn world(sessions: u32) -> Result<(World, PgTelemetry), Fault> {
+    within(sessions, StorageBounds::unbounded(node_id())).await
+}
+
+async fn within(sessions: u32, bounds: StorageBounds) -> Result<(World, PgTelemetry), Fault> {
     let world = World::new().await?;
     let rows = PgSessions::new(world.db.database().clone());
     for n in 1..=sessions {
         let _created = rows.create(organization_id(), &session(n), None).await?;
     }
-    let store = PgTelemetry::new(world.db.database().clone());
+    let store = PgTelemetry::new(world.db.database().clone(), bounds);
     Ok((world, store))
 }
 
@@ -271,5 +278,94 @@ async fn what_is_captured_is_kept_with_the_session_and_changed_only_while_it_liv
     assert!(rows.set_telemetry(session_id(1), None).await?);
     assert_eq!(rows.find(session_id(1)).await?.expect("there").telemetry, None);
     assert!(!rows.set_telemetry(session_id(9), capture).await?);
+    Ok(())
+}
+
+/// What an event that says so much takes.
+fn stored_bytes(text: &str) -> u64 {
+    ROW_BYTES + event(Category::Control, NOON, text).body.len() as u64
+}
+
+fn bounds(budgets: StorageBudgets) -> StorageBounds {
+    StorageBounds { budgets, ..StorageBounds::unbounded(node_id()) }
+}
+
+fn saying(text: &str) -> Item {
+    Item { agent_seq: None, what: What::Event(event(Category::Control, NOON, text)) }
+}
+
+#[tokio::test]
+async fn each_budget_bounds_what_is_stored_and_the_loss_is_told_with_its_limit() -> TestResult {
+    let text = "x".repeat(1000);
+    let (one, unbounded) = (stored_bytes(&text), StorageBudgets::UNBOUNDED);
+    for (budgets, limit, of_both) in [
+        (StorageBudgets { session: 3 * one, ..unbounded }, StorageLimit::Session, [3, 3]),
+        (StorageBudgets { project: 4 * one, ..unbounded }, StorageLimit::Project, [4, 0]),
+        (StorageBudgets { node: 4 * one, ..unbounded }, StorageLimit::Node, [4, 0]),
+    ] {
+        let (_world, store) = within(2, bounds(budgets)).await?;
+        for (n, id, fit) in [(1, 1, of_both[0]), (2, 2, of_both[1])] {
+            let items = (0..10).map(|_| saying(&text)).collect();
+            let stored = store.append(&[batch(n, id, items)], NOON).await?;
+            let events = &stored[0].events;
+            assert_eq!(events.len() as u64, fit + 1, "{limit:?}: those that fit, and the word of the others");
+            let told = &events.last().expect("told").event.body;
+            let said = format!("\"limit\":\"{}\"", limit.as_str());
+            assert!(told.contains(&format!("\"count\":{}", 10 - fit)) && told.contains(&said), "{told}");
+            assert_eq!(store.counted(session_id(n)).await?, stored[0].counted);
+            // What goes on is counted, and told at the end.
+            let more =
+                vec![saying(&text), Item { agent_seq: Some(7), what: What::Event(event(Category::Page, NOON, &text)) }];
+            let stored = store.append(&[batch(n, id + 10, more)], NOON).await?;
+            assert_eq!((stored[0].events.len(), stored[0].counted.agent_seq), (0, 7));
+            assert_eq!(store.counted(session_id(n)).await?.untold, 8);
+            let end = vec![Item { agent_seq: None, what: What::End }];
+            let stored = store.append(&[batch(n, id + 20, end)], NOON).await?;
+            assert!(stored[0].events[0].event.body.contains("\"count\":8"), "{:?}", stored[0].events);
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_too_old_to_be_kept_makes_room_again() -> TestResult {
+    let text = "x".repeat(1000);
+    let budgets = StorageBudgets { session: 3 * stored_bytes(&text), ..StorageBudgets::UNBOUNDED };
+    let (world, store) = within(1, bounds(budgets)).await?;
+    let usage = PgStorageUsage::new(world.db.database().clone(), bounds(budgets));
+    let early = NOON - Duration::days(9);
+    let old = || Item { agent_seq: None, what: What::Event(event(Category::Control, early, &text)) };
+    store.tidy(early, early - Duration::days(7)).await?;
+    store.append(&[batch(1, 1, (0..3).map(|_| old()).collect())], early).await?;
+    assert_eq!(usage.of_node().await?, 3 * stored_bytes(&text));
+    let refused = store.append(&[batch(1, 2, vec![saying(&text)])], NOON).await?;
+    assert_eq!(refused[0].counted.limit, Some(StorageLimit::Session));
+    made_at(&world, early).await?;
+    store.tidy(NOON, NOON - Duration::days(7)).await?;
+    let stored = store.append(&[batch(1, 3, vec![saying(&text)])], NOON).await?;
+    assert_eq!(stored[0].counted.limit, None);
+    let kept = store.counted(session_id(1)).await?.bytes;
+    assert_eq!(usage.of_node().await?, kept);
+    Ok(())
+}
+
+/// The session was made at that time.
+async fn made_at(world: &World, at: OffsetDateTime) -> TestResult {
+    world.db.execute(&format!("UPDATE sessions SET created_at = to_timestamp({})", at.unix_timestamp())).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn while_the_disk_is_low_nothing_but_the_count_is_stored() -> TestResult {
+    let mut disk = MockDiskSpace::new();
+    disk.expect_is_low().times(1).return_const(true);
+    disk.expect_is_low().return_const(false);
+    let low = StorageBounds { disk: Arc::new(disk), ..StorageBounds::unbounded(node_id()) };
+    let (_world, store) = within(1, low).await?;
+    let refused = store.append(&[batch(1, 1, vec![own(Category::Control), agents(1)])], NOON).await?;
+    assert_eq!((refused[0].events.len(), refused[0].counted.limit), (1, Some(StorageLimit::Disk)));
+    assert_eq!(refused[0].counted.agent_seq, 1);
+    let stored = store.append(&[batch(1, 2, vec![agents(2)])], NOON).await?;
+    assert_eq!((seqs(&stored[0].events), stored[0].counted.limit), (vec![4], None));
     Ok(())
 }

@@ -23,6 +23,7 @@ use casement_domain::proxy::ProxyRouting;
 use casement_domain::replay::{KeptReplays, MockReplayMachine, MockReplayRepository, ReplayLimits, Replays};
 use casement_domain::sealing::Sealer as _;
 use casement_domain::session::{Activity, IdOrName, Session};
+use casement_domain::storage::EndlessDisk;
 use casement_domain::testing::{
     CountingIds, FixedClock, NOON, PlainSealer, auth_connection, auth_connection_id, auth_flow, node_id, project,
     project_id, scope, session, session_id,
@@ -347,6 +348,7 @@ impl Play {
             Arc::new(MockBlobStore::new()),
             clock.clone(),
             ReplayLimits { most_bytes: 1, kept_for: Duration::days(1) },
+            Arc::new(EndlessDisk),
         );
         let sealer = Arc::new(PlainSealer);
         let runner = FlowRunner::new(

@@ -1,0 +1,127 @@
+//! Whether the disks of the data directory have room for what can be missed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use casement_domain::storage::{DiskSpace, StorageUsage};
+use metrics::gauge;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::store::CLUSTER;
+
+/// How often it is looked: nothing tells of a disk that fills.
+const LOOK: Duration = Duration::from_secs(2);
+/// How often what is stored is counted for the metrics, in looks.
+const COUNT: u32 = 15;
+/// No more of a disk than this part of it is kept free, however large the reserve.
+const MOST_OF_A_DISK: u64 = 10;
+
+/// The disks of a data directory; clones are the same ones.
+#[derive(Clone, Debug)]
+pub(crate) struct DiskWatch(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// The data directory, and what in it may be a disk of its own.
+    folders: Vec<PathBuf>,
+    reserve: u64,
+    low: AtomicBool,
+}
+
+/// A disk, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Disk {
+    free: u64,
+    size: u64,
+}
+
+impl Disk {
+    fn of(folder: &Path) -> Option<Self> {
+        let stat = rustix::fs::statvfs(folder).ok()?;
+        Some(Self { free: stat.f_bavail * stat.f_frsize, size: stat.f_blocks * stat.f_frsize })
+    }
+
+    /// What is to stay free of it.
+    fn reserve(self, most: u64) -> u64 {
+        most.min(self.size / MOST_OF_A_DISK)
+    }
+
+    /// Once low, it is so until a quarter more than the reserve is free: else it would change with every few bytes.
+    fn is_low(self, most: u64, was_low: bool) -> bool {
+        let reserve = self.reserve(most);
+        self.free < if was_low { reserve + reserve / 4 } else { reserve }
+    }
+}
+
+impl DiskWatch {
+    /// Those of this data directory, of each of which `reserve` bytes are to stay free.
+    pub(crate) fn new(data_dir: &Path, reserve: u64) -> Self {
+        let folders = [data_dir.to_owned(), data_dir.join("blobs"), data_dir.join(CLUSTER)].into();
+        let watch = Self(Arc::new(Inner { folders, reserve, low: AtomicBool::new(false) }));
+        watch.look();
+        watch
+    }
+
+    fn look(&self) {
+        let Inner { folders, reserve, low } = &*self.0;
+        let was_low = low.load(Ordering::Relaxed);
+        let disks: Vec<Disk> = folders.iter().filter_map(|folder| Disk::of(folder)).collect();
+        let is_low = disks.iter().any(|disk| disk.is_low(*reserve, was_low));
+        low.store(is_low, Ordering::Relaxed);
+        if let Some(free) = disks.iter().map(|disk| disk.free).min() {
+            gauge!("casement_disk_free_bytes").set(free as f64);
+        }
+        gauge!("casement_disk_low").set(f64::from(u8::from(is_low)));
+        if is_low && !was_low {
+            warn!("the disk is nearly full: telemetry, logs of apps and recordings are not stored");
+        } else if was_low && !is_low {
+            info!("the disk has room again: telemetry, logs of apps and recordings are stored");
+        }
+    }
+
+    /// Looks again and again until `stop`, and counts what is stored.
+    pub(crate) async fn watch(self, usage: Arc<dyn StorageUsage>, stop: CancellationToken) {
+        let mut tick = tokio::time::interval(LOOK);
+        let mut looks = 0_u32;
+        while stop.run_until_cancelled(tick.tick()).await.is_some() {
+            self.look();
+            if looks.is_multiple_of(COUNT)
+                && let Ok(bytes) = usage.of_node().await
+            {
+                gauge!("casement_stored_bytes").set(bytes as f64);
+            }
+            looks = looks.wrapping_add(1);
+        }
+    }
+}
+
+impl DiskSpace for DiskWatch {
+    fn is_low(&self) -> bool {
+        self.0.low.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_low_below_its_reserve_until_a_quarter_more_is_free() {
+        let disk = |free| Disk { free, size: 100_000 };
+        assert!(!disk(1_000).is_low(1_000, false));
+        assert!(disk(999).is_low(1_000, false));
+        assert!(disk(1_249).is_low(1_000, true));
+        assert!(!disk(1_250).is_low(1_000, true));
+    }
+
+    #[test]
+    fn of_a_small_disk_a_tenth_is_kept_free() {
+        let disk = Disk { free: 7_000, size: 64_000 };
+        assert!(!disk.is_low(1 << 30, false));
+        assert!(Disk { free: 6_399, ..disk }.is_low(1 << 30, false));
+        assert!(!Disk { free: 0, ..disk }.is_low(0, true), "without a reserve nothing is looked at");
+    }
+}

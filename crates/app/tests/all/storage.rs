@@ -1,0 +1,119 @@
+//! What pages and programs write is stored within budgets, and not at all on a disk that is nearly full.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::bad_database::SmallDisk;
+use super::host::{sql, uuid};
+use super::support::{Cdp, Options, Server, Session, until};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What a page says at once: a MiB.
+const FLOOD: &str = "for (let n = 0; n < 256; n++) console.log(String(n).padEnd(4096, 'x'))";
+
+fn options(flags: &[&str]) -> Options {
+    Options {
+        default_pool: false,
+        spares: 0,
+        flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+        ..Options::default()
+    }
+}
+
+fn capturing(server: &Server) -> anyhow::Result<Session> {
+    let telemetry = json!({ "browser": { "console": { "enabled": true } } });
+    server.create(&json!({ "headless": true, "timeout_seconds": 600, "telemetry": telemetry }))
+}
+
+/// What is told of that was not stored, as limit and count.
+fn dropped(server: &Server, session: &Session) -> anyhow::Result<Vec<(Option<String>, u64)>> {
+    let path = format!("/browsers/{}/telemetry/events?since=1h&category=monitor&limit=100", session.id());
+    let events = server.get(&path)?.expect(200)?.json()?;
+    let events = events.as_array().context("a list")?.clone();
+    let dropped = events.iter().map(|one| &one["event"]).filter(|event| event["type"] == "telemetry_dropped");
+    let limit = |data: &Value| data["limit"].as_str().map(str::to_owned);
+    Ok(dropped.map(|event| (limit(&event["data"]), event["data"]["count"].as_u64().unwrap_or_default())).collect())
+}
+
+fn stored(server: &Server, session: &Session) -> anyhow::Result<(u64, u64)> {
+    let id = uuid(session.id())?;
+    let of = |what: &str| sql(server, &format!("select {what} from telemetry_events where session_id = '{id}'"));
+    Ok((
+        of("count(*) filter (where category = 'console')")?.parse()?,
+        of("coalesce(sum(octet_length(body)), 0)")?.parse()?,
+    ))
+}
+
+/// The session's page says so many MiB.
+fn say(session: &Session, mebibytes: usize) -> anyhow::Result<()> {
+    let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
+    let page = cdp.page()?;
+    for _ in 0..mebibytes {
+        cdp.evaluate(&page, FLOOD)?;
+    }
+    Ok(())
+}
+
+fn end(server: &Server, session: &Session) -> anyhow::Result<()> {
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
+}
+
+#[test]
+fn what_pages_say_is_stored_within_the_budgets_of_session_and_project_and_the_rest_is_counted() -> anyhow::Result<()> {
+    let server = Server::start(options(&["--session-storage", "1", "--project-storage", "2"]))?;
+    let (mut all, mut limits) = (0, Vec::new());
+    for n in 0..3 {
+        let session = capturing(&server)?;
+        say(&session, 4)?;
+        end(&server, &session)?;
+        let (lines, lost) = until("every line is stored or counted", PATIENCE, || {
+            let (lines, _) = stored(&server, &session).ok()?;
+            let lost: u64 = dropped(&server, &session).ok()?.iter().map(|(_, count)| count).sum();
+            (lines + lost >= 1024).then_some((lines, lost))
+        })?;
+        let told = dropped(&server, &session)?;
+        println!("session {n}: {lines} lines are stored, {lost} are lost: {told:?}");
+        ensure!(told.len() < 20, "told too often: {told:?}");
+        limits.push(told.last().context("a word")?.0.clone().context("a limit")?);
+        let (_, bytes) = stored(&server, &session)?;
+        ensure!(bytes < (1 << 20) + 4096, "session {n}: {bytes}");
+        all += bytes;
+    }
+    assert_eq!(limits, ["session", "session", "project"]);
+    ensure!(all < (2 << 20) + 3 * 4096, "{all}");
+    ensure!(server.log().contains("the session's storage is used up"), "the log says nothing");
+    let metrics = server.get("/metrics")?.text();
+    ensure!(metrics.contains("casement_telemetry_limited_total{limit=\"session\"}"), "{metrics}");
+    Ok(())
+}
+
+#[test]
+fn on_a_disk_that_is_nearly_full_telemetry_is_counted_only_and_readiness_and_metrics_say_so() -> anyhow::Result<()> {
+    let server = Server::start(options(&[]))?;
+    let readiness = || -> anyhow::Result<Value> { server.get("/readyz")?.expect(200)?.json() };
+    assert_eq!(readiness()?, json!({ "status": "ok" }));
+    let session = capturing(&server)?;
+    let disk = SmallDisk::mount(server.data_dir().join("blobs"))?;
+    let filler = disk.fill()?;
+    until("it is said", PATIENCE, || (readiness().ok()?["status"] == "degraded").then_some(()))?;
+    let said = readiness()?["detail"].as_str().unwrap_or_default().to_owned();
+    ensure!(said.contains("the disk is nearly full"), "{said}");
+    ensure!(server.get("/metrics")?.text().contains("casement_disk_low 1"), "the metrics do not say so");
+
+    say(&session, 1)?;
+    until("it is told", PATIENCE, || {
+        let told = dropped(&server, &session).ok()?;
+        told.iter().any(|(limit, _)| limit.as_deref() == Some("disk")).then_some(())
+    })?;
+    assert_eq!(stored(&server, &session)?.0, 0);
+
+    fs::remove_file(filler)?;
+    until("there is room again", PATIENCE, || (readiness().ok()?["status"] == "ok").then_some(()))?;
+    say(&session, 1)?;
+    until("lines are stored again", PATIENCE, || (stored(&server, &session).ok()?.0 == 256).then_some(()))?;
+    end(&server, &session)?;
+    Ok(())
+}

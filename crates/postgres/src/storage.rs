@@ -1,0 +1,162 @@
+//! How many bytes are kept of projects and nodes.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use casement_domain::StoreError;
+use casement_domain::storage::{Room, StorageBounds, StorageUsage};
+use diesel::prelude::*;
+use diesel::sql_types::{Array, BigInt, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::convert::uuid;
+use crate::database::Database;
+use crate::error::CallError;
+
+/// What takes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Telemetry,
+    Logs,
+}
+
+impl Kind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Telemetry => "telemetry",
+            Self::Logs => "logs",
+        }
+    }
+}
+
+/// How much is kept of some projects and of this node, and what is added to it. The transaction is the caller's.
+#[derive(Debug)]
+pub(crate) struct Ledger<'a> {
+    bounds: &'a StorageBounds,
+    kind: Kind,
+    used: BTreeMap<Uuid, u64>,
+    node_used: u64,
+    added: BTreeMap<Uuid, u64>,
+}
+
+#[derive(Debug, QueryableByName)]
+#[diesel(check_for_backend(diesel::pg::Pg))]
+struct Used {
+    /// Nothing: of the node.
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    project_id: Option<Uuid>,
+    #[diesel(sql_type = BigInt)]
+    bytes: i64,
+}
+
+impl<'a> Ledger<'a> {
+    pub(crate) async fn open(
+        connection: &mut AsyncPgConnection,
+        bounds: &'a StorageBounds,
+        kind: Kind,
+        projects: Vec<Uuid>,
+    ) -> Result<Self, CallError> {
+        let rows: Vec<Used> = diesel::sql_query(
+            "SELECT project_id, sum(bytes)::bigint AS bytes FROM stored_bytes WHERE project_id = ANY($1) GROUP BY project_id
+             UNION ALL SELECT NULL, coalesce(sum(bytes), 0)::bigint FROM stored_bytes WHERE node_id = $2",
+        )
+        .bind::<Array<SqlUuid>, _>(projects)
+        .bind::<SqlUuid, _>(uuid(bounds.node.ulid()))
+        .load(connection)
+        .await?;
+        let mut ledger = Self { bounds, kind, used: BTreeMap::new(), node_used: 0, added: BTreeMap::new() };
+        for Used { project_id, bytes } in rows {
+            let bytes = u64::try_from(bytes).unwrap_or(0);
+            match project_id {
+                Some(project) => drop(ledger.used.insert(project, bytes)),
+                None => ledger.node_used = bytes,
+            }
+        }
+        Ok(ledger)
+    }
+
+    /// What is left for a project.
+    pub(crate) fn room(&self, project: Uuid) -> Room {
+        self.bounds.room(self.used.get(&project).copied().unwrap_or(0), self.node_used)
+    }
+
+    /// So many bytes are stored for a project.
+    pub(crate) fn add(&mut self, project: Uuid, bytes: u64) {
+        if bytes > 0 {
+            for of in [&mut self.used, &mut self.added] {
+                let all = of.entry(project).or_default();
+                *all = all.saturating_add(bytes);
+            }
+            self.node_used = self.node_used.saturating_add(bytes);
+        }
+    }
+
+    /// Stores what was added, as of the day of `now`; without one, of the database's own. In the order of the projects, so that two of these
+    /// never wait for one another crosswise.
+    pub(crate) async fn close(
+        self,
+        connection: &mut AsyncPgConnection,
+        now: Option<OffsetDateTime>,
+    ) -> Result<(), CallError> {
+        if self.added.is_empty() {
+            return Ok(());
+        }
+        let (projects, bytes): (Vec<Uuid>, Vec<i64>) =
+            self.added.into_iter().map(|(project, bytes)| (project, i64::try_from(bytes).unwrap_or(i64::MAX))).unzip();
+        diesel::sql_query(
+            "INSERT INTO stored_bytes (project_id, node_id, day_at, kind, bytes)
+             SELECT project_id, $1, date_trunc('day', coalesce($2, now()), 'UTC'), $3, bytes
+             FROM unnest($4, $5) AS added (project_id, bytes) ORDER BY project_id
+             ON CONFLICT (project_id, node_id, day_at, kind) DO UPDATE SET bytes = stored_bytes.bytes + excluded.bytes",
+        )
+        .bind::<SqlUuid, _>(uuid(self.bounds.node.ulid()))
+        .bind::<Nullable<Timestamptz>, _>(now)
+        .bind::<Text, _>(self.kind.as_str())
+        .bind::<Array<SqlUuid>, _>(projects)
+        .bind::<Array<BigInt>, _>(bytes)
+        .execute(connection)
+        .await?;
+        Ok(())
+    }
+}
+
+/// What was stored on days that ended before `oldest` is not kept any more.
+pub(crate) async fn forget(
+    connection: &mut AsyncPgConnection,
+    kind: Kind,
+    oldest: OffsetDateTime,
+) -> Result<(), CallError> {
+    diesel::sql_query("DELETE FROM stored_bytes WHERE kind = $1 AND day_at < date_trunc('day', $2, 'UTC')")
+        .bind::<Text, _>(kind.as_str())
+        .bind::<Timestamptz, _>(oldest)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// What is stored, in PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct PgStorageUsage {
+    database: Database,
+    bounds: StorageBounds,
+}
+
+impl PgStorageUsage {
+    /// On this database, of the node of these bounds.
+    #[must_use]
+    pub fn new(database: Database, bounds: StorageBounds) -> Self {
+        Self { database, bounds }
+    }
+}
+
+#[async_trait]
+impl StorageUsage for PgStorageUsage {
+    async fn of_node(&self) -> Result<u64, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            Ok(Ledger::open(connection, &self.bounds, Kind::Telemetry, Vec::new()).await?.node_used)
+        };
+        self.database.fetch("storage.of_node", work).await
+    }
+}
