@@ -30,6 +30,8 @@ const COMMON: &[&str] = &[
     "--disable-sync",
     "--metrics-recording-only",
     "--no-pings",
+    // What pages put into `localStorage` is written after a second, not after five and more.
+    "--enable-aggressive-domstorage-flushing",
     // Two services ask at every start and have no switch to be off: the accounts of Google's pages, and parts of the browser
     // that are fetched on demand. They are sent to a port that Chromium refuses to open, so that nothing leaves. The shorter
     // switch for the first would show a warning in the window.

@@ -28,6 +28,8 @@ const MEMORY_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a browser may take to close itself: when the session ends, and when its profile is needed again.
 const CLOSING: Duration = Duration::from_secs(2);
 const CLOSING_WHOLE: Duration = Duration::from_secs(15);
+/// After so long what pages put into `localStorage` is written. Chromium does not wait for the process that writes it when it closes.
+const STORAGE_SETTLES: Duration = Duration::from_millis(1200);
 /// How long an extension that Chromium takes may be missing among those it tells of, and how often it is asked.
 const TAKEN: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(50);
@@ -231,7 +233,7 @@ async fn first_wish(asked: &mut mpsc::Receiver<Ask>) -> (Restart, Option<Waiting
 async fn close_for_good(core: &Core, up: &mut Up, waiting: Waiting, asked: &mut mpsc::Receiver<Ask>) {
     let closing = async {
         core.update(|status| status.state = State::Starting);
-        close(core, &mut up.chromium, CLOSING_WHOLE).await;
+        close_whole(core, &mut up.chromium).await;
         core.replace(None);
         core.chromedriver.end().await;
         core.update(|status| status.state = State::Closed);
@@ -298,7 +300,7 @@ async fn restart(core: &Core, up: &mut Up, wish: &Restart) -> Result<(), StartEr
         // Nobody will ask for what it could still write.
         up.chromium.kill_whole().await;
     } else {
-        close(core, &mut up.chromium, CLOSING_WHOLE).await;
+        close_whole(core, &mut up.chromium).await;
     }
     core.replace(None);
     core.chromedriver.end().await;
@@ -446,6 +448,12 @@ fn unresponsive(error: &CdpError) -> StartError {
         CdpError::Timeout { .. } | CdpError::Refused { .. } | CdpError::Dialog(_) => FailureCode::PageUnresponsive,
     };
     StartError::new(code, error)
+}
+
+/// Closes a browser of which the profile is needed.
+async fn close_whole(core: &Core, chromium: &mut Chromium) {
+    tokio::time::sleep(STORAGE_SETTLES).await;
+    close(core, chromium, CLOSING_WHOLE).await;
 }
 
 /// Lets the browser close by itself, so that its profile is whole, and kills it when it does not.

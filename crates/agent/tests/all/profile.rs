@@ -1,5 +1,6 @@
 //! Profiles: what somebody did in one browser is there in the next.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::headless::refusal;
-use crate::sandbox::{PATIENCE, SLOWLY, Sandbox, config, gone, signal};
+use crate::sandbox::{PATIENCE, SLOWLY, Sandbox, config, gone, is_told, signal};
 
 const LOGIN: &str = "http://localhost/login";
 
@@ -185,6 +186,35 @@ async fn a_profile_loaded_into_a_living_session_takes_the_place_of_everything_be
         load(&client, &archive).await.unwrap();
         client.restart(&with_profile()).await.unwrap();
     }
+}
+
+/// Chromium writes that in a process for which it does not wait when it closes.
+#[tokio::test]
+async fn local_storage_is_in_the_profile_though_its_process_stands_still_when_chromium_closes() {
+    let first = Sandbox::start(&config(true));
+    let status = first.ready("before it closes").await;
+    let mut cdp = Cdp::dial(&first, &status).await;
+    let page = visit(&mut cdp, LOGIN).await;
+    cdp.evaluate(&page, "localStorage.kept = 'stored'").await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let writers = first.processes("storage.mojom.StorageService");
+    assert!(!writers.is_empty());
+    writers.iter().for_each(|pid| signal(*pid, "STOP"));
+    let (client, browser) = (first.client().await, first.browser());
+    let closing = tokio::spawn(async move { capture(&client).await });
+    while Path::new("/proc").join(browser.to_string()).exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for pid in writers {
+        let _there_still = is_told(pid, "CONT");
+    }
+    let archive = closing.await.unwrap();
+    let next = Sandbox::start(&held(true));
+    load(&next.client().await, &archive).await.unwrap();
+    let status = next.client().await.restart(&with_profile()).await.unwrap();
+    let mut cdp = Cdp::dial(&next, &status).await;
+    let page = visit(&mut cdp, "http://localhost/kept").await;
+    assert_eq!(cdp.evaluate(&page, "localStorage.kept ?? null").await, json!("stored"));
 }
 
 #[tokio::test]
