@@ -109,20 +109,14 @@ async fn kept(core: &Arc<Core>) -> End {
                 core.telemetry.program_ended("chromium", Phase::Running, pid);
                 return exited(status, &up.chromium);
             }
-            () = hangs(core) => {
+            detail = hangs(core, pid) => {
+                up.chromium.kill_whole().await;
                 core.telemetry.program_ended("chromium", Phase::Running, pid);
-                let detail = format!("Chromium did not answer for {} s", HUNG.as_secs());
                 return (State::Exited { reason: ExitReason::Hung }, detail);
             }
             () = core.stop.notified() => {
                 close(core, &mut up.chromium, CLOSING).await;
                 return stopped();
-            }
-            () = stood_still(pid) => {
-                up.chromium.kill_whole().await;
-                core.telemetry.program_ended("chromium", Phase::Running, pid);
-                let detail = format!("Chromium was stopped and did not go on for {} s", MAX_STOPPED.as_secs());
-                return (State::Exited { reason: ExitReason::Crashed }, detail);
             }
             Some(Ask { wish, answer: waiting }) = asked.recv() => {
                 if let Some(end) = grant(core, &mut up, (wish, waiting), &mut asked).await {
@@ -133,8 +127,16 @@ async fn kept(core: &Arc<Core>) -> End {
     }
 }
 
+/// Returns when the browser hangs, and in which way.
+async fn hangs(core: &Core, pid: Option<u32>) -> String {
+    tokio::select! {
+        () = silent(core) => format!("Chromium did not answer for {} s", HUNG.as_secs()),
+        () = stood_still(pid) => format!("Chromium was stopped and did not go on for {} s", MAX_STOPPED.as_secs()),
+    }
+}
+
 /// Returns when the browser has not answered for too long. Whatever its pages do, it answers by itself.
-async fn hangs(core: &Core) {
+async fn silent(core: &Core) {
     loop {
         tokio::time::sleep(ASK).await;
         let Some(live) = core.ready() else { continue };

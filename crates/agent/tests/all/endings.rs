@@ -113,7 +113,7 @@ async fn a_stopped_browser_is_said_to_hang_at_once_and_ends_within_a_minute() {
             None => panic!("the stream ended without a last word"),
         }
     };
-    assert_eq!(reason, ExitReason::Crashed);
+    assert_eq!(reason, ExitReason::Hung);
     assert!(detail.contains("was stopped"), "{detail}");
     sandbox.ended().await;
 }
