@@ -88,7 +88,7 @@ fn what_seldom_happens_is_decoded_by_the_python_client_too() -> anyhow::Result<(
     let saw = json!({
         "kinds": ["BrowserMonitorInitFailedEvent", "BrowserMonitorReconnectFailedEvent", "BrowserSystemOomKillEvent"],
         "system_oom_kill": { "pid": 4, "process_name": "chromium", "rss_kb": 5, "constraint": "memcg" },
-        "telemetry_dropped": { "count": 3, "first_seq": 2, "last_seq": 4 },
+        "telemetry_dropped": { "count": 3, "first_seq": 2, "last_seq": 4, "limit": "session" },
         "monitor_reconnect_failed": failed,
         "monitor_init_failed": refused,
     });

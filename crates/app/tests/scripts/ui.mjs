@@ -161,9 +161,10 @@ try {
   saw.earlier = [await event('console', 'onerror').count()];
   // How much lies in between is not known: what the page asks for is told, too.
   while (await event('console', 'onerror').count() === 0) {
-    const before = await desk.locator('.event').count();
-    await desk.getByRole('button', { name: 'Show earlier' }).click(patience);
-    await desk.waitForFunction((count) => document.querySelectorAll('.event').length > count, before, patience);
+    const more = desk.getByRole('button', { name: 'Show earlier' });
+    await more.click(patience);
+    // It is disabled until the page is there. The number of events says nothing: others come meanwhile.
+    await more.and(desk.locator(':disabled')).waitFor({ state: 'detached', ...patience });
   }
   saw.earlier.push(await desk.locator('.event.console', { hasText: 'line 7.' }).count());
   await desk.waitForSelector('.live.on', patience);
