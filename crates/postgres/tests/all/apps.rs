@@ -14,7 +14,7 @@ use casement_domain::invocation::{
 use casement_domain::name::LabelName;
 use casement_domain::organization::{Caps, Limit, Organization};
 use casement_domain::page::Page;
-use casement_domain::project::{ProjectDeleted, ProjectRepository as _};
+use casement_domain::project::{Project, ProjectDeleted, ProjectRepository as _, ProjectStored};
 use casement_domain::sealing::{KeyId, Sealer as _};
 use casement_domain::session::{Created, SessionRepository as _};
 use casement_domain::storage::{ROW_BYTES, StorageBounds, StorageBudgets};
@@ -25,7 +25,7 @@ use pretty_assertions::assert_eq;
 use ulid::Ulid;
 
 use crate::support::TestResult;
-use crate::world::{Fault, World, key, other_node, seconds};
+use crate::world::{Fault, World, key, label, other_node, seconds};
 
 const PAGE: Page = Page { limit: 100, offset: 0 };
 
@@ -80,12 +80,21 @@ impl Apps {
         }
     }
 
+    /// A second project.
+    async fn other_project(&self) -> Result<ProjectId, Fault> {
+        let id = ProjectId::from_ulid(Ulid::from_parts(2, 2));
+        let other = Project { id, name: label("other")?, is_default: false, ..testing::project() };
+        assert_eq!(self.world.projects.create(&other).await?, ProjectStored::Yes);
+        Ok(id)
+    }
+
     /// Tries to have a deployment that is being built run with its app.
     async fn register(&self, building: &Deployment) -> Result<(Deployment, Registered), Fault> {
         let event = DeploymentEvent::Built { checksum: "cd".repeat(32), artifact: format!("of {}", building.id) };
         let next = building.on(&event, seconds(20))?;
         let app = AppVersion {
             id: AppVersionId::from_ulid(Ulid(building.id.ulid().0 + 1)),
+            project: building.project,
             deployment: building.id,
             version: building.version.clone(),
             ..app_version(1)
@@ -96,7 +105,10 @@ impl Apps {
 
     /// The n-th deployment, which runs.
     async fn running(&self, n: u32) -> Result<Deployment, Fault> {
-        let one = deployment(n);
+        self.run(deployment(n)).await
+    }
+
+    async fn run(&self, one: Deployment) -> Result<Deployment, Fault> {
         assert_eq!(self.store(&one).await?, DeploymentStored::Yes);
         let (next, registered) = self.register(&self.take(&one, node_id()).await?).await?;
         assert_eq!(registered, Registered::Yes(Vec::new()));
@@ -264,6 +276,34 @@ async fn invocations_at_once_never_go_over_a_limit() -> TestResult {
     let ended = queued[0].on(&InvocationEvent::Cancel(None), seconds(9))?;
     assert_eq!(apps.invocations.replace(&queued[0], &ended).await?, Replaced::Yes);
     assert_eq!(apps.invoke(&invocation(30)).await?, InvocationStored::Yes, "there is room again");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_first_build_of_each_project_comes_before_the_second_of_any() -> TestResult {
+    let apps = Apps::new().await?;
+    let project = apps.other_project().await?;
+    let late = Deployment { project, ..deployment(9) };
+    for one in (1..=3).map(deployment).chain([late.clone()]) {
+        assert_eq!(apps.store(&one).await?, DeploymentStored::Yes);
+    }
+    let due = apps.deployments.due(node_id(), seconds(20), seconds(0), 3).await?;
+    assert_eq!(due, [deployment(1), late, deployment(2)], "the limit hides no project behind another");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_first_invocation_of_each_project_comes_before_the_second_of_any() -> TestResult {
+    let apps = Apps::new().await?;
+    apps.running(1).await?;
+    let project = apps.other_project().await?;
+    let theirs = apps.run(Deployment { project, ..deployment(2) }).await?;
+    let late = Invocation { project, deployment: theirs.id, ..invocation(9) };
+    for one in (1..=3).map(invocation).chain([late.clone()]) {
+        assert_eq!(apps.invoke(&one).await?, InvocationStored::Yes);
+    }
+    let queued = apps.invocations.queued(3).await?;
+    assert_eq!(queued, [invocation(1), late, invocation(2)], "the limit hides no project behind another");
     Ok(())
 }
 
