@@ -21,8 +21,9 @@ const ARROWS: &[Arrow] = &[
         instead: "say what the domain wants as a port trait; an adapter implements it",
     },
     Arrow { from: "casement-postgres", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
-    Arrow { from: "casement-otlp", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
+    Arrow { from: "casement-telemetry", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
     Arrow { from: "casement-http", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
+    Arrow { from: "casement-sealing", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
     Arrow { from: "casement-egress", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
     Arrow {
         from: "casement-sandbox",
@@ -36,7 +37,7 @@ const ARROWS: &[Arrow] = &[
     },
     Arrow {
         from: "casement-agent",
-        to: &["casement-archive", "casement-sandbox", "casement-domain"],
+        to: &["casement-agent-protocol", "casement-archive", "casement-sandbox", "casement-domain"],
         instead: "the agent runs inside a sandbox: let the server tell it over the protocol",
     },
     Arrow {
@@ -50,9 +51,19 @@ const ARROWS: &[Arrow] = &[
         instead: "it asks the web through its own trait `Web`: let the program implement it over the adapter",
     },
     Arrow {
-        from: "casement-webdriver",
-        to: &["casement-domain", "casement-sandbox", "casement-agent"],
+        from: "casement-agent-protocol",
+        to: &[],
+        instead: "the protocol is plain messages: map them to the domain where they are used",
+    },
+    Arrow {
+        from: "casement-chromium",
+        to: &["casement-domain", "casement-sandbox", "casement-agent", "casement-agent-protocol"],
         instead: "add a port in casement-domain instead",
+    },
+    Arrow {
+        from: "casement-webdriver",
+        to: &["casement-domain"],
+        instead: "it drives any WebDriver server: let the program pass a connector",
     },
     Arrow {
         from: "casement-runner",
@@ -63,15 +74,18 @@ const ARROWS: &[Arrow] = &[
         from: "casement",
         to: &[
             "casement-agent",
+            "casement-agent-protocol",
             "casement-archive",
             "casement-blobs",
+            "casement-chromium",
             "casement-domain",
             "casement-egress",
             "casement-http",
-            "casement-otlp",
             "casement-postgres",
             "casement-runner",
             "casement-sandbox",
+            "casement-sealing",
+            "casement-telemetry",
             "casement-vaults",
             "casement-webdriver",
         ],
@@ -80,8 +94,8 @@ const ARROWS: &[Arrow] = &[
     Arrow { from: "xtask", to: &[], instead: "xtask must build in seconds: run the program instead of linking it" },
 ];
 
-/// Tests of any crate but these two may also use the domain's mocks and the throwaway database.
-const TEST_HELPERS: &[&str] = &["casement-domain", "casement-postgres"];
+/// Tests of any crate but these two may also use the domain's mocks, the throwaway database and the WebDriver client.
+const TEST_HELPERS: &[&str] = &["casement-domain", "casement-postgres", "casement-webdriver"];
 const WITHOUT_TEST_HELPERS: &[&str] = &["casement-domain", "xtask"];
 
 /// A technology belongs to one crate: packages by the beginning of their names, and who may use them directly.
@@ -119,7 +133,7 @@ const HOLDERS: &[Holder] = &[
     },
     Holder {
         packages: &["opentelemetry"],
-        held_by: &["casement-otlp"],
+        held_by: &["casement-telemetry"],
         in_tests: true,
         instead: "what is exported goes through the Outlet port",
     },

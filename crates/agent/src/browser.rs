@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::cdp::{Cdp, CdpError, Notice};
 use crate::flags::WINDOW_FRAME;
-use crate::protocol::{Region, Viewport};
+use casement_agent_protocol::{Region, Viewport};
 
 pub(crate) use reopen::{MARKED, Opened};
 

@@ -15,7 +15,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-use crate::protocol::MAX_IMAGE_BYTES;
+use casement_agent_protocol::MAX_IMAGE_BYTES;
 
 /// Calls that may wait to be sent, and events that may wait to be read.
 const QUEUE: usize = 256;

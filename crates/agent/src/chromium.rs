@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use crate::downloads;
 use crate::flags::{self, Plan};
 use crate::process::tree::{group_lives, signal};
-use crate::protocol::{AgentConfig, FailureCode};
 use crate::session_log;
+use casement_agent_protocol::{AgentConfig, FailureCode};
 
 /// How long the debugging port may take. Generous: many may start at once on a busy machine.
 const PORT: Duration = Duration::from_secs(45);
@@ -186,7 +186,7 @@ fn websocket_path(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Viewport;
+    use casement_agent_protocol::Viewport;
 
     #[tokio::test]
     async fn of_a_browser_that_is_killed_whole_nothing_runs_any_more() {

@@ -16,7 +16,6 @@ use crate::login_page::LoginPage;
 use crate::process::Processes;
 use crate::process::tree::is_stopped;
 use crate::profile::Profiles;
-use crate::protocol::{AgentConfig, ErrorCode, PROTOCOL_VERSION, Stage, State, Status, Viewport};
 use crate::replay::Replays;
 use crate::reply::Refusal;
 use crate::restart::Restarts;
@@ -24,6 +23,7 @@ use crate::script::Scripts;
 use crate::telemetry::Telemetry;
 use crate::view::Views;
 use crate::way_out::FailedTunnels;
+use casement_agent_protocol::{AgentConfig, ErrorCode, PROTOCOL_VERSION, Stage, State, Status, Viewport};
 
 /// The running browser and, where there is one, its display.
 #[derive(Debug)]

@@ -21,10 +21,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cdp::{Cdp, CdpError, Notice};
 use crate::core::Core;
-use crate::protocol::ErrorCode;
-use crate::protocol::curl::{CurlHead, CurlRequest, REQUEST, Upstream};
 use crate::reply::{self, Answer, Refusal, read_within};
 use crate::way_out::{FailedTunnels, Fault, PROXY_STATUS};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::curl::{CurlHead, CurlRequest, REQUEST, Upstream};
 
 /// Requests at once: each has a page of its own.
 const MAX_REQUESTS: usize = 8;

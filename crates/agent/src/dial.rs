@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::core::Core;
-use crate::protocol::{Channel, DIAL_OK, DIAL_REFUSED};
+use casement_agent_protocol::{Channel, DIAL_OK, DIAL_REFUSED};
 
 /// Callers served at once; each is gone within the deadlines.
 const MAX_CALLERS: usize = 64;

@@ -16,9 +16,9 @@ use x11rb::rust_connection::RustConnection;
 
 use crate::flags;
 use crate::picture::{self, PictureError};
-use crate::protocol::{Region, Viewport};
 use crate::session_log;
 use crate::x11::{FRAMEBUFFER, X11};
+use casement_agent_protocol::{Region, Viewport};
 
 /// How long the X server has to come up.
 const START: Duration = Duration::from_secs(10);

@@ -12,10 +12,10 @@ use http::request::Parts;
 use hyper::body::Incoming;
 
 use crate::core::Core;
-use crate::protocol::ErrorCode;
-use crate::protocol::extension::{ADD, ExtensionName, MAX_EXTENSION_BYTES, MAX_EXTENSIONS, is_extension_name};
 use crate::receive::{disk, receive};
 use crate::reply::{Answer, Refusal, arguments, empty};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::extension::{ADD, ExtensionName, MAX_EXTENSION_BYTES, MAX_EXTENSIONS, is_extension_name};
 
 /// Where unpacked extensions lie until Chromium is started with them, beside those it has.
 const WAITING: &str = ".waiting";

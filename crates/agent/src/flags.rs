@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::protocol::{AgentConfig, Viewport};
+use casement_agent_protocol::{AgentConfig, Viewport};
 
 /// What a browser window adds above the page, in pixels: the tab strip and the toolbar of a window without a window manager.
 /// Only the first guess; the page is measured once it answers.

@@ -14,14 +14,14 @@ use crate::core::{Core, Live};
 use crate::display::{Display, DisplayError};
 use crate::flags::{self, Plan};
 use crate::process::tree::is_stopped;
-use crate::protocol::extension::Restart;
-use crate::protocol::{
-    AgentConfig, ErrorCode, ExitReason, FailureCode, MAX_SIDE, PROTOCOL_VERSION, State, Status, Viewport,
-};
 use crate::reply::Refusal;
 use crate::restart::{Ask, Wish};
 use crate::telemetry::Phase;
 use crate::{downloads, forward};
+use casement_agent_protocol::extension::Restart;
+use casement_agent_protocol::{
+    AgentConfig, ErrorCode, ExitReason, FailureCode, MAX_SIDE, PROTOCOL_VERSION, State, Status, Viewport,
+};
 
 /// How often the memory is looked at.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(2);

@@ -1,13 +1,12 @@
-//! The first program in a session's sandbox, and its protocol.
+//! The first process in a browser's sandbox.
 //!
-//! [`run`] is the program: it starts the browser and its display, forwards the browser's traffic to the one socket that leads out,
-//! and serves the session's operations on two sockets it inherits. [`protocol`] are the words it speaks, [`client`] is the other side.
+//! [`run`] starts the browser and its display, forwards the browser's traffic to the egress socket, and serves the session's
+//! operations on two inherited sockets. The messages are in `casement-agent-protocol`.
 
 mod browser;
 mod cdp;
 mod chromedriver;
 mod chromium;
-pub mod client;
 mod computer;
 mod core;
 mod curl;
@@ -25,7 +24,6 @@ mod picture;
 mod priority;
 mod process;
 mod profile;
-pub mod protocol;
 mod receive;
 mod replay;
 mod reply;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use casement_agent::protocol::CONFIG_PATH;
+use casement_agent_protocol::CONFIG_PATH;
 
 fn main() -> ExitCode {
     let path = std::env::args_os().nth(1).unwrap_or_else(|| CONFIG_PATH.into());

@@ -1,8 +1,8 @@
 //! Pictures as PNG: fast to make rather than small.
 
 use crate::display::DisplayError;
-use crate::protocol::Region;
 use crate::x11::{Cursor, PIXEL, X11};
+use casement_agent_protocol::Region;
 
 /// Why a picture could not be made.
 #[derive(Debug, thiserror::Error)]

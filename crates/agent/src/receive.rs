@@ -9,8 +9,8 @@ use hyper::body::Incoming;
 use rustix::fs::{Mode, OFlags};
 use tokio::io::{AsyncSeekExt as _, AsyncWriteExt as _};
 
-use crate::protocol::ErrorCode;
 use crate::reply::Refusal;
+use casement_agent_protocol::ErrorCode;
 
 /// Puts `body`, of at most `most` bytes, into a file on the disk of `directory` that nobody else knows and that goes with its last
 /// descriptor. `what` it is, for people.

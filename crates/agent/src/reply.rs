@@ -14,8 +14,8 @@ use hyper::body::{Frame, Incoming};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::protocol::curl::Upstream;
-use crate::protocol::{ARGUMENTS_HEADER, ErrorBody, ErrorCode, MAX_JSON_BYTES};
+use casement_agent_protocol::curl::Upstream;
+use casement_agent_protocol::{ARGUMENTS_HEADER, ErrorBody, ErrorCode, MAX_JSON_BYTES};
 
 /// A body; an error breaks the connection off, which is how the caller learns of it.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;

@@ -6,9 +6,9 @@ use http::StatusCode;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::core::Core;
-use crate::protocol::extension::{MAX_EXTENSIONS, Restart};
-use crate::protocol::{ErrorCode, MAX_SIDE, Status};
 use crate::reply::{Answer, Refusal, json};
+use casement_agent_protocol::extension::{MAX_EXTENSIONS, Restart};
+use casement_agent_protocol::{ErrorCode, MAX_SIDE, Status};
 
 /// What becomes of Chromium.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::core::Core;
-use crate::protocol::{AgentConfig, ExitReason, State};
 use crate::{dial, keeper, priority, serve};
+use casement_agent_protocol::{AgentConfig, ExitReason, State};
 
 /// How long those who listen have to read how it ended: the end of a browser that was up, and of one that never came up.
 const LINGER_EXITED: Duration = Duration::from_secs(2);

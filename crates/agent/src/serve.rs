@@ -21,13 +21,13 @@ use crate::computer;
 use crate::core::{Core, Listener, Live};
 use crate::display::DisplayError;
 use crate::picture;
-use crate::protocol::extension::RESTART;
-use crate::protocol::{
+use crate::reply::{self, Answer, Body, Refusal, empty, json, read};
+use crate::{curl, extension, fs, login_page, process, profile, replay, restart, script, session_log, telemetry, view};
+use casement_agent_protocol::extension::RESTART;
+use casement_agent_protocol::{
     DEFAULT_HANDOUT_MS, ErrorCode, Event, ExitReason, HEARTBEAT_SECONDS, Handout, MAX_SIDE, PROTOCOL_VERSION,
     READY_WAIT_SECONDS, Region, ScreenshotRequest, State, Status, VERSION_HEADER, Viewport,
 };
-use crate::reply::{self, Answer, Body, Refusal, empty, json, read};
-use crate::{curl, extension, fs, login_page, process, profile, replay, restart, script, session_log, telemetry, view};
 
 /// Connections open at once.
 const MAX_CONNECTIONS: usize = 256;

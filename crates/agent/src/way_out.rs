@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use http::Uri;
 
-use crate::protocol::curl::Upstream;
+use casement_agent_protocol::curl::Upstream;
 
 /// The header that marks the way out's own answers (RFC 9209). It lets no origin's pass over plain HTTP, and in the answer to a `CONNECT`
 /// there is no origin yet.

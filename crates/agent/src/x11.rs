@@ -14,7 +14,7 @@ use x11rb::protocol::xtest;
 use x11rb::rust_connection::RustConnection;
 
 use crate::display::DisplayError;
-use crate::protocol::Region;
+use casement_agent_protocol::Region;
 
 /// Where the X server keeps its picture, and under which name.
 pub(crate) const FRAMEBUFFER: (&str, &str) = ("/dev/shm", "Xvfb_screen0");

@@ -13,9 +13,9 @@ use casement_vaults::{Connect, Keepass, NoAnswer, Reader, Stores, Web, WebAnswer
 use secrecy::SecretString;
 use url::Url;
 
-use crate::sealing::MasterKeys;
 use crate::settings::ServeSettings;
 use crate::system::System;
+use casement_sealing::MasterKeys;
 
 /// Servers, behind the same wall as the requests of sessions, with exceptions of its own: what a provider may be at, a page need not
 /// be able to reach.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use casement_domain::credential::{CredentialDeps, CredentialRepository, Credentials};
 
-use crate::sealing::MasterKeys;
 use crate::system::System;
+use casement_sealing::MasterKeys;
 
 /// The use cases.
 pub(crate) fn use_cases(rows: Arc<dyn CredentialRepository>, keys: &MasterKeys, most: u32) -> Credentials {

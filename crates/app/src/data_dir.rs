@@ -1,13 +1,13 @@
 //! The data directory: what lies where in it, and that one server at a time uses it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::Write as _;
+use std::fs::{self, DirBuilder};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use casement_domain::{Entropy, IdSource, NodeId};
+use casement_sealing::private_file;
 use rustix::fs::FlockOperation;
 
 use crate::system::System;
@@ -24,7 +24,9 @@ impl DataDir {
     /// Makes the directory where it is missing, and takes it.
     pub(crate) fn take(path: PathBuf) -> anyhow::Result<Self> {
         make(&path)?;
-        let lock = open_private(&path.join("lock"), false)?;
+        let lock_path = path.join("lock");
+        let lock =
+            private_file::open(&lock_path, false).with_context(|| format!("cannot open {}", lock_path.display()))?;
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!("another casement serve uses {}; `casement stop` stops it", path.display());
         }
@@ -123,28 +125,7 @@ pub(crate) fn control_socket(data_dir: &Path) -> PathBuf {
     data_dir.join("control.sock")
 }
 
-pub(crate) fn open_private(path: &Path, truncate: bool) -> anyhow::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(truncate)
-        .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path)
-        .with_context(|| format!("cannot open {}", path.display()))
-}
-
-/// The file is there whole or not at all, whenever the machine stops.
+/// Replaces a file that only its owner can read, completely or not at all.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let new = path.with_extension("new");
-    let _ = fs::remove_file(&new);
-    let mut file = open_private(&new, true)?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).with_context(|| format!("cannot write {}", new.display()))?;
-    fs::rename(&new, path).with_context(|| format!("cannot write {}", path.display()))?;
-    if let Some(parent) = path.parent() {
-        File::open(parent)
-            .and_then(|dir| dir.sync_all())
-            .with_context(|| format!("cannot sync {}", parent.display()))?;
-    }
-    Ok(())
+    private_file::replace(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use casement_agent::protocol::Channel as AgentChannel;
+use casement_agent_protocol::Channel as AgentChannel;
+use casement_chromium::Engine;
 use casement_domain::BrowserId;
 use casement_domain::browser::EngineError;
 use casement_domain::storage::DiskSpace as _;
 use casement_http::relay::{Channel, Dial, DialError};
 use casement_http::{Health, Readiness, SessionDial};
 use casement_postgres::Database;
-use casement_webdriver::Engine;
 
 use crate::disk::DiskWatch;
 use crate::loops::Spares;

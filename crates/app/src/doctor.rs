@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use casement_domain::browser::{BrowserEngine as _, EngineError, Launch, Shape};
+use casement_chromium::{Channel, Engine, EngineConfig, check_script_runner, check_versions};
+use casement_domain::browser::{BrowserEngine as _, Launch, Shape};
 use casement_domain::{BrowserId, IdSource as _};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_postgres::cluster::Binaries;
 use casement_postgres::{Database, DatabaseConfig};
 use casement_sandbox::Check;
-use casement_webdriver::{Engine, EngineConfig, check_script_runner, check_versions};
+use casement_webdriver::{Connect, check};
 
 use crate::data_dir;
 use crate::egress::WaysOut;
@@ -164,8 +165,12 @@ async fn browser(engine: &Engine) -> Result<String, String> {
     let driven = tokio::time::timeout(LONGEST_TRIAL, async {
         let started = engine.start(&launch).await?;
         let took = began.elapsed();
-        engine.drive(launch.id).await?;
-        Ok::<_, EngineError>(format!("{} answered after {} ms, over WebDriver too", started.version, took.as_millis()))
+        check(webdriver(engine, launch.id)).await?;
+        Ok::<_, anyhow::Error>(format!(
+            "{} answered after {} ms, over WebDriver too",
+            started.version,
+            took.as_millis()
+        ))
     });
     // Nothing of it is left, however it ends.
     let driven = tokio::select! {
@@ -175,6 +180,18 @@ async fn browser(engine: &Engine) -> Result<String, String> {
     let ended = engine.end(launch.id).await.map_err(|error| error.to_string());
     let said = driven?.map_err(|error| error.to_string())?;
     ended.map(|()| said)
+}
+
+/// Opens streams to the chromedriver of the browser.
+fn webdriver(engine: &Engine, id: BrowserId) -> Connect {
+    let engine = engine.clone();
+    Connect::new(move || {
+        let engine = engine.clone();
+        async move {
+            let stream = engine.dial(id, Channel::WebDriver).await.map_err(std::io::Error::other)?;
+            tokio::net::TcpStream::from_std(stream)
+        }
+    })
 }
 
 impl From<Check> for Finding {

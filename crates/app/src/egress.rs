@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::proxies::dialled;
+use casement_chromium::EgressPort;
 use casement_domain::BrowserId;
 use casement_domain::proxy::{self, ProxyRoutes};
 use casement_egress::{Egress, EgressHandle, Route, Rules, Stats};
 use casement_runner::{Reach, WayOut};
-use casement_webdriver::EgressPort;
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casement_blobs::{Inspector, LocalBlobs};
+use casement_chromium::Engine;
 use casement_domain::extension::{ExtensionDeps, ExtensionRepository, ExtensionSource, Extensions, KeptExtensions};
 use casement_domain::session::{Connections, Sessions};
-use casement_webdriver::Engine;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 

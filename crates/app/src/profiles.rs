@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casement_blobs::LocalBlobs;
+use casement_chromium::Engine;
 use casement_domain::audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy};
 use casement_domain::profile::{
     KeptProfiles, ProfileDeps, ProfileReports, ProfileRepository, ProfileVersion, Profiles, Saved, SessionProfiles,
@@ -11,13 +12,11 @@ use casement_domain::profile::{
 use casement_domain::session::{PoolWake, Session};
 use casement_domain::telemetry::{Event, Recorder};
 use casement_domain::{AuditRecordId, Clock as _, ProfileId};
-use casement_webdriver::Engine;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::sealed_stream::SealedStreams;
-use crate::sealing::MasterKeys;
 use crate::system::System;
+use casement_sealing::{MasterKeys, SealedStreams};
 
 /// How often versions and bytes are looked for that nobody needs.
 const SWEEP: Duration = Duration::from_secs(600);
@@ -26,7 +25,7 @@ const UNFINISHED: Duration = Duration::from_secs(3600);
 
 /// The profiles and their bytes.
 pub(crate) fn kept(rows: Arc<dyn ProfileRepository>, blobs: Arc<LocalBlobs>, keys: &MasterKeys) -> KeptProfiles {
-    KeptProfiles::new(rows, blobs, Arc::new(SealedStreams(keys.clone())), Arc::new(System))
+    KeptProfiles::new(rows, blobs, Arc::new(SealedStreams::new(keys.clone())), Arc::new(System))
 }
 
 /// The use cases.

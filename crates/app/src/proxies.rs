@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use url::Url;
 
-use crate::sealing::MasterKeys;
 use crate::system::System;
+use casement_sealing::MasterKeys;
 
 /// How often proxies are looked for that are to be checked again.
 const LOOK: Duration = Duration::from_secs(30);

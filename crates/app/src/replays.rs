@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casement_blobs::LocalBlobs;
+use casement_chromium::Engine;
 use casement_domain::replay::{KeptReplays, ReplayDeps, ReplayLimits, ReplayRepository, SessionReplays};
 use casement_domain::session::RemainsWake;
-use casement_webdriver::Engine;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;

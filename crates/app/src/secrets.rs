@@ -15,11 +15,11 @@ use casement_postgres::{PgCredentialProviders, PgCredentials, PgDeployments, PgP
 
 use crate::data_dir;
 use crate::proxies::{self, Dialer};
-use crate::sealing::MasterKeys;
 use crate::settings::SecretsCommand;
 use crate::store::Store;
 use crate::system::System;
 use crate::{credential_providers, credentials, extensions, profiles};
+use casement_sealing::MasterKeys;
 
 /// Runs the command. A server may run meanwhile: it learns of the new key by itself.
 pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
@@ -32,7 +32,7 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
     let beside = Store::open_for(&store).await?;
     let done = async {
         let data_dir = store.data_dir.path()?;
-        let keys = MasterKeys::open(&data_dir, master_key.as_ref())?;
+        let keys = MasterKeys::open(&data_dir, master_key.as_ref(), Arc::new(System))?;
         let rows = Arc::new(PgProxies::new(beside.store.database.clone()));
         // Nothing is dialled by this command.
         let egress = Egress::new(Rules::default(), Arc::new(SystemResolver::default()), Limits::default());

@@ -82,7 +82,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Agent {
         /// Its configuration
-        #[arg(default_value = casement_agent::protocol::CONFIG_PATH)]
+        #[arg(default_value = casement_agent_protocol::CONFIG_PATH)]
         config: PathBuf,
     },
     /// The first program in the sandbox of a program that is deployed

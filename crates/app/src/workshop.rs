@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use casement_chromium::EngineConfig;
 use casement_domain::blob::BlobStore;
 use casement_runner::{Crew, Packages, RunnerConfig, Workshop};
-use casement_webdriver::EngineConfig;
 use tracing::warn;
 
 use crate::data_dir::DataDir;

@@ -36,7 +36,7 @@ mod all {
     mod limits;
     mod live_view;
     mod login_attacks;
-    #[path = "../../../webdriver/tests/all/login_site.rs"]
+    #[path = "../../../chromium/tests/all/login_site.rs"]
     mod login_files;
     mod login_pages;
     mod login_profiles;

@@ -1,32 +1,9 @@
-//! The browser engine: Chromium in a sandbox, with an agent beside it.
+//! Browsers behind a W3C WebDriver server, driven with fantoccini.
 //!
-//! [`Engine`] implements the domain's `BrowserEngine`. Each browser is one sandbox whose first program is the agent; the
-//! engine speaks to it over unix sockets and never to Chromium itself. Sandboxes outlive the server: whoever starts it
-//! again calls [`Engine::find_running`] to take them up, and then [`Engine::sweep`] to end what nobody wants.
+//! Knows nothing of sandboxes: the caller passes a [`Connect`] that opens a stream to the WebDriver server.
 
-mod adopt;
-mod config;
-mod egress;
-mod end;
-mod engine;
-mod events;
-mod fault;
-mod inside;
-mod page;
-mod port;
-mod restart;
-mod runner;
-mod running;
-mod start;
-mod versions;
-mod watch;
+mod check;
+mod connector;
 
-pub use casement_agent::protocol::{Channel, Stage, State, Status};
-pub use casement_sandbox::OomKill;
-pub use config::EngineConfig;
-pub use egress::EgressPort;
-pub use engine::Engine;
-pub use events::{EngineEvent, What, Why};
-pub use fault::EngineSetupError;
-pub use runner::check as check_script_runner;
-pub use versions::check as check_versions;
+pub use check::{WebDriverError, attach, check};
+pub use connector::Connect;

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{BROWSER, Browser, Page};
 use crate::cdp::{CdpError, Notice};
-use crate::protocol::view::OpenDialog;
+use casement_agent_protocol::view::OpenDialog;
 
 /// Sessions with pages that are remembered at most: those that listen, and those of the hands.
 const MAX_SESSIONS: usize = 1024;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::cdp::{Cdp, CdpError, Notice};
-use crate::protocol::computer::MAX_CLIPBOARD_BYTES;
+use casement_agent_protocol::computer::MAX_CLIPBOARD_BYTES;
 
 /// The page's address. Nothing leaves for it: every request of the page is answered here.
 const ORIGIN: &str = "https://clipboard.invalid";

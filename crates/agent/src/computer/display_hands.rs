@@ -11,8 +11,8 @@ use super::KeySym;
 use super::keyboard::{self, Keyboard};
 use super::signs::{focus, settle};
 use crate::display::{DisplayError, off_the_loop};
-use crate::protocol::computer::{Button, Point};
 use crate::x11::X11;
+use casement_agent_protocol::computer::{Button, Point};
 
 const BUTTON_PRESS: u8 = 4;
 const BUTTON_RELEASE: u8 = 5;

@@ -3,9 +3,9 @@
 use crate::cdp::CdpError;
 use crate::core::Live;
 use crate::display::DisplayError;
-use crate::protocol::ErrorCode;
-use crate::protocol::computer::{Button, Point};
 use crate::reply::Refusal;
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::computer::{Button, Point};
 
 use super::KeySym;
 use super::display_hands::DisplayHands;

@@ -26,9 +26,9 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::core::{Core, Live};
-use crate::protocol::ErrorCode;
-use crate::protocol::computer::{Action, MAX_CLIPBOARD_BYTES, Perform};
 use crate::reply::{self, Answer, Body, Refusal};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::computer::{Action, MAX_CLIPBOARD_BYTES, Perform};
 
 use clipboard::{Clipboard, ClipboardError};
 use hands::{Hands, HandsError};

@@ -9,7 +9,7 @@ use super::KeySym;
 use super::us_keys::{self, ALT, CONTROL, Definition, META, SHIFT};
 use crate::browser::{Browser, Page};
 use crate::cdp::CdpError;
-use crate::protocol::computer::{Button, Point};
+use casement_agent_protocol::computer::{Button, Point};
 
 /// How long the page may take for one event.
 const EVENT: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::computer::Point;
+use casement_agent_protocol::computer::Point;
 
 /// Between two places that the mouse is seen at.
 const STEP: Duration = Duration::from_millis(10);

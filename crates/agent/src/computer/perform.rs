@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::KeySym;
 use super::hands::{Hands, HandsError};
 use super::path;
-use crate::protocol::computer::{Action, Button, ClickKind, Point};
+use casement_agent_protocol::computer::{Action, Button, ClickKind, Point};
 
 const SHIFT: [KeySym; 2] = [0xffe1, 0xffe2];
 /// Control, Meta, Alt, Super: with one of them a letter is a command.

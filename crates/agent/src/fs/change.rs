@@ -16,8 +16,8 @@ use super::draft::{Made, unnamed, unused_name};
 use super::fault::{Fault, Field};
 use super::names::{MAX_DEPTH, Names, open_directory};
 use super::path::{Place, Spot};
-use crate::protocol::ErrorCode;
-use crate::protocol::fs::{MakeDirectory, Move, Permissions};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::fs::{MakeDirectory, Move, Permissions};
 
 pub(super) fn make_directory(asked: &MakeDirectory) -> Result<(), Fault> {
     let mut made = Made::default();

@@ -13,7 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::fault::{Fault, Field};
 use super::path::{Place, Spot};
-use crate::protocol::ErrorCode;
+use casement_agent_protocol::ErrorCode;
 
 /// What names begin with that are meant to be seen by nobody.
 pub(super) const PREFIX: &str = ".casement-";

@@ -5,8 +5,8 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::protocol::ErrorCode;
 use crate::reply::Refusal;
+use casement_agent_protocol::ErrorCode;
 
 /// Said of a directory with more names than `MAX_NAME_BYTES`.
 pub(crate) const TOO_WIDE: &str = "holds more than 8 MiB of names, the most that are kept at once";

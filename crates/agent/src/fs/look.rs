@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Stat, statat};
 use super::fault::{Fault, Field};
 use super::names::Names;
 use super::path::{Place, Spot};
-use crate::protocol::fs::Entry;
+use casement_agent_protocol::fs::Entry;
 
 /// Entries in one line of a listing.
 const BATCH: usize = 256;

@@ -28,12 +28,12 @@ use self::receive::blocking;
 pub(crate) use self::watch::Watches;
 use self::zip::pack::Archive;
 use crate::core::Core;
-use crate::protocol::ErrorCode;
-use crate::protocol::fs::{
+use crate::reply::{self, Answer, Refusal, arguments, empty, ok, read};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::fs::{
     DELETE_DIRECTORY, DELETE_FILE, INFO, LIST, MAKE_DIRECTORY, MOVE, PERMISSIONS, Path, READ, UNWATCH, UNZIP, UPLOAD,
     WATCH, WATCH_EVENTS, WRITE, WatchId, ZIP,
 };
-use crate::reply::{self, Answer, Refusal, arguments, empty, ok, read};
 
 const BYTES: &str = "application/octet-stream";
 const LINES: &str = "application/x-ndjson";

@@ -16,7 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::fault::{Fault, Field};
-use crate::protocol::ErrorCode;
+use casement_agent_protocol::ErrorCode;
 
 /// Of no use as files, and dangerous as such.
 const CLOSED: [&str; 3] = ["/proc", "/sys", "/dev"];

@@ -13,7 +13,7 @@ use super::draft::{Draft, Made, above, unnamed};
 use super::fault::{Fault, Field};
 use super::path::Place;
 use super::zip::unpack;
-use crate::protocol::fs::{Frame, MAX_FRAME_BYTES, MAX_PATH_BYTES, Write};
+use casement_agent_protocol::fs::{Frame, MAX_FRAME_BYTES, MAX_PATH_BYTES, Write};
 
 /// Gathered before it is written: a hop to another thread should be worth it.
 const GATHERED: usize = 256 << 10;

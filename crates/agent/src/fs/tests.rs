@@ -20,8 +20,8 @@ use super::fault::{Fault, Field};
 use super::look::{Content, Listing, Make};
 use super::zip::pack::Archive;
 use super::zip::unpack;
-use crate::protocol::ErrorCode;
-use crate::protocol::fs::{Entry, MakeDirectory, Move, Permissions as Wanted};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::fs::{Entry, MakeDirectory, Move, Permissions as Wanted};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")

@@ -27,8 +27,8 @@ use super::fault::{Fault, Field};
 use super::names::{Walk, open_directory};
 use super::path::Place;
 use super::receive::blocking;
-use crate::protocol::ErrorCode;
-use crate::protocol::fs::{Change, ChangeKind, MAX_WATCHES, Seen, Watch};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::fs::{Change, ChangeKind, MAX_WATCHES, Seen, Watch};
 
 /// Directories of one watch.
 const MOST_DIRECTORIES: usize = 4096;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::frames::Document;
 use super::tab::{Attached, Tab};
 use crate::cdp::CdpError;
-use crate::protocol::login_page::{Act, Fault, Key};
+use casement_agent_protocol::login_page::{Act, Fault, Key};
 
 /// How long a document may take to do something.
 const DO: Duration = Duration::from_secs(5);

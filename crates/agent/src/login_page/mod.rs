@@ -24,11 +24,11 @@ use self::act::Undone;
 use self::tab::{CALL, Tab};
 use crate::cdp::CdpError;
 use crate::core::Core;
-use crate::protocol::ErrorCode;
-use crate::protocol::login_page::{
+use crate::reply::{self, Answer, Refusal, ok, read};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::login_page::{
     ACT, Act, Acts, Done, Fault, MAX_ACTS, MAX_TYPED, MAX_WAIT_MS, OPEN, OpenPage, PICTURE, READ, ReadPage, Reading,
 };
-use crate::reply::{self, Answer, Refusal, ok, read};
 
 /// How long a document may take to begin.
 const BEGINS: Duration = Duration::from_secs(30);

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::frames::{Document, Owner};
 use super::tab::{Attached, Tab};
 use crate::cdp::CdpError;
-use crate::protocol::login_page::{Button, Captcha, Frame, Input, Layer, Reading, Text};
 use crate::telemetry::captcha_kind;
 use crate::way_out;
+use casement_agent_protocol::login_page::{Button, Captcha, Frame, Input, Layer, Reading, Text};
 
 /// How long a document may take to be read.
 const DOCUMENT: Duration = Duration::from_secs(8);

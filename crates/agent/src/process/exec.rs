@@ -15,9 +15,9 @@ use tokio::sync::Semaphore;
 
 use super::launch::{Input, drain, launch};
 use super::{exit_code, tree};
-use crate::protocol::ErrorCode;
-use crate::protocol::process::{Exec, Executed, MAX_EXEC_OUTPUT};
 use crate::reply::{self, Answer, Refusal};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::process::{Exec, Executed, MAX_EXEC_OUTPUT};
 
 /// How long what a program has left behind may hold up its answer, by not closing its output.
 const GRACE: Duration = Duration::from_millis(100);

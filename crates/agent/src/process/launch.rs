@@ -16,9 +16,9 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::process::{Child, Command};
 
 use super::tree::MARK;
-use crate::protocol::ErrorCode;
-use crate::protocol::process::{OutputStream, Program, TerminalSize};
 use crate::reply::Refusal;
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::process::{OutputStream, Program, TerminalSize};
 
 /// Gives a program a session, and with it a group, of its own; it becomes the program, so that its number stays.
 const SETSID: &str = "/usr/bin/setsid";

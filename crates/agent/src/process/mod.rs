@@ -25,12 +25,12 @@ use tokio::sync::Semaphore;
 use self::launch::{Input, launch};
 use self::running::Running;
 use crate::core::Core;
-use crate::protocol::ErrorCode;
-use crate::protocol::process::{
+use crate::reply::{self, Answer, Refusal, empty, ok, read, read_within};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::process::{
     EXEC, Exec, KILL, Kill, MAX_PROCESSES, OUTPUT, ProcessName, RESIZE, Resize, SPAWN, STATUS, STDIN, Spawn, Spawned,
     Stdin, Written,
 };
-use crate::reply::{self, Answer, Refusal, empty, ok, read, read_within};
 
 /// Programs waited for at once.
 const MAX_EXECS: usize = 16;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::protocol::process::{MAX_KEPT_OUTPUT, OutputStream};
+use casement_agent_protocol::process::{MAX_KEPT_OUTPUT, OutputStream};
 
 /// Up to this size what is written to one stream in a row is kept as one piece: a program may write byte by byte.
 const PIECE: usize = 8 << 10;

@@ -17,9 +17,9 @@ use tokio::sync::{Semaphore, watch};
 use super::launch::{self, Launched, drain, write_some};
 use super::ring::Ring;
 use super::{KEPT, exit_code, tree};
-use crate::protocol::ErrorCode;
-use crate::protocol::process::{Output, OutputStream, ProcessStatus, Signal, TerminalSize};
 use crate::reply::Refusal;
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::process::{Output, OutputStream, ProcessStatus, Signal, TerminalSize};
 
 /// How long a program that has ended may still be heard through what it has left behind.
 const GRACE: Duration = Duration::from_millis(100);

@@ -22,11 +22,11 @@ use self::pack::Archive;
 use self::unpack::{Limits, Unusable, unpack};
 use crate::core::Core;
 use crate::fs::pieces;
-use crate::protocol::profile::{CAPTURE, LOAD, MAX_PROFILE_BYTES};
-use crate::protocol::{ErrorCode, State};
 use crate::receive::{disk, receive};
 use crate::reply::{self, Answer, Refusal, empty};
 use crate::restart::{self, Wish};
+use casement_agent_protocol::profile::{CAPTURE, LOAD, MAX_PROFILE_BYTES};
+use casement_agent_protocol::{ErrorCode, State};
 
 const WHAT: &str = "a profile";
 

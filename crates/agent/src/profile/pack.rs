@@ -14,9 +14,9 @@ use zstd::stream::write::Encoder;
 
 use super::keep::is_kept;
 use crate::fs::{Found, Make, Walk};
-use crate::protocol::ErrorCode;
-use crate::protocol::profile::{MAX_PROFILE_ENTRIES, MAX_UNPACKED_BYTES};
 use crate::reply::Refusal;
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::profile::{MAX_PROFILE_ENTRIES, MAX_UNPACKED_BYTES};
 
 /// Made at a time.
 const PIECE: usize = 256 << 10;

@@ -14,7 +14,7 @@ use tar::{Entry, EntryType};
 use zstd::stream::read::Decoder;
 
 use super::keep::is_kept;
-use crate::protocol::profile::{MAX_PROFILE_ENTRIES, MAX_UNPACKED_BYTES};
+use casement_agent_protocol::profile::{MAX_PROFILE_ENTRIES, MAX_UNPACKED_BYTES};
 
 /// The longest path of an entry, the longest part of one, and how many directories deep one may lie.
 const LONGEST: usize = 1024;

@@ -23,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 use self::file::{Film, FilmError};
 use self::recorder::Plan;
 use crate::core::Core;
-use crate::protocol::ErrorCode;
-use crate::protocol::replay::{
+use crate::reply::{self, Answer, Refusal, ok, read};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::replay::{
     LIST, MAX_DURATION_SECONDS, MAX_FRAMERATE, READ, ReadReplay, Replay, ReplayName, ReplayState,
     Replays as ReplayList, START, STOP, StartReplay,
 };
-use crate::reply::{self, Answer, Refusal, ok, read};
 
 /// Recordings kept at once.
 const MAX_KEPT: usize = 100;

@@ -12,8 +12,8 @@ use super::ffmpeg::{self, Ffmpeg, Film as Filming, Size, Source};
 use super::file::Film;
 use super::{Progress, Recording, now, screencast};
 use crate::core::Core;
-use crate::protocol::replay::ReplayState;
 use crate::telemetry::Phase;
+use casement_agent_protocol::replay::ReplayState;
 
 /// How often the size of the film is looked at.
 const MEASURE: Duration = Duration::from_millis(250);
@@ -104,7 +104,7 @@ impl Recorder {
     }
 
     /// Whether a part broke because what it showed is being changed.
-    async fn is_changing(&self, before: crate::protocol::Viewport) -> bool {
+    async fn is_changing(&self, before: casement_agent_protocol::Viewport) -> bool {
         let mut paused = self.core.replays.paused.subscribe();
         let changed = async {
             let mut status = self.core.status();

@@ -21,10 +21,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::process::{Process, SNAPSHOT, Said, Word};
 use crate::core::Core;
-use crate::protocol::ErrorCode;
-use crate::protocol::script::{EXECUTE, ExecuteScript, MAX_WAITING, ScriptEnd};
 use crate::reply::{Answer, Refusal, ok, read_within};
 use crate::telemetry::Phase;
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::script::{EXECUTE, ExecuteScript, MAX_WAITING, ScriptEnd};
 
 /// Longest request: a script of 1 MiB, as long as JSON may make it.
 const MAX_REQUEST: usize = 8 << 20;

@@ -14,8 +14,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
-use crate::protocol::AgentConfig;
-use crate::protocol::script::{MAX_OUTPUT, MAX_RESULT, as_given};
+use casement_agent_protocol::AgentConfig;
+use casement_agent_protocol::script::{MAX_OUTPUT, MAX_RESULT, as_given};
 
 /// JavaScript's own memory, in MiB.
 const HEAP_MIB: u32 = 512;

@@ -13,9 +13,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
 
-use crate::protocol::ErrorCode;
-use crate::protocol::session_log::MAX_MESSAGE;
 use crate::reply::Refusal;
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::session_log::MAX_MESSAGE;
 
 /// Bytes read at once.
 const CHUNK: usize = 32 << 10;

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::sync::Notify;
 
 use super::now_ms;
-use crate::protocol::session_log::LogLine;
+use casement_agent_protocol::session_log::LogLine;
 
 /// What is kept of each log, in bytes.
 const MAX_KEPT: usize = 256 << 10;

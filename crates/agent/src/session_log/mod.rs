@@ -17,9 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use self::file::{LogFile, Watch};
 pub use self::kept::AgentLog;
 pub(crate) use self::kept::{AGENT, CHROMIUM, DISPLAY, Kept};
-use crate::protocol::ErrorCode;
-use crate::protocol::session_log::{FollowLog, LogLine, LogSource, STREAM};
 use crate::reply::{self, Answer, Refusal, read};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::session_log::{FollowLog, LogLine, LogSource, STREAM};
 
 /// Readers at once.
 const MAX_READERS: usize = 16;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use crate::protocol::telemetry::Addresses;
+use casement_agent_protocol::telemetry::Addresses;
 
 /// Fields that hold what a page or a server sent, or a picture: addresses in them are content.
 const CONTENT: [&str; 3] = ["post_data", "body", "png"];

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::capture::{Asked, Capture, Timer};
 use super::event::{Event, beginning};
 use super::page::TreeFrame;
-use crate::protocol::telemetry::Category;
+use casement_agent_protocol::telemetry::Category;
 
 /// Captchas that are watched at once.
 const MOST: usize = 50;

@@ -627,7 +627,7 @@ mod tests {
     use super::super::fake_browser::{capture, kept_after};
     use super::super::network::{IDLE_AFTER, MOST_REQUESTS};
     use super::*;
-    use crate::protocol::telemetry::Category;
+    use casement_agent_protocol::telemetry::Category;
 
     fn raw(value: &Value) -> Box<RawValue> {
         serde_json::value::to_raw_value(value).expect("JSON")

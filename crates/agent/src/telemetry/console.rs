@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::capture::Capture;
 use super::event::{Event, beginning};
-use crate::protocol::telemetry::Category;
+use casement_agent_protocol::telemetry::Category;
 
 /// Objects that the browser keeps for us before they are let go: what a page logs would else never be freed.
 const MOST_OBJECTS: u32 = 200;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::addresses;
-use crate::protocol::telemetry::{Addresses, Category, MAX_EVENT_BYTES, Source, SourceKind};
+use casement_agent_protocol::telemetry::{Addresses, Category, MAX_EVENT_BYTES, Source, SourceKind};
 
 /// Longest address in an event, in bytes.
 const MAX_URL: usize = 8 << 10;
@@ -168,7 +168,7 @@ pub(super) fn now() -> u64 {
 mod tests {
     use super::*;
 
-    fn told(event: Event) -> crate::protocol::telemetry::Told {
+    fn told(event: Event) -> casement_agent_protocol::telemetry::Told {
         let mut line = br#"{"seq":1,"#.to_vec();
         line.extend_from_slice(&event.into_json(Addresses::Full)[1..]);
         serde_json::from_slice(&line).expect("readable")

@@ -13,8 +13,8 @@ use super::kept::Kept;
 use super::shots::Shots;
 use super::{On, Wish};
 use crate::core::Core;
-use crate::protocol::telemetry::Category;
-use crate::protocol::{AgentConfig, Viewport};
+use casement_agent_protocol::telemetry::Category;
+use casement_agent_protocol::{AgentConfig, Viewport};
 
 /// A capture whose browser says this, each a message shorter than 126 bytes, and nothing more.
 pub(super) async fn capture(says: &[Value]) -> (Capture, Arc<Kept>) {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::capture::Capture;
 use super::event::Event;
 use super::secrets::{NAMES, PARTS, WORDS};
-use crate::protocol::telemetry::Category;
+use casement_agent_protocol::telemetry::Category;
 
 /// The world of the script, and the function by which it tells.
 pub(super) const WORLD: &str = "casement";

@@ -7,7 +7,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::watch;
 
 use super::event::Event;
-use crate::protocol::telemetry::{Addresses, Category, GAP, KEPT_BYTES, KEPT_EVENTS, SourceKind};
+use casement_agent_protocol::telemetry::{Addresses, Category, GAP, KEPT_BYTES, KEPT_EVENTS, SourceKind};
 
 /// How much is handed to a reader at once, in bytes; one event at least.
 const CHUNK: usize = 64 << 10;

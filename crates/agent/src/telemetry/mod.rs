@@ -38,11 +38,11 @@ use self::kept::Kept;
 use self::shots::Shots;
 pub(crate) use self::system::Phase;
 use crate::core::Core;
-use crate::protocol::telemetry::{
+use crate::reply::{self, Answer, Refusal, empty, read};
+use casement_agent_protocol::telemetry::{
     CONFIGURE, CONFIRM, Category, Configure, Confirm, FINISH, FOLLOW, Finished, Follow, SourceKind,
 };
-use crate::protocol::{ErrorCode, State};
-use crate::reply::{self, Answer, Refusal, empty, read};
+use casement_agent_protocol::{ErrorCode, State};
 
 /// How long a change may take until every page tells what is wanted. A page that hangs does not hold it up for longer.
 const APPLIED: Duration = Duration::from_secs(3);

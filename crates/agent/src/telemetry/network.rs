@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use super::capture::{Asked, Capture, Timer};
 use super::event::{Event, beginning, short_url};
 use super::secrets::{REDACTED, is_secret_header, told_body};
-use crate::protocol::telemetry::Category;
 use crate::way_out::Fault;
+use casement_agent_protocol::telemetry::Category;
 
 /// Requests without an answer that are remembered.
 pub(super) const MOST_REQUESTS: usize = 10_000;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::capture::{Capture, Timer};
 use super::event::{Event, short_url};
 use super::session::{Frame, Kind, TargetInfo};
-use crate::protocol::telemetry::Category;
+use casement_agent_protocol::telemetry::Category;
 
 /// How long nothing moves before a layout counts as settled.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);

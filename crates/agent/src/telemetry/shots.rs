@@ -11,8 +11,8 @@ use super::event::Event;
 use super::kept::Kept;
 use crate::core::Core;
 use crate::picture;
-use crate::protocol::telemetry::{Category, MAX_PNG_BYTES, SourceKind};
-use crate::protocol::{Region, Viewport};
+use casement_agent_protocol::telemetry::{Category, MAX_PNG_BYTES, SourceKind};
+use casement_agent_protocol::{Region, Viewport};
 
 /// How often it is looked whether something changed.
 const INTERVAL: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::Telemetry;
 use super::event::Event;
 use crate::memory::{self, Program};
-use crate::protocol::telemetry::{Category, SourceKind};
+use casement_agent_protocol::telemetry::{Category, SourceKind};
 
 /// The largest programs that are told of when the memory was full.
 const LARGEST: usize = 5;

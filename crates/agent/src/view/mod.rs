@@ -17,12 +17,12 @@ use tokio::sync::Semaphore;
 use self::watch::Watch;
 use crate::core::Core;
 use crate::display::Display;
-use crate::protocol::view::{
-    ANSWER, DIALOGS, DialogAnswer, FRAME, FrameHead, NextDialogs, NextFrame, OpenDialogs, WAIT_SECONDS,
-};
-use crate::protocol::{ErrorCode, Region, Viewport};
 use crate::reply::{self, Answer, Refusal, read};
 use crate::x11::{Cursor, X11};
+use casement_agent_protocol::view::{
+    ANSWER, DIALOGS, DialogAnswer, FRAME, FrameHead, NextDialogs, NextFrame, OpenDialogs, WAIT_SECONDS,
+};
+use casement_agent_protocol::{ErrorCode, Region, Viewport};
 
 /// Quality of the pictures, of 100: text stays readable.
 const QUALITY: u8 = 75;

@@ -1,7 +1,7 @@
 //! A client of the debugging protocol over a dialled socket.
 
-use casement_agent::client::dial;
-use casement_agent::protocol::{Channel, Status};
+use casement_agent_protocol::client::dial;
+use casement_agent_protocol::{Channel, Status};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;

@@ -10,8 +10,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use casement_agent::client::{AgentClient, ClientError, dial};
-use casement_agent::protocol::{Channel, ErrorCode};
+use casement_agent_protocol::client::{AgentClient, ClientError, dial};
+use casement_agent_protocol::{Channel, ErrorCode};
 use futures_util::stream;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sendmsg, socket};
 use serde_json::{Value, json};

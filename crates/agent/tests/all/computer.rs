@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use casement_agent::client::{AgentClient, ClientError};
-use casement_agent::protocol::computer::{Action, Button, ClickKind, Perform, Point};
-use casement_agent::protocol::process::{EXEC, Exec, Program};
-use casement_agent::protocol::{ErrorCode, State, Status};
+use casement_agent_protocol::client::{AgentClient, ClientError};
+use casement_agent_protocol::computer::{Action, Button, ClickKind, Perform, Point};
+use casement_agent_protocol::process::{EXEC, Exec, Program};
+use casement_agent_protocol::{ErrorCode, State, Status};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;

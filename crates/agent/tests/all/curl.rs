@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use casement_agent::client::{AgentClient, ClientError};
-use casement_agent::protocol::ErrorCode;
-use casement_agent::protocol::curl::{CurlHead, CurlRequest, REQUEST};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::client::{AgentClient, ClientError};
+use casement_agent_protocol::curl::{CurlHead, CurlRequest, REQUEST};
 use futures_util::StreamExt as _;
 
 use crate::headless::refusal;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use casement_agent::client::{AgentClient, ClientError};
-use casement_agent::protocol::view::{ANSWER, DIALOGS, DialogAnswer, NextDialogs, OpenDialogs};
-use casement_agent::protocol::{ErrorCode, Event, ExitReason, State};
+use casement_agent_protocol::client::{AgentClient, ClientError};
+use casement_agent_protocol::view::{ANSWER, DIALOGS, DialogAnswer, NextDialogs, OpenDialogs};
+use casement_agent_protocol::{ErrorCode, Event, ExitReason, State};
 use serde_json::json;
 
 use crate::cdp::{Cdp, EMPTY};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use casement_agent::protocol::{ErrorCode, Event, ExitReason, FailureCode, State};
+use casement_agent_protocol::{ErrorCode, Event, ExitReason, FailureCode, State};
 
 use crate::headless::refusal;
 use crate::sandbox::{Sandbox, config, signal};

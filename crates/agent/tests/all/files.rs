@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use casement_agent::client::AgentClient;
-use casement_agent::protocol::ErrorCode;
-use casement_agent::protocol::fs::{INFO, Path, READ, ZIP};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::client::AgentClient;
+use casement_agent_protocol::fs::{INFO, Path, READ, ZIP};
 use futures_util::TryStreamExt as _;
 
 use crate::headless::refusal;

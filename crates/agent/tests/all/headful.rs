@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use casement_agent::protocol::{ErrorCode, Event, ExitReason, Region, State, Viewport};
+use casement_agent_protocol::{ErrorCode, Event, ExitReason, Region, State, Viewport};
 use serde_json::json;
 
 use crate::cdp::Cdp;

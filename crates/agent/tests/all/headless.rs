@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use casement_agent::client::{ClientError, dial};
-use casement_agent::protocol::computer::{Action, Perform};
-use casement_agent::protocol::{Channel, ErrorCode, Event, ExitReason, Region, State, Status, Viewport};
+use casement_agent_protocol::client::{ClientError, dial};
+use casement_agent_protocol::computer::{Action, Perform};
+use casement_agent_protocol::{Channel, ErrorCode, Event, ExitReason, Region, State, Status, Viewport};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use casement_agent::client::{AgentClient, ClientError};
-use casement_agent::protocol::process::{
+use casement_agent_protocol::client::{AgentClient, ClientError};
+use casement_agent_protocol::process::{
     EXEC, Exec, Executed, KILL, Kill, OUTPUT, Output, OutputStream, ProcessName, ProcessStatus, Program, RESIZE,
     Resize, SPAWN, STATUS, STDIN, Signal, Spawn, Spawned, Stdin, TerminalSize, Written,
 };
-use casement_agent::protocol::{AgentConfig, ErrorCode};
+use casement_agent_protocol::{AgentConfig, ErrorCode};
 use futures_util::StreamExt as _;
 
 use crate::headless::refusal;
@@ -300,7 +300,7 @@ async fn spawn(client: &AgentClient, name: &str, program: Program, terminal: Opt
 
 /// Somebody who follows a program's output.
 struct Follower {
-    lines: casement_agent::client::Download,
+    lines: casement_agent_protocol::client::Download,
     buffer: Vec<u8>,
 }
 

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use casement_agent::client::{AgentClient, ClientError};
-use casement_agent::protocol::extension::Restart;
-use casement_agent::protocol::profile::{CAPTURE, LOAD};
-use casement_agent::protocol::{AgentConfig, ErrorCode, Event, ExitReason, State, Status};
+use casement_agent_protocol::client::{AgentClient, ClientError};
+use casement_agent_protocol::extension::Restart;
+use casement_agent_protocol::profile::{CAPTURE, LOAD};
+use casement_agent_protocol::{AgentConfig, ErrorCode, Event, ExitReason, State, Status};
 use futures_util::{TryStreamExt as _, stream};
 use serde_json::{Value, json};
 

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use casement_agent::client::{AgentClient, ClientError};
-use casement_agent::protocol::extension::{RESTART, Restart};
-use casement_agent::protocol::replay::{
+use casement_agent_protocol::client::{AgentClient, ClientError};
+use casement_agent_protocol::extension::{RESTART, Restart};
+use casement_agent_protocol::replay::{
     LIST, READ, ReadReplay, Replay, ReplayName, ReplayState, Replays, START, STOP, StartReplay,
 };
-use casement_agent::protocol::{ErrorCode, Status, Viewport};
+use casement_agent_protocol::{ErrorCode, Status, Viewport};
 use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 

@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use casement_agent::client::{AgentClient, ClientError};
-use casement_agent::protocol::extension::{ADD, ExtensionName, Restart};
-use casement_agent::protocol::{ErrorCode, Event, ExitReason, State, Viewport};
+use casement_agent_protocol::client::{AgentClient, ClientError};
+use casement_agent_protocol::extension::{ADD, ExtensionName, Restart};
+use casement_agent_protocol::{ErrorCode, Event, ExitReason, State, Viewport};
 use serde_json::{Value, json};
 
 use crate::cdp::Cdp;

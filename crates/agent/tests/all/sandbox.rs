@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use casement_agent::client::{AgentClient, ClientError, Events};
-use casement_agent::protocol::{AgentConfig, Event, Status, Viewport};
+use casement_agent_protocol::client::{AgentClient, ClientError, Events};
+use casement_agent_protocol::{AgentConfig, Event, Status, Viewport};
 use command_fds::{CommandFdExt, FdMapping};
 use tempfile::TempDir;
 

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use casement_agent::client::{AgentClient, ClientError};
-use casement_agent::protocol::script::{EXECUTE, ExecuteScript, MAX_OUTPUT, MAX_WAITING, ScriptEnd};
-use casement_agent::protocol::{AgentConfig, ErrorCode};
+use casement_agent_protocol::client::{AgentClient, ClientError};
+use casement_agent_protocol::script::{EXECUTE, ExecuteScript, MAX_OUTPUT, MAX_WAITING, ScriptEnd};
+use casement_agent_protocol::{AgentConfig, ErrorCode};
 use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use casement_agent::client::{AgentClient, Download};
-use casement_agent::protocol::ErrorCode;
-use casement_agent::protocol::process::{EXEC, Exec, Program};
-use casement_agent::protocol::session_log::{FollowLog, LogLine, LogSource, STREAM};
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::client::{AgentClient, Download};
+use casement_agent_protocol::process::{EXEC, Exec, Program};
+use casement_agent_protocol::session_log::{FollowLog, LogLine, LogSource, STREAM};
 use futures_util::StreamExt as _;
 
 use crate::headless::refusal;

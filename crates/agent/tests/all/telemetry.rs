@@ -5,12 +5,12 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use casement_agent::client::AgentClient;
-use casement_agent::protocol::AgentConfig;
-use casement_agent::protocol::extension::Restart;
-use casement_agent::protocol::replay::{Replay, START, StartReplay};
-use casement_agent::protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
-use casement_agent::protocol::telemetry::{
+use casement_agent_protocol::AgentConfig;
+use casement_agent_protocol::client::AgentClient;
+use casement_agent_protocol::extension::Restart;
+use casement_agent_protocol::replay::{Replay, START, StartReplay};
+use casement_agent_protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
+use casement_agent_protocol::telemetry::{
     Addresses, CONFIGURE, CONFIRM, Category, Configure, Confirm, FOLLOW, Follow, MAX_EVENT_BYTES, Told,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};

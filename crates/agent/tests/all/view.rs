@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use casement_agent::client::AgentClient;
-use casement_agent::protocol::view::{FRAME, FrameHead, NextFrame};
-use casement_agent::protocol::{ErrorCode, State, Viewport};
+use casement_agent_protocol::client::AgentClient;
+use casement_agent_protocol::view::{FRAME, FrameHead, NextFrame};
+use casement_agent_protocol::{ErrorCode, State, Viewport};
 use futures_util::TryStreamExt as _;
 
 use crate::cdp::{Cdp, EMPTY};

@@ -14,7 +14,7 @@ const TIMES: usize = 20;
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     // Without colours, which would stand between a field and its value.
-    let variables = [("CASEMENT_LOG", "info,casement_webdriver::start=debug"), ("NO_COLOR", "1")];
+    let variables = [("CASEMENT_LOG", "info,casement_chromium::start=debug"), ("NO_COLOR", "1")];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let server = Server::start(Options { variables, ..Options::default() })?;
     let mut client = Client::of(&server)?;

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use casement_chromium::EngineConfig;
 use casement_postgres::cluster::Binaries;
-use casement_webdriver::EngineConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::processes_of;

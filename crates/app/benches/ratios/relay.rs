@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use casement_agent::client::{AgentClient, dial};
-use casement_agent::protocol::Channel;
+use casement_agent_protocol::Channel;
+use casement_agent_protocol::client::{AgentClient, dial};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::copy_bidirectional;

@@ -23,10 +23,10 @@ use tracing::warn;
 use url::Url;
 
 use crate::loops::{AppWork, Attended};
-use crate::sealing::MasterKeys;
 use crate::settings::AppSettings;
 use crate::store::Store;
 use crate::system::System;
+use casement_sealing::MasterKeys;
 
 /// How long the public address may take to be dialled.
 const PATIENCE: Duration = Duration::from_secs(10);

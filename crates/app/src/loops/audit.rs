@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::system::System;
-use crate::trail::GroupedTrail;
+use casement_telemetry::audit::GroupedTrail;
 
 const EVERY: Duration = Duration::from_secs(3600);
 

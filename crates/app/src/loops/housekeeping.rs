@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use casement_chromium::{Engine, EngineEvent, What, Why};
 use casement_domain::invocation::Runs;
 use casement_domain::node::{NodeRepository, NodeWatch};
 use casement_domain::pool::{Leases, PoolFiller, PoolRepository, WaitingLine};
 use casement_domain::session::{SessionEvent, Sessions};
 use casement_domain::{BrowserId, Clock, NodeId, PoolId, StoreError, telemetry};
 use casement_postgres::{Heard, Notifications};
-use casement_webdriver::{Engine, EngineEvent, What, Why};
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;

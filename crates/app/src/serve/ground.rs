@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use casement_agent::protocol::telemetry::Addresses;
+use casement_agent_protocol::telemetry::Addresses;
 use casement_blobs::LocalBlobs;
+use casement_chromium::{Engine, EngineConfig, check_script_runner};
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::profile::KeptProfiles;
 use casement_domain::proxy::{ProxyRouting, Upstreams};
@@ -14,7 +15,6 @@ use casement_domain::session::Sessions;
 use casement_domain::storage::StorageBounds;
 use casement_domain::{Clock as _, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
-use casement_webdriver::{Engine, EngineConfig, check_script_runner};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 use url::Url;
@@ -24,11 +24,11 @@ use crate::apps::AppMachines;
 use crate::data_dir::DataDir;
 use crate::disk::DiskWatch;
 use crate::egress::WaysOut;
-use crate::sealing::MasterKeys;
 use crate::settings::{ServeSettings, TelemetryUrls};
 use crate::store::Store;
 use crate::system::System;
 use crate::{extensions, profiles, proxies, replays, workshop};
+use casement_sealing::MasterKeys;
 
 pub(super) struct Ground {
     pub(super) node: NodeId,
@@ -65,7 +65,7 @@ impl Ground {
         announce_node(&*rows.nodes, node, local).await?;
 
         let (ways_out, failed_proxies) = ways_out(settings);
-        let keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref())?;
+        let keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref(), Arc::new(System))?;
         let upstreams = Arc::new(settings.upstreams.read()?);
         let sealer = Arc::new(keys.clone());
         let routing = ProxyRouting::new(rows.proxies.clone(), sealer, ways_out.clone(), upstreams.clone());

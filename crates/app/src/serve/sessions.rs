@@ -11,7 +11,9 @@ use casement_domain::session::{Activity, SessionDeps, Sessions};
 use casement_domain::telemetry::Outlet;
 use casement_domain::{NodeId, NodeRunId};
 use casement_http::ConnectionRegistry;
-use casement_otlp::{Export, Exporter};
+use casement_telemetry::audit::{GroupedTrail, TrailWriter};
+use casement_telemetry::events::{self, Collector, EventWriter, Hubs};
+use casement_telemetry::otlp::{self, Export, Exporter};
 use tokio_util::sync::CancellationToken;
 
 use super::ground::Ground;
@@ -22,8 +24,6 @@ use crate::profiles;
 use crate::replays::{self, RemainsBell};
 use crate::settings::ServeSettings;
 use crate::system::System;
-use crate::telemetry::{self, Collector, EventWriter, Hubs};
-use crate::trail::{GroupedTrail, TrailWriter};
 use crate::turns::WaitingRoom;
 
 /// How long the last records, and the last events, may take.
@@ -76,9 +76,11 @@ impl Core {
         let stop = CancellationToken::new();
         let (outlet, export) = exporter(settings, *node)?.unzip();
         let outlet = outlet.map(|outlet| Arc::new(outlet) as Arc<dyn Outlet>);
-        let (events, tap, unfollowed) = (rows.telemetry.clone(), Arc::new(engine.clone()), CancellationToken::new());
-        let following = unfollowed.clone();
-        let (recorder, feed, event_writer) = telemetry::start(events, tap, connections.clone(), outlet, following);
+        let (store, tap, unfollowed) = (rows.telemetry.clone(), Arc::new(engine.clone()), CancellationToken::new());
+        let (following, open) = (unfollowed.clone(), connections.clone());
+        let open = Arc::new(move |session| open.of(session));
+        let (recorder, feed, event_writer) =
+            events::start((system.clone(), system.clone()), store, tap, open, outlet, following);
         let recorder = Arc::new(recorder);
         let wake = Arc::new(bell.clone());
         let reports = (trail.clone() as _, recorder.clone() as _);
@@ -159,7 +161,7 @@ fn exporter(settings: &ServeSettings, node: NodeId) -> anyhow::Result<Option<(Ex
         return Ok(None);
     };
     let (headers, version) = (&settings.otlp_headers, env!("CARGO_PKG_VERSION"));
-    let destination = casement_otlp::Settings::new(endpoint, headers, &node.to_string(), version)
+    let destination = otlp::Settings::new(endpoint, headers, &node.to_string(), version)
         .and_then(|destination| Exporter::start(&destination))
         .context("--otlp-endpoint and --otlp-header")?;
     Ok(Some(destination))

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use casement_chromium::EngineEvent;
 use casement_domain::PoolId;
 use casement_domain::node::NodeWatch;
 use casement_domain::pool::PoolFiller;
 use casement_postgres::{Notifications, node_channel};
-use casement_webdriver::EngineEvent;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

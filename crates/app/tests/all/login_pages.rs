@@ -1,4 +1,4 @@
-//! Every login page of the collection in `crates/webdriver/tests/login_pages`, logged in at through the public interface: by somebody who
+//! Every login page of the collection in `crates/chromium/tests/login_pages`, logged in at through the public interface: by somebody who
 //! gives what is asked for, in browsers with a display; and then by itself, in browsers without one.
 
 use std::collections::BTreeMap;

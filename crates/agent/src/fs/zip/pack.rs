@@ -20,7 +20,7 @@ use crate::fs::fault::{Fault, Field, TOO_WIDE};
 use crate::fs::look::Make;
 use crate::fs::names::{Found, MAX_DEPTH, Walk};
 use crate::fs::path::Place;
-use crate::protocol::ErrorCode;
+use casement_agent_protocol::ErrorCode;
 
 /// The most entries of one archive.
 const MOST_ENTRIES: u64 = 250_000;

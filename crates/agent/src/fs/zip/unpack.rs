@@ -25,8 +25,8 @@ use crate::fs::draft::unused_name;
 use crate::fs::fault::{Fault, Field};
 use crate::fs::names::{MAX_DEPTH, Names, open_directory};
 use crate::fs::path::Place;
-use crate::protocol::ErrorCode;
-use crate::protocol::fs::MAX_PATH_BYTES;
+use casement_agent_protocol::ErrorCode;
+use casement_agent_protocol::fs::MAX_PATH_BYTES;
 
 /// The most entries of an archive.
 const MOST_ENTRIES: u64 = 100_000;

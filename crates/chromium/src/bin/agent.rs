@@ -1,0 +1,8 @@
+//! The agent as a program of its own: what the tests put into a sandbox.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    casement_agent::run(Path::new(casement_agent_protocol::CONFIG_PATH))
+}

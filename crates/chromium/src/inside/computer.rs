@@ -1,0 +1,152 @@
+//! Computer control, done by the agent.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use casement_agent_protocol::client::ClientError;
+use casement_agent_protocol::computer::{self as words, MAX_CLIPBOARD_BYTES, Perform};
+use casement_domain::browser::EngineFault;
+use casement_domain::computer::{
+    Action, BrokeOff, Button, ClickKind, Computer, Drag, DragMotion, KeySym, Move, Point, Way,
+};
+use casement_domain::ids::BrowserId;
+use casement_domain::inside::InsideError;
+use futures_util::{StreamExt as _, stream};
+use serde::Deserialize;
+
+use super::inside_error;
+use crate::engine::Engine;
+use crate::fault::failed;
+
+/// What is answered from memory, once the turn has come.
+const QUICK: Duration = Duration::from_secs(15);
+/// The clipboard's page may have to be made, and each of its steps has a deadline of its own.
+const CLIPBOARD: Duration = Duration::from_secs(60);
+
+/// An answer without content.
+#[derive(Deserialize)]
+struct Nothing {}
+
+#[async_trait]
+impl Computer for Engine {
+    async fn perform(&self, browser: BrowserId, actions: Vec<Action>, longest: Duration) -> Result<(), BrokeOff> {
+        let running = self.running(browser).map_err(InsideError::from)?;
+        let asked = Perform { actions: actions.into_iter().map(action).collect() };
+        let done = running.agent.command("/v1/computer/perform", &asked, longest).await;
+        done.map_err(|error| BrokeOff { at: at(&error), error: inside_error(&running, &error) })
+    }
+
+    async fn mouse(&self, browser: BrowserId) -> Result<Point, InsideError> {
+        let running = self.running(browser)?;
+        let place = running.agent.call::<words::Point>("/v1/computer/mouse", &(), QUICK).await;
+        let words::Point { x, y } = place.map_err(|error| inside_error(&running, &error))?;
+        Ok(Point { x, y })
+    }
+
+    async fn write_clipboard(&self, browser: BrowserId, text: String) -> Result<(), InsideError> {
+        let running = self.running(browser)?;
+        let content = stream::iter([Ok(Bytes::from(text))]);
+        let written = running.agent.upload::<Nothing>("/v1/computer/clipboard/write", &(), content, CLIPBOARD).await;
+        written.map(drop).map_err(|error| inside_error(&running, &error))
+    }
+
+    async fn read_clipboard(&self, browser: BrowserId) -> Result<String, InsideError> {
+        let running = self.running(browser)?;
+        let download = running.agent.download("/v1/computer/clipboard/read", &(), CLIPBOARD).await;
+        let mut download = download.map_err(|error| inside_error(&running, &error))?;
+        let mut text = Vec::new();
+        while let Some(part) = download.next().await {
+            text.extend_from_slice(&part.map_err(|error| inside_error(&running, &error))?);
+            if text.len() > MAX_CLIPBOARD_BYTES {
+                return Err(failed(EngineFault::AgentError, "the agent gave more of the clipboard than it may").into());
+            }
+        }
+        let unreadable = |_| failed(EngineFault::AgentError, "the agent gave a clipboard that is no text");
+        Ok(String::from_utf8(text).map_err(unreadable)?)
+    }
+}
+
+/// The action that failed, as the agent names it: `actions[3]`.
+fn at(error: &ClientError) -> Option<usize> {
+    let ClientError::Refused(body) = error else { return None };
+    body.field.as_deref()?.strip_prefix("actions[")?.strip_suffix(']')?.parse().ok()
+}
+
+fn action(action: Action) -> words::Action {
+    match action {
+        Action::Click(click) => words::Action::Click {
+            at: point(click.at),
+            button: button(click.button),
+            kind: match click.kind {
+                ClickKind::Click => words::ClickKind::Click,
+                ClickKind::Down => words::ClickKind::Down,
+                ClickKind::Up => words::ClickKind::Up,
+            },
+            times: click.times,
+            hold: keys(&click.hold),
+        },
+        Action::Move(Move { to, way, hold }) => {
+            let (smooth, duration_ms) = match way {
+                Way::Straight => (false, None),
+                Way::Smooth(duration) => (true, duration.map(ms)),
+            };
+            words::Action::Move { to: point(to), smooth, duration_ms, hold: keys(&hold) }
+        }
+        Action::Drag(drag) => dragged(drag),
+        Action::Scroll(scroll) => words::Action::Scroll {
+            at: point(scroll.at),
+            right: scroll.right,
+            down: scroll.down,
+            hold: keys(&scroll.hold),
+        },
+        Action::Press(press) => words::Action::Press {
+            chords: press.chords.iter().map(|chord| keys(chord.keys())).collect(),
+            duration_ms: ms(press.duration),
+            hold: keys(&press.hold),
+        },
+        Action::Type(typed) => words::Action::Type { text: typed.text, delay_ms: ms(typed.delay) },
+        Action::Key { key, down } => words::Action::Key { key: key.value(), down },
+        Action::Cursor { hidden } => words::Action::Cursor { hidden },
+        Action::Sleep(duration) => words::Action::Sleep { duration_ms: ms(duration) },
+    }
+}
+
+fn dragged(drag: Drag) -> words::Action {
+    let (smooth, duration_ms, steps_per_segment, step_delay) = match drag.motion {
+        DragMotion::Steps { per_segment, delay } => (false, None, per_segment, delay),
+        DragMotion::Smooth(duration) => (true, duration.map(ms), 1, Duration::ZERO),
+    };
+    words::Action::Drag {
+        path: drag.path.into_iter().map(point).collect(),
+        button: button(drag.button),
+        delay_ms: ms(drag.delay),
+        step_delay_ms: ms(step_delay),
+        steps_per_segment,
+        smooth,
+        duration_ms,
+        hold: keys(&drag.hold),
+    }
+}
+
+const fn point(Point { x, y }: Point) -> words::Point {
+    words::Point { x, y }
+}
+
+const fn button(button: Button) -> words::Button {
+    match button {
+        Button::Left => words::Button::Left,
+        Button::Middle => words::Button::Middle,
+        Button::Right => words::Button::Right,
+        Button::Back => words::Button::Back,
+        Button::Forward => words::Button::Forward,
+    }
+}
+
+fn keys(keys: &[KeySym]) -> Vec<u32> {
+    keys.iter().map(|key| key.value()).collect()
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,34 @@
+//! Requests through the browser, sent by the agent.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_agent_protocol::curl::{self as words, MAX_HEAD_LINE, REQUEST};
+use casement_domain::curl::{CurlAnswer, CurlMachine, CurlRequest};
+use casement_domain::ids::BrowserId;
+use casement_domain::inside::InsideError;
+
+use super::lines::{Lines, encoded};
+use super::process::{milliseconds, timed};
+use crate::engine::Engine;
+
+/// How much longer than the request's own time the agent may take to say that it is over.
+const ENDING: Duration = Duration::from_secs(5);
+
+#[async_trait]
+impl CurlMachine for Engine {
+    async fn send(&self, browser: BrowserId, request: CurlRequest) -> Result<CurlAnswer, InsideError> {
+        let running = self.running(browser)?;
+        let CurlRequest { url, method, headers, body, within } = request;
+        let body_b64 = body.map(|body| encoded(&body));
+        let asked = words::CurlRequest { url, method, headers, body_b64, timeout_ms: milliseconds(within) };
+        let answer = running.agent.download(REQUEST, &asked, within + ENDING).await;
+        let answer = answer.map_err(|error| match timed(&running, &error, within) {
+            InsideError::Timeout { seconds } => InsideError::Unanswered { seconds },
+            other => other,
+        })?;
+        let mut lines = Lines::new(running, answer, MAX_HEAD_LINE);
+        let head: words::CurlHead = lines.first().await?;
+        Ok(CurlAnswer { status: head.status, headers: head.headers, body: lines.rest() })
+    }
+}

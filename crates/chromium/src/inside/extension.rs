@@ -1,0 +1,43 @@
+//! Extensions for a browser that runs.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_agent_protocol::extension::{ADD, ExtensionName, Restart};
+use casement_domain::extension::ExtensionMachine;
+use casement_domain::field::{Bad, FieldCode, InvalidInput};
+use casement_domain::ids::BrowserId;
+use casement_domain::inside::{ByteStream, InsideError};
+
+use super::{Content, inside_error};
+use crate::engine::Engine;
+use crate::restart::NotRestarted;
+
+/// How long an agent may take to unpack an archive that it has.
+const UNPACKING: Duration = Duration::from_secs(60);
+
+#[async_trait]
+impl ExtensionMachine for Engine {
+    async fn add(&self, browser: BrowserId, name: &str, content: ByteStream) -> Result<(), InsideError> {
+        let running = self.running(browser)?;
+        // A browser that starts anew takes what waits for it: nothing is exchanged meanwhile.
+        let _turn = running.changing.lock().await;
+        let (noted, content) = Content::of(content);
+        let name = ExtensionName { name: name.to_owned() };
+        let added = running.agent.upload::<serde_json::Value>(ADD, &name, content, UNPACKING).await;
+        added.map(drop).map_err(|error| noted.failed(&running, &error))
+    }
+
+    async fn load(&self, browser: BrowserId, names: Vec<String>) -> Result<(), InsideError> {
+        let running = self.running(browser)?;
+        let _turn = running.changing.lock().await;
+        let wish = Restart { extensions: names, ..Restart::default() };
+        self.restart(&running, &wish).await.map_err(|error| match error {
+            NotRestarted::Extension(why) => InvalidInput::of("extensions", Bad::new(FieldCode::NotAllowed, why)).into(),
+            NotRestarted::Refused(body) => {
+                inside_error(&running, &casement_agent_protocol::client::ClientError::Refused(body))
+            }
+            NotRestarted::Failed(error) => error.into(),
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! What is done inside a session's machine, asked of its agent: one module per area.
+
+mod computer;
+mod curl;
+mod extension;
+mod fs;
+mod lines;
+mod live_view;
+mod login_page;
+mod process;
+mod profile;
+mod replay;
+mod script;
+mod session_log;
+mod telemetry;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use casement_agent_protocol::client::{ClientError, Download};
+use casement_agent_protocol::curl::Upstream;
+use casement_agent_protocol::{ErrorBody, ErrorCode};
+use casement_domain::field::{Bad, FieldCode, FieldError, InvalidInput};
+use casement_domain::inside::{ByteStream, InsideError, UpstreamFault};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+
+use crate::fault::{Condition, shorten};
+use crate::running::Running;
+
+/// A failed call, in the domain's words.
+pub(crate) fn inside_error(running: &Running, error: &ClientError) -> InsideError {
+    match error {
+        ClientError::Refused(body) => refused(body).unwrap_or_else(|| running.failed(error).into()),
+        ClientError::Timeout(within) if running.condition() == Condition::Alive => {
+            InsideError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) }
+        }
+        _ => running.failed(error).into(),
+    }
+}
+
+/// What the agent said no to; `None` for what is the browser's or the agent's own trouble.
+fn refused(body: &ErrorBody) -> Option<InsideError> {
+    let text = shorten(body.message.clone());
+    Some(match body.code {
+        ErrorCode::OutOfRange => field(body, FieldCode::OutOfRange, text),
+        ErrorCode::NotAllowed => field(body, FieldCode::NotAllowed, text),
+        ErrorCode::NotADirectory => field(body, FieldCode::NotADirectory, text),
+        ErrorCode::IsADirectory => field(body, FieldCode::IsADirectory, text),
+        ErrorCode::NotSupported => InsideError::NotSupported(text),
+        ErrorCode::Missing => InsideError::Missing(text),
+        ErrorCode::PathForbidden => InsideError::Forbidden(text),
+        ErrorCode::Exists => InsideError::Exists(text),
+        ErrorCode::InvalidState => InsideError::State(text),
+        ErrorCode::LimitReached => InsideError::Limit(text),
+        ErrorCode::TooLarge => InsideError::TooLarge(text),
+        ErrorCode::DiskFull => InsideError::DiskFull(text),
+        ErrorCode::BrokenBody => InsideError::Broken(text),
+        ErrorCode::Upstream => InsideError::Upstream { fault: upstream(body.upstream), message: text },
+        ErrorCode::Failed => InsideError::Failed(text),
+        ErrorCode::BrowserHung
+        | ErrorCode::NotReady
+        | ErrorCode::BadRequest
+        | ErrorCode::NotFound
+        | ErrorCode::UnsupportedVersion
+        | ErrorCode::TimedOut
+        | ErrorCode::Internal => return None,
+    })
+}
+
+/// What failed outside; an older agent does not say.
+fn upstream(told: Option<Upstream>) -> UpstreamFault {
+    match told {
+        Some(Upstream::Dns) => UpstreamFault::Dns,
+        Some(Upstream::Tls) => UpstreamFault::Tls,
+        Some(Upstream::Proxy) => UpstreamFault::Proxy,
+        Some(Upstream::HttpStatus) => UpstreamFault::HttpStatus,
+        Some(Upstream::Connect) | None => UpstreamFault::Connect,
+    }
+}
+
+/// A field that only the inside could judge.
+fn field(body: &ErrorBody, code: FieldCode, message: String) -> InsideError {
+    match &body.field {
+        Some(field) => InvalidInput::one(FieldError { field: shorten(field.clone()), code, message }).into(),
+        None => InvalidInput::of("body", Bad::new(code, message)).into(),
+    }
+}
+
+/// An operation's bytes, as they come. Holds the browser, so that a failure can say how it is.
+pub(crate) fn stream(running: Arc<Running>, download: Download) -> ByteStream {
+    download.map_err(move |error| inside_error(&running, &error)).boxed()
+}
+
+/// A caller's bytes on their way to the agent. What was wrong with them is remembered: the agent only sees them break off.
+pub(crate) struct Content {
+    fault: Arc<Mutex<Option<InsideError>>>,
+}
+
+impl Content {
+    /// The bytes as the agent's client takes them, and where their fault will be found.
+    pub(crate) fn of(content: ByteStream) -> (Self, impl Stream<Item = io::Result<Bytes>> + Send + 'static) {
+        let fault = Arc::new(Mutex::new(None));
+        let noted = Arc::clone(&fault);
+        let content = content.map_err(move |error| {
+            let text = error.to_string();
+            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            io::Error::other(text)
+        });
+        (Self { fault }, content)
+    }
+
+    /// What was wrong with the bytes.
+    pub(crate) fn fault(self) -> Option<InsideError> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Why the operation failed: for the caller's bytes, or as the agent says.
+    pub(crate) fn failed(self, running: &Running, error: &ClientError) -> InsideError {
+        self.fault().unwrap_or_else(|| inside_error(running, error))
+    }
+}

@@ -1,0 +1,229 @@
+//! What happens in a session, told by its agent.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_agent_protocol::telemetry::{
+    CONFIGURE, CONFIRM, Category as Word, Configure, Confirm, FINISH, FOLLOW, Finished, Follow, GAP,
+};
+use casement_domain::browser::EngineFault;
+use casement_domain::ids::BrowserId;
+use casement_domain::inside::InsideError;
+use casement_domain::telemetry::{
+    Capture, Category, Event, EventCategory, Item, LONGEST_EVENT, TelemetryTap, ToldEvents, What,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+
+use super::inside_error;
+use super::lines::Lines;
+use crate::engine::Engine;
+use crate::fault::failed;
+
+/// How long the agent may take to begin.
+const QUICK: Duration = Duration::from_secs(20);
+/// The last moment that can be written with a year of four digits, in microseconds.
+const LAST_MOMENT: u64 = 253_402_300_799_000_000;
+/// Longest name of an event.
+const LONGEST_NAME: usize = 64;
+
+#[async_trait]
+impl TelemetryTap for Engine {
+    async fn configure(&self, browser: BrowserId, capture: Option<Capture>) -> Result<(), InsideError> {
+        let running = self.running(browser)?;
+        let categories = capture.iter().flat_map(Capture::categories).filter_map(word).collect();
+        let told = running
+            .agent
+            .command(CONFIGURE, &Configure { categories, addresses: self.config().telemetry_addresses }, QUICK)
+            .await;
+        told.map_err(|error| inside_error(&running, &error))
+    }
+
+    async fn follow(&self, browser: BrowserId, after: u64) -> Result<ToldEvents, InsideError> {
+        let running = self.running(browser)?;
+        let lines = running.agent.download(FOLLOW, &Follow { after }, QUICK).await;
+        let lines = lines.map_err(|error| inside_error(&running, &error))?;
+        Ok(Lines::new(running, lines, LONGEST_EVENT).each(told))
+    }
+
+    async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), InsideError> {
+        let running = self.running(browser)?;
+        let told = running.agent.command(CONFIRM, &Confirm { through }, QUICK).await;
+        told.map_err(|error| inside_error(&running, &error))
+    }
+
+    async fn finish(&self, browser: BrowserId) -> Result<u64, InsideError> {
+        let running = self.running(browser)?;
+        let finished = running.agent.call(FINISH, &(), QUICK).await;
+        let Finished { last } = finished.map_err(|error| inside_error(&running, &error))?;
+        Ok(last)
+    }
+}
+
+/// What the agent calls a category; nothing for those that are not its to capture.
+fn word(category: Category) -> Option<Word> {
+    match category {
+        Category::Console => Some(Word::Console),
+        Category::Network => Some(Word::Network),
+        Category::Page => Some(Word::Page),
+        Category::Interaction => Some(Word::Interaction),
+        Category::System => Some(Word::System),
+        Category::Screenshot => Some(Word::Screenshot),
+        Category::Captcha => Some(Word::Captcha),
+        Category::Control | Category::Connection => None,
+    }
+}
+
+fn category(word: Word) -> Option<EventCategory> {
+    Some(EventCategory::Captured(match word {
+        Word::Console => Category::Console,
+        Word::Network => Category::Network,
+        Word::Page => Category::Page,
+        Word::Interaction => Category::Interaction,
+        Word::System => Category::System,
+        Word::Screenshot => Category::Screenshot,
+        Word::Captcha => Category::Captcha,
+        Word::Monitor => return Some(EventCategory::Monitor),
+        Word::Other => return None,
+    }))
+}
+
+/// A line of the agent's, whose content goes on as it came.
+#[derive(Debug, Deserialize)]
+struct Line {
+    seq: u64,
+    #[serde(rename = "type")]
+    kind: String,
+    category: Word,
+    ts: u64,
+    source: Box<RawValue>,
+    #[serde(default)]
+    data: Option<Box<RawValue>>,
+    #[serde(default)]
+    truncated: bool,
+}
+
+/// What a line tells. One that is not readable, or only the beginning of one that is too long, is an event that was lost; without a number
+/// of its own it is the gap before the next one.
+fn told(line: &[u8]) -> Option<Item> {
+    let read = serde_json::from_slice::<Line>(line).ok().and_then(|line| item(line).ok());
+    read.or_else(|| Some(Item { agent_seq: Some(leading_number(line)?), what: What::Lost(1) }))
+}
+
+/// The number with which an agent begins a line.
+fn leading_number(line: &[u8]) -> Option<u64> {
+    let rest = std::str::from_utf8(line.strip_prefix(br#"{"seq":"#)?).ok()?;
+    rest.split_once(',').and_then(|(number, _)| number.trim().parse().ok())
+}
+
+/// The agent's word is not believed: whatever it says, an event is one line of the form that callers expect.
+fn item(line: Line) -> Result<Item, InsideError> {
+    let agent_seq = Some(line.seq);
+    let Some(category) = category(line.category) else {
+        let what = if line.category == Word::Other && line.kind == GAP { What::Lost(1) } else { What::Nothing };
+        return Ok(Item { agent_seq, what });
+    };
+    let nonsense = |what: &str| failed(EngineFault::AgentError, format!("the agent told of {what} that is none"));
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if line.kind.is_empty() || line.kind.len() > LONGEST_NAME || !line.kind.bytes().all(plain) {
+        return Err(nonsense("a name").into());
+    }
+    let data = line.data.as_deref().map(RawValue::get);
+    for object in [Some(line.source.get()), data].into_iter().flatten() {
+        // A carriage return between two members would end a line of an event stream.
+        if !object.starts_with('{') || object.contains('\r') {
+            return Err(nonsense("an object").into());
+        }
+    }
+    let ts = line.ts.min(LAST_MOMENT);
+    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ts) * 1000).map_err(|_| nonsense("a moment"))?;
+    let mut body = format!(
+        r#"{{"type":"{}","category":"{}","ts":{ts},"source":{}"#,
+        line.kind,
+        category.as_str(),
+        line.source.get()
+    );
+    if let Some(data) = data {
+        body.push_str(r#","data":"#);
+        body.push_str(data);
+    }
+    body.push_str(if line.truncated { r#","truncated":true}"# } else { "}" });
+    Ok(Item { agent_seq, what: What::Event(Event { category, at, body: body.into() }) })
+}
+
+#[cfg(test)]
+mod tests {
+    use casement_agent_protocol::telemetry::{Source, SourceKind, Told};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(line: &str) -> Result<Item, String> {
+        let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        item(line).map_err(|error| error.to_string())
+    }
+
+    fn sample() -> Told {
+        let data = json!({ "text": "a\nb\u{2028}\u{0}", "args": [1, { "b": null }] });
+        let Value::Object(data) = data else { unreachable!("an object was written") };
+        Told {
+            seq: 7,
+            kind: "console_log".to_owned(),
+            category: Word::Console,
+            ts: 1_796_126_400_000_001,
+            source: Source { kind: SourceKind::Cdp, event: Some("Runtime.consoleAPICalled".to_owned()) },
+            data: Some(data),
+            truncated: true,
+        }
+    }
+
+    #[test]
+    fn an_event_goes_on_as_the_agent_told_it_without_its_number() {
+        let line = serde_json::to_string(&sample()).expect("JSON");
+        let Item { agent_seq: Some(7), what: What::Event(event) } = read(&line).expect("an event") else {
+            panic!("no event of that number")
+        };
+        assert_eq!(event.category, EventCategory::Captured(Category::Console));
+        assert_eq!(event.at.unix_timestamp_nanos(), 1_796_126_400_000_001_000);
+        let mut expected: Value = serde_json::from_str(&line).expect("JSON");
+        expected.as_object_mut().expect("an object").remove("seq");
+        assert_eq!(serde_json::from_str::<Value>(&event.body).expect("JSON"), expected);
+        assert!(!event.body.contains(['\n', '\r']));
+    }
+
+    #[test]
+    fn what_is_not_the_agents_to_tell_is_left_out_and_nonsense_is_lost() {
+        let with = |name: &str, value: Value| {
+            let mut line = serde_json::to_value(sample()).expect("JSON");
+            line[name] = value;
+            line.to_string()
+        };
+        for category in ["control", "connection", "later"] {
+            let item = read(&with("category", json!(category))).expect("counted");
+            assert_eq!(item, Item { agent_seq: Some(7), what: What::Nothing });
+        }
+        let mut gap = serde_json::to_value(sample()).expect("JSON");
+        (gap["type"], gap["category"]) = (json!(GAP), json!("other"));
+        assert_eq!(read(&gap.to_string()).expect("counted"), Item { agent_seq: Some(7), what: What::Lost(1) });
+        for (name, value) in [
+            ("type", json!("a b")),
+            ("type", json!("")),
+            ("type", json!("x".repeat(65))),
+            ("type", json!("x\",\"seq\":1")),
+            ("source", json!("cdp")),
+            ("data", json!([])),
+            ("seq", json!(-1)),
+        ] {
+            assert!(read(&with(name, value.clone())).is_err(), "{name} {value}");
+        }
+        let broken = format!(r#"{{"seq":8,"type":"console_log","data":{{"text":"{}"#, "x".repeat(30));
+        assert_eq!(told(broken.as_bytes()), Some(Item { agent_seq: Some(8), what: What::Lost(1) }));
+        for unnumbered in ["", "{}", "nonsense", r#"{"seq":-1,"#, r#"{"seq":"1","#, r#"{"seq":9"#] {
+            assert_eq!(told(unnumbered.as_bytes()), None, "{unnumbered}");
+        }
+        let with_return = with("source", json!({ "kind": "cdp" })).replace(r#""kind":"cdp""#, "\"kind\":\r\"cdp\"");
+        assert!(read(&with_return).is_err());
+        assert!(read(&with("ts", json!(u64::MAX))).is_ok());
+    }
+}

@@ -1,0 +1,77 @@
+//! The domain's port.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_agent_protocol::client::ClientError;
+use casement_agent_protocol::{ErrorBody, ErrorCode};
+use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Region, Started, Viewport};
+use casement_domain::ids::BrowserId;
+
+use crate::engine::Engine;
+use crate::fault::shorten;
+use crate::start::viewport as spoken;
+
+/// How long the page of a warm browser may take to prove that it answers.
+const PROOF: Duration = Duration::from_secs(1);
+/// How long the agent may take for saying so. Whoever waits for a browser is better served with another one.
+const ANSWER: Duration = Duration::from_millis(1500);
+
+#[async_trait]
+impl BrowserEngine for Engine {
+    async fn start(&self, launch: &Launch) -> Result<Started, EngineError> {
+        self.start_browser(launch.clone()).await
+    }
+
+    async fn hand_out(&self, id: BrowserId, to: HandOut) -> Result<(), EngineError> {
+        let running = self.running(id)?;
+        let url = to.start_url.map(|url| url.as_str().to_owned());
+        let idle_end = Some(to.abandoned_after_seconds.into());
+        let answer = tokio::time::timeout(ANSWER, running.agent.handout(url, idle_end, Some(PROOF))).await;
+        let answer = answer.map_err(|_| EngineError::Timeout { seconds: 2 })?;
+        answer.map_err(|error| running.failed(&error))
+    }
+
+    async fn set_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
+        let running = self.running(id)?;
+        let _turn = running.changing.lock().await;
+        running.agent.viewport(spoken(viewport)).await.map_err(|error| match error {
+            ClientError::Refused(ErrorBody { code: ErrorCode::OutOfRange, message, .. }) => {
+                EngineError::OutOfRange(shorten(message))
+            }
+            other => running.failed(&other),
+        })
+    }
+
+    async fn restart_with_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
+        self.restart_larger(id, viewport).await
+    }
+
+    async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError> {
+        self.recording_runs(id).await
+    }
+
+    async fn screenshot(
+        &self,
+        id: BrowserId,
+        display: Viewport,
+        region: Option<Region>,
+    ) -> Result<Vec<u8>, EngineError> {
+        let running = self.running(id)?;
+        let (width, height) = region.map_or((display.width, display.height), |region| (region.width, region.height));
+        let region =
+            region.map(|Region { x, y, width, height }| casement_agent_protocol::Region { x, y, width, height });
+        let png = running.agent.screenshot(region, (width, height)).await.map_err(|error| running.failed(&error))?;
+        Ok(png.into())
+    }
+
+    fn is_known(&self, id: BrowserId) -> bool {
+        let places = self.0.places();
+        self.0.detached.load(Ordering::Relaxed) || places.contains_key(&id)
+    }
+
+    async fn end(&self, id: BrowserId) -> Result<(), EngineError> {
+        self.end_browser(id).await
+    }
+}

@@ -1,0 +1,146 @@
+//! Starting Chromium anew in a browser that goes on, and bringing what it is to be started with into it.
+
+use std::time::Duration;
+
+use casement_agent_protocol::client::{AgentClient, ClientError};
+use casement_agent_protocol::extension::{ADD, ExtensionName, Restart};
+use casement_agent_protocol::{ErrorBody, ErrorCode, State};
+use casement_domain::browser::{EngineError, EngineFault, Launch, Shape, Viewport};
+use casement_domain::ids::BrowserId;
+use casement_domain::inside::InsideError;
+use futures_util::TryStreamExt as _;
+
+use crate::engine::Engine;
+use crate::fault::{Condition, failed, shorten};
+use crate::running::Running;
+use crate::start::viewport as spoken;
+
+/// How long an agent may take to unpack an archive that it has.
+const UNPACKING: Duration = Duration::from_secs(60);
+/// Of a browser's memory, the part that the picture of its display may take when it is made larger: Chromium holds several.
+const PICTURE_SHARE: u64 = 16;
+const BYTES_PER_PIXEL: u64 = 4;
+
+/// Chromium was not started anew.
+pub(crate) enum NotRestarted {
+    /// It does not take one of the extensions; it runs without.
+    Extension(String),
+    /// Nothing was touched.
+    Refused(ErrorBody),
+    /// Whether it still runs, the agent's events tell.
+    Failed(EngineError),
+}
+
+impl Engine {
+    /// Starts Chromium anew and learns where it answers now.
+    pub(crate) async fn restart(&self, running: &Running, wish: &Restart) -> Result<(), NotRestarted> {
+        let _away = running.away();
+        match running.agent.restart(wish).await {
+            Ok(status) => running.moved(status.browser_ws_path).map_err(NotRestarted::Failed),
+            Err(ClientError::Refused(body)) => match body.code {
+                ErrorCode::NotAllowed => {
+                    self.look_again(running).await?;
+                    Err(NotRestarted::Extension(shorten(body.message)))
+                }
+                ErrorCode::Missing | ErrorCode::LimitReached | ErrorCode::BadRequest | ErrorCode::OutOfRange => {
+                    Err(NotRestarted::Refused(body))
+                }
+                _ => Err(NotRestarted::Failed(lost(&body.message))),
+            },
+            // The answer may be lost and the restart be done.
+            Err(error) => match self.look_again(running).await {
+                Ok(()) => Err(NotRestarted::Failed(lost(&error.to_string()))),
+                Err(worse) => Err(worse),
+            },
+        }
+    }
+
+    async fn look_again(&self, running: &Running) -> Result<(), NotRestarted> {
+        let status = running.agent.ready().await.map_err(|error| NotRestarted::Failed(running.failed(&error)))?;
+        match status.state {
+            State::Ready => running.moved(status.browser_ws_path).map_err(NotRestarted::Failed),
+            other => Err(NotRestarted::Failed(lost(&format!("it is {other:?}")))),
+        }
+    }
+
+    /// Gives the browser a larger display than it could grow to.
+    pub(crate) async fn restart_larger(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
+        let running = self.running(id)?;
+        let picture = u64::from(viewport.width) * u64::from(viewport.height) * BYTES_PER_PIXEL;
+        let most = self.0.config.memory_bytes / PICTURE_SHARE;
+        if picture > most {
+            let pixels = most / BYTES_PER_PIXEL;
+            return Err(EngineError::OutOfRange(format!("sessions here have the memory for at most {pixels} pixels")));
+        }
+        let _turn = running.changing.lock().await;
+        let wish = Restart { viewport: Some(spoken(viewport)), ..Restart::default() };
+        self.restart(&running, &wish).await.map_err(|error| match error {
+            NotRestarted::Refused(body) => EngineError::OutOfRange(shorten(body.message)),
+            NotRestarted::Extension(why) => lost(&why),
+            NotRestarted::Failed(error) => error,
+        })
+    }
+
+    /// Brings profile and extensions of a browser that is being started to its agent, which waits for them, and has it start
+    /// Chromium.
+    pub(crate) async fn bring(&self, launch: &Launch, agent: &AgentClient) -> Result<(), EngineError> {
+        if !is_held(&launch.shape) {
+            return Ok(());
+        }
+        let profile = self.bring_profile(launch, agent).await?;
+        let extensions = self.bring_extensions(launch, agent).await?;
+        match agent.restart(&Restart { extensions, profile, viewport: None }).await {
+            Ok(_) => Ok(()),
+            Err(ClientError::Refused(body)) if body.code == ErrorCode::NotAllowed => {
+                Err(EngineError::Extension(shorten(body.message)))
+            }
+            // Why it did not come up, its state tells best.
+            Err(ClientError::Refused(_)) => Ok(()),
+            Err(other) => Err(crate::fault::call(launch.id, Condition::Alive, &other)),
+        }
+    }
+
+    async fn bring_extensions(&self, launch: &Launch, agent: &AgentClient) -> Result<Vec<String>, EngineError> {
+        let wanted = &launch.shape.extensions;
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let gone = || failed(EngineFault::AgentError, "this engine has no place to get extensions from");
+        let kept = self.0.extensions.get().ok_or_else(gone)?;
+        let mut names = Vec::new();
+        for id in wanted {
+            let content = kept.archive(*id).await.map_err(|error| {
+                tracing::error!(browser = %launch.id, extension = %id, %error, "an extension cannot be read");
+                failed(EngineFault::AgentError, "an extension cannot be read; the server's log says why")
+            })?;
+            let content =
+                content.ok_or_else(|| EngineError::Extension(format!("extension {id} is not kept any more")))?;
+            let name = id.to_string();
+            add(agent, &name, content).await.map_err(|error| match error {
+                ClientError::Refused(body) if body.code == ErrorCode::NotAllowed => {
+                    EngineError::Extension(shorten(body.message))
+                }
+                other => crate::fault::call(launch.id, Condition::Alive, &other),
+            })?;
+            names.push(name);
+        }
+        Ok(names)
+    }
+}
+
+/// Whether Chromium is not started before something was brought.
+pub(crate) fn is_held(shape: &Shape) -> bool {
+    !shape.extensions.is_empty() || shape.profile.is_some()
+}
+
+/// Sends an archive to an agent.
+async fn add(agent: &AgentClient, name: &str, content: casement_domain::inside::ByteStream) -> Result<(), ClientError> {
+    let content = content.map_err(|error: InsideError| std::io::Error::other(error.to_string()));
+    let name = ExtensionName { name: name.to_owned() };
+    agent.upload::<serde_json::Value>(ADD, &name, content, UNPACKING).await.map(drop)
+}
+
+fn lost(why: &str) -> EngineError {
+    let message = shorten(format!("Chromium was not started anew: {why}"));
+    EngineError::Lost { fault: EngineFault::BrowserCrashed, message }
+}

@@ -1,0 +1,289 @@
+//! Starting a browser: sandbox, way out, and the agent's word that the page answers.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use casement_agent_protocol::client::{AgentClient, ClientError};
+use casement_agent_protocol::{AgentConfig, CONFIG_PATH, State, Status, Viewport};
+use casement_domain::browser::{BrowserPolicy, EngineError, EngineFault, Launch, Shape, Started};
+use casement_domain::ids::BrowserId;
+use casement_sandbox::{File, MemoryLimit, Sandbox, Spec};
+use serde::{Deserialize, Serialize};
+
+use crate::egress;
+use crate::engine::Engine;
+use crate::fault::{failed, not_started, not_up};
+use crate::restart::is_held;
+use crate::running::{AGENT_SOCKET, Place, Running, Starting};
+
+/// How long the agent has to bring the page to its first answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// And how much longer for each extension that it gets before.
+const PER_EXTENSION: Duration = Duration::from_secs(5);
+/// And for its profile.
+const PROFILE: Duration = Duration::from_secs(30);
+/// How much of what an agent says is kept: stages, and characters of what it wrote before it failed.
+const MOST_STAGES: usize = 16;
+const MOST_LOG: usize = 2000;
+
+/// What a later life of the server must know of a browser, beside what its sandbox says. Stands in the sandbox's directory.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Note {
+    /// The word that this browser's agent repeats.
+    pub(crate) nonce: String,
+    /// Chromium is not started before what it is to be started with is there. A server that ends meanwhile leaves nothing to take up.
+    #[serde(default)]
+    pub(crate) held: bool,
+}
+
+impl Note {
+    const NAME: &str = "engine.json";
+
+    /// Writes it whole or not at all.
+    fn write(&self, sandbox: &Path) -> io::Result<()> {
+        let (temporary, target) = (sandbox.join("engine.json.new"), sandbox.join(Self::NAME));
+        std::fs::write(&temporary, serde_json::to_vec(self)?)?;
+        std::fs::rename(temporary, target)
+    }
+
+    /// Reads it; `None` where there is none that can be understood.
+    pub(crate) fn read(sandbox: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(sandbox.join(Self::NAME)).ok()?).ok()
+    }
+}
+
+/// Ends the browser of a caller that stopped waiting.
+struct Abandoned(Option<(Engine, BrowserId)>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if let Some((engine, id)) = self.0.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move {
+                if let Err(error) = engine.end_browser(id).await {
+                    tracing::warn!(browser = %id, %error, "a browser that nobody waited for is left");
+                }
+            });
+        }
+    }
+}
+
+impl Engine {
+    /// Starts a browser in a task of its own, so that a caller that goes away leaves nothing half done.
+    pub(crate) async fn start_browser(&self, launch: Launch) -> Result<Started, EngineError> {
+        let id = launch.id;
+        let starting = Arc::new(Starting::default());
+        {
+            let mut places = self.0.places();
+            if places.contains_key(&id) {
+                return Err(failed(EngineFault::AgentError, format!("browser {id} is already there")));
+            }
+            places.insert(id, Place::Starting(Arc::clone(&starting)));
+        }
+        let mut abandoned = Abandoned(Some((self.clone(), id)));
+        let engine = self.clone();
+        let task = tokio::spawn(async move { engine.start_whole(launch, starting).await });
+        let started = task.await;
+        abandoned.0 = None;
+        started.unwrap_or_else(|error| Err(failed(EngineFault::AgentError, error.to_string())))
+    }
+
+    async fn start_whole(&self, launch: Launch, starting: Arc<Starting>) -> Result<Started, EngineError> {
+        let _over = starting.over.clone().drop_guard();
+        let id = launch.id;
+        let made = match Box::pin(self.make(&launch, &starting)).await {
+            Ok((running, started)) => self.keep(running).map(|()| started),
+            Err(error) => Err(error),
+        };
+        if made.is_err() {
+            let cleared = self.clear_away(id).await;
+            {
+                let mut places = self.0.places();
+                if matches!(places.get(&id), Some(Place::Starting(_))) {
+                    places.remove(&id);
+                }
+            }
+            if let Err(error) = cleared {
+                tracing::warn!(browser = %id, error, "a browser that did not start has left something");
+                self.end_again(id);
+            }
+        }
+        made
+    }
+
+    /// Counts the browser among the running ones, unless somebody has asked for its end.
+    fn keep(&self, running: Running) -> Result<(), EngineError> {
+        let running = Arc::new(running);
+        let mut places = self.0.places();
+        match places.get_mut(&running.id) {
+            Some(place @ Place::Starting(_)) => *place = Place::Running(Arc::clone(&running)),
+            _ => return Err(unwanted()),
+        }
+        self.watch(&running);
+        Ok(())
+    }
+
+    async fn make(&self, launch: &Launch, starting: &Starting) -> Result<(Running, Started), EngineError> {
+        let (id, began) = (launch.id, Instant::now());
+        let nonce = random_hex().map_err(|error| nothing_made(id, &error))?;
+        let sandbox = {
+            let _making = self.0.making.read().await;
+            let started = self.0.host.start(self.spec(launch, &nonce)?).await;
+            started.map_err(|error| not_started(id, &error))?
+        };
+        Note { nonce: nonce.clone(), held: is_held(&launch.shape) }
+            .write(&sandbox.dir)
+            .map_err(|error| nothing_made(id, &error))?;
+        self.open_egress(id, &sandbox).map_err(|error| nothing_made(id, &error))?;
+        let sandbox_took = began.elapsed();
+        let patience = patience(&launch.shape);
+        let up = tokio::select! {
+            up = tokio::time::timeout(patience, self.come_up(launch, &sandbox, &nonce)) => up,
+            () = starting.unwanted.cancelled() => return Err(unwanted()),
+        };
+        let (agent, status) = up.map_err(|_| EngineError::Timeout { seconds: patience.as_secs() as u32 })??;
+        let stages = stages(sandbox_took, began.elapsed(), &status);
+        tracing::debug!(browser = %id, ?stages, "a browser is up");
+        let running = Running::new(id, sandbox, agent, status.browser_ws_path)?;
+        Ok((running, Started { version: printable(&status.browser_version), stages }))
+    }
+
+    /// Serves the way out of a sandbox.
+    pub(crate) fn open_egress(&self, id: BrowserId, sandbox: &Sandbox) -> io::Result<()> {
+        let listener = egress::listen(&sandbox.dir)?;
+        self.0.egress.serve(&id.to_string(), listener);
+        Ok(())
+    }
+
+    fn spec(&self, launch: &Launch, nonce: &str) -> Result<Spec, EngineError> {
+        let config = &self.0.config;
+        let agent = serde_json::to_vec(&self.agent_config(launch, nonce));
+        let agent = agent.map_err(|error| nothing_made(launch.id, &error.into()))?;
+        let policies = BrowserPolicy::in_force(launch.shape.policy.as_ref()).into_bytes();
+        let files = vec![
+            File { inside: CONFIG_PATH.into(), content: agent },
+            File { inside: config.policy_path(), content: policies },
+        ];
+        let id = launch.id.to_string();
+        Ok(Spec {
+            egress_dir: egress::directory(&self.0.root.join(&id)),
+            id,
+            program: config.program.clone(),
+            args: vec!["agent".to_owned()],
+            env: vec![("LISTEN_FDS".to_owned(), "2".to_owned())],
+            files,
+            sockets: 2,
+            listeners: Vec::new(),
+            network: None,
+            read_only: config.read_only(),
+            read_only_at: config.script_runner().into_iter().collect(),
+            memory_bytes: config.memory_bytes,
+            tmpfs_bytes: config.disk_bytes / 2,
+            max_processes: config.max_processes,
+            max_open_files: config.max_open_files,
+        })
+    }
+
+    fn agent_config(&self, launch: &Launch, nonce: &str) -> AgentConfig {
+        let (config, shape) = (&self.0.config, &launch.shape);
+        let viewport = viewport(shape.viewport);
+        AgentConfig {
+            stealth: shape.stealth,
+            kiosk_mode: shape.kiosk_mode,
+            held: is_held(shape),
+            keeps_profile: shape.profile.is_some_and(|profile| profile.save_changes),
+            chromium: config.chromium.clone(),
+            chromedriver: config.chromedriver.clone(),
+            xvfb: config.xvfb.clone(),
+            bwrap: config.bwrap.clone(),
+            script_runner: config.script_runner().map(|(_, inside)| inside),
+            idle_end_seconds: u64::from(launch.abandoned_after_seconds),
+            // Looking costs a little all the time: where the kernel limits the memory, and tells us when it is full, nobody does.
+            memory_limit_bytes: (self.0.host.memory_limit() == MemoryLimit::None)
+                .then_some(config.memory_bytes.saturating_add(config.disk_bytes)),
+            ..AgentConfig::new(nonce, shape.headless, viewport)
+        }
+    }
+
+    async fn come_up(
+        &self,
+        launch: &Launch,
+        sandbox: &Sandbox,
+        nonce: &str,
+    ) -> Result<(AgentClient, Status), EngineError> {
+        let silent = |error: ClientError| not_heard(launch.id, sandbox, &error);
+        let agent = AgentClient::connect(sandbox.listener_path(AGENT_SOCKET)).await.map_err(silent)?;
+        self.bring(launch, &agent).await?;
+        let status = agent.ready().await.map_err(silent)?;
+        if status.nonce != nonce {
+            return Err(failed(EngineFault::AgentError, "the agent is not the one that was started"));
+        }
+        match status.state {
+            State::Ready => Ok((agent, status)),
+            State::Failed { code, message } => Err(not_up(code, message)),
+            State::Starting => Err(failed(EngineFault::BrowserHung, "the browser is still not up")),
+            State::Exited { .. } | State::Closed => {
+                Err(failed(EngineFault::BrowserCrashed, "the browser ended at once"))
+            }
+        }
+    }
+}
+
+/// An agent that does not say anything any more.
+fn not_heard(id: BrowserId, sandbox: &Sandbox, error: &ClientError) -> EngineError {
+    // What it wrote before it ended tells more than that it did.
+    let log: String = sandbox.log().unwrap_or_default().chars().take(MOST_LOG).collect();
+    tracing::error!(browser = %id, %error, log = ?log, "an agent did not come up");
+    let why = if sandbox.is_alive() { "did not answer" } else { "ended" };
+    failed(EngineFault::AgentError, format!("the agent {why} before the browser was up"))
+}
+
+/// The viewport in the agent's words.
+pub(crate) fn viewport(viewport: casement_domain::browser::Viewport) -> Viewport {
+    Viewport { width: viewport.width, height: viewport.height, refresh_rate: viewport.refresh_rate }
+}
+
+/// How long each part took. The agent's own are counted from its beginning, and end at the mark that names them.
+fn stages(sandbox: Duration, whole: Duration, status: &Status) -> Vec<(String, u32)> {
+    let ms = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
+    let mut stages = vec![("sandbox".to_owned(), ms(sandbox))];
+    let mut last = 0.0;
+    for stage in status.stages.iter().take(MOST_STAGES) {
+        // Rounded, and never below zero, whatever an agent says.
+        stages.push((printable(&stage.name), (stage.ms - last).max(0.0).round() as u32));
+        last = stage.ms;
+    }
+    let told = Duration::try_from_secs_f64(last / 1000.0).unwrap_or_default();
+    stages.push(("answer".to_owned(), ms(whole.saturating_sub(sandbox + told))));
+    stages
+}
+
+/// How long the whole of a start may take.
+fn patience(shape: &Shape) -> Duration {
+    let extensions = u32::try_from(shape.extensions.len()).unwrap_or(0);
+    PATIENCE + PER_EXTENSION * extensions + if shape.profile.is_some() { PROFILE } else { Duration::ZERO }
+}
+
+/// What a sandbox says of itself, as a short line.
+fn printable(text: &str) -> String {
+    text.chars().filter(char::is_ascii_graphic).take(100).collect()
+}
+
+fn unwanted() -> EngineError {
+    failed(EngineFault::AgentError, "the browser was ended while it started")
+}
+
+fn nothing_made(id: BrowserId, error: &io::Error) -> EngineError {
+    tracing::error!(browser = %id, %error, "a sandbox could not be made ready");
+    EngineError::NoRoom("the sandbox could not be made ready; the server's log says why".to_owned())
+}
+
+/// 128 random bits in hexadecimal.
+fn random_hex() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}

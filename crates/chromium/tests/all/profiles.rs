@@ -1,0 +1,154 @@
+//! Profiles: brought into browsers that start and that run, and taken out, also after the server has died.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use async_trait::async_trait;
+use bytes::Bytes;
+use casement_chromium::{Engine, EngineEvent, What, Why};
+use casement_domain::browser::{BrowserEngine as _, EngineError, Shape};
+use casement_domain::ids::{BrowserId, ProfileId};
+use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::profile::{LoadedProfile, ProfileMachine as _, ProfileSource};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use rustix::process::Signal;
+use ulid::Ulid;
+
+use super::cdp::Cdp;
+use super::fake_egress::{FakeEgress, SITE};
+use super::support::{Place, chromium, config, gone, headless, launch, next, signal, within};
+
+const WRITE: &str = "document.cookie = 'ends=1'; document.cookie = 'stays=1; max-age=999'; localStorage.kept = 'here'";
+const READ: &str = "document.cookie.split('; ').sort().join() + localStorage.kept";
+const WRITTEN: &str = "ends=1,stays=1here";
+
+/// What a start gets as its profile.
+enum Source {
+    Nothing,
+    Whole(Vec<u8>),
+    /// Up to here, then it turns out to be altered.
+    Altered(Vec<u8>),
+    Gone,
+}
+
+#[async_trait]
+impl ProfileSource for Source {
+    async fn archive(&self, _: &LoadedProfile) -> Result<Option<ByteStream>, InsideError> {
+        let altered = || Err(InsideError::Failed("the bytes of the profile were altered".to_owned()));
+        match self {
+            Self::Nothing => Ok(None),
+            Self::Whole(bytes) => Ok(Some(pieces(bytes))),
+            Self::Altered(bytes) => Ok(Some(pieces(bytes).chain(stream::iter([altered()])).boxed())),
+            Self::Gone => Err(InsideError::Missing("the profile is not kept any more".to_owned())),
+        }
+    }
+}
+
+fn pieces(bytes: &[u8]) -> ByteStream {
+    stream::iter(bytes.chunks(1000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect::<Vec<_>>()).boxed()
+}
+
+fn with_profile(save_changes: bool) -> Shape {
+    let id = ProfileId::from_ulid(Ulid::from_parts(1, 1));
+    Shape { profile: Some(LoadedProfile { id, version: None, save_changes }), ..headless() }
+}
+
+async fn place(source: Source) -> anyhow::Result<Place> {
+    let mut place = Place::new().await?;
+    place.engine = place.engine.clone().with_profiles(Arc::new(source));
+    Ok(place)
+}
+
+async fn capture(engine: &Engine, id: BrowserId) -> anyhow::Result<Vec<u8>> {
+    let archive = engine.capture(id).await?;
+    Ok(within(Duration::from_secs(60), archive.try_collect::<Vec<Bytes>>()).await??.concat())
+}
+
+async fn write(engine: &Engine, id: BrowserId) -> anyhow::Result<()> {
+    let mut page = Cdp::attach(engine, id).await?;
+    ensure!(page.open(SITE).await?.is_none());
+    page.evaluate(WRITE).await?;
+    Ok(())
+}
+
+async fn read(engine: &Engine, id: BrowserId) -> anyhow::Result<serde_json::Value> {
+    let mut page = Cdp::attach(engine, id).await?;
+    ensure!(page.open(SITE).await?.is_none());
+    page.evaluate(READ).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_profile_is_taken_out_although_the_server_dies_meanwhile() -> anyhow::Result<()> {
+    let mut place = place(Source::Nothing).await?;
+    let id = place.start(with_profile(true)).await?;
+    write(&place.engine, id).await?;
+    let mut events = place.engine.events();
+    let mut first = place.engine.capture(id).await?;
+    first.next().await.context("a piece")??;
+    drop(first);
+    gone(&place.engine, id, |line| line.contains("/chromium")).await?;
+
+    place.engine.clone().detach().await;
+    place.egress = Arc::new(FakeEgress::default());
+    place.engine = Engine::new(config(place.dir.path().to_owned())?, place.egress.clone()).await?;
+    assert_eq!(place.engine.find_running().await?, [id]);
+    let archive = capture(&place.engine, id).await?;
+    assert_eq!(capture(&place.engine, id).await?, archive);
+    assert!(events.try_recv().is_err(), "what was asked for is no news");
+    place.engine.end(id).await?;
+    assert_eq!(place.remains(id), Vec::<String>::new());
+
+    place.engine = place.engine.clone().with_profiles(Arc::new(Source::Whole(archive)));
+    let id = place.start(with_profile(false)).await?;
+    assert_eq!(read(&place.engine, id).await?, WRITTEN);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_browser_that_crashed_still_has_its_profile() -> anyhow::Result<()> {
+    let place = place(Source::Nothing).await?;
+    let id = place.start(with_profile(true)).await?;
+    write(&place.engine, id).await?;
+    let mut events = place.engine.events();
+    signal(chromium(&place.engine, id).await?, Signal::KILL)?;
+    assert_eq!(next(&mut events).await?, EngineEvent { browser: id, what: What::Exited(Why::Crashed) });
+    ensure!(!capture(&place.engine, id).await?.is_empty());
+    place.engine.end(id).await?;
+    assert_eq!(place.remains(id), Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_with_a_profile_that_cannot_be_used_leaves_nothing() -> anyhow::Result<()> {
+    for source in [Source::Whole(b"no archive".to_vec()), Source::Altered(vec![7; 5000]), Source::Gone] {
+        let place = place(source).await?;
+        let launch = launch(with_profile(false));
+        let refused = place.engine.start(&launch).await;
+        ensure!(matches!(&refused, Err(EngineError::Profile(why)) if why.contains("profile")), "{refused:?}");
+        assert_eq!(place.remains(launch.id), Vec::<String>::new());
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_profile_is_brought_into_a_browser_that_runs_or_leaves_it_as_it_is() -> anyhow::Result<()> {
+    let place = place(Source::Nothing).await?;
+    let [first, second] = [place.start(headless()).await?, place.start(headless()).await?];
+    write(&place.engine, first).await?;
+    let archive = capture(&place.engine, first).await?;
+
+    let before = place.engine.cdp_path(second).await?;
+    let cut = Source::Altered(archive[..archive.len() / 2].to_vec());
+    let profile = with_profile(false).profile.context("it has one")?;
+    let cut = cut.archive(&profile).await?.context("it has bytes")?;
+    for bad in [pieces(b"no archive"), pieces(&archive[..archive.len() - 1]), cut] {
+        let refused = place.engine.load(second, bad).await;
+        ensure!(matches!(&refused, Err(InsideError::Engine(EngineError::Profile(_)))), "{refused:?}");
+    }
+    assert_eq!(place.engine.cdp_path(second).await?, before);
+    place.engine.load(second, pieces(&archive)).await?;
+    assert_ne!(place.engine.cdp_path(second).await?, before);
+    assert_eq!(read(&place.engine, second).await?, WRITTEN);
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Browsers that outlive the server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use casement_chromium::{Engine, EngineEvent, EngineSetupError, What, Why};
+use casement_domain::browser::{BrowserEngine, HandOut};
+use rustix::process::Signal;
+
+use super::cdp::Cdp;
+use super::fake_egress::{FakeEgress, SITE};
+use super::support::{Place, chromium, config, hand_out, headless, next, processes, signal};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i5_a_later_life_takes_browsers_up_and_ends_strangers() -> anyhow::Result<()> {
+    let mut place = Place::new().await?;
+    let (kept, stranger) = tokio::join!(place.start(headless()), place.start(headless()));
+    let (kept, stranger) = (kept?, stranger?);
+    let mut client = Cdp::attach(&place.engine, kept).await?;
+    // A mark on the page that a browser begins with is lost where that comes to its blank address.
+    assert_eq!(client.open(&format!("{SITE}/before")).await?, None);
+    client.evaluate("globalThis.mark = 'from an earlier life'").await?;
+
+    place.engine.clone().detach().await;
+    place.egress = Arc::new(FakeEgress::default());
+    place.engine = Engine::new(config(place.dir.path().to_owned())?, place.egress.clone()).await?;
+    let mut events = place.engine.events();
+    let mut found = place.engine.find_running().await?;
+    found.sort_unstable();
+    assert_eq!(found, [kept, stranger]);
+    assert_eq!(client.evaluate("mark").await?, "from an earlier life", "an open connection goes on");
+    assert_eq!(place.engine.sweep(&[kept]).await?, [stranger]);
+    assert_eq!(place.remains(stranger), Vec::<String>::new());
+
+    hand_out(&place.engine, kept, HandOut::default()).await?;
+    let mut page = Cdp::attach(&place.engine, kept).await?;
+    assert_eq!(page.evaluate("mark").await?, "from an earlier life");
+    assert_eq!(page.open(SITE).await?, None);
+    assert_eq!(page.evaluate("document.title").await?, "the site", "the way out is served again");
+
+    let first = chromium(&place.engine, kept).await?;
+    signal(first, Signal::KILL)?;
+    assert_eq!(next(&mut events).await?, EngineEvent { browser: kept, what: What::Exited(Why::Crashed) });
+    place.engine.end(kept).await?;
+    assert_eq!(place.remains(kept), Vec::<String>::new());
+    assert!(events.try_recv().is_err(), "its end is told once, and the stranger's was asked for");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i5_a_browser_whose_agent_is_slow_to_answer_is_taken_up_all_the_same() -> anyhow::Result<()> {
+    let mut place = Place::new().await?;
+    let id = place.start(headless()).await?;
+    let agents = processes(&place.engine, id, |line| line.contains("/program") && !line.contains("bwrap")).await?;
+    assert!(!agents.is_empty());
+
+    place.engine.clone().detach().await;
+    place.engine = Engine::new(config(place.dir.path().to_owned())?, place.egress.clone()).await?;
+    agents.iter().try_for_each(|agent| signal(*agent, Signal::STOP))?;
+    let found = tokio::spawn({
+        let engine = place.engine.clone();
+        async move { engine.find_running().await }
+    });
+    // Longer than any one question may take.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert!(!found.is_finished(), "given up while its sandbox lives");
+    agents.iter().try_for_each(|agent| signal(*agent, Signal::CONT))?;
+
+    assert_eq!(found.await??, [id]);
+    place.engine.end(id).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sandboxes_that_cannot_be_looked_through_are_not_taken_for_none() -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let engine = Engine::new(config(dir.path().to_owned())?, Arc::new(FakeEgress::default())).await?;
+    let sandboxes = dir.path().join("sandboxes");
+    std::fs::remove_dir_all(&sandboxes)?;
+    std::fs::write(&sandboxes, "no directory")?;
+    let error = engine.find_running().await.expect_err("nobody can tell what runs");
+    assert!(matches!(error, EngineSetupError::EarlierLife(_)), "{error}");
+    assert!(error.to_string().contains("cannot be looked through"), "{error}");
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! Files that only their owner can read, written completely or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// Opens a file of mode 0600 for writing; creates it where it is missing and follows no symbolic link.
+///
+/// # Errors
+/// Those of opening a file.
+pub fn open(path: &Path, truncate: bool) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(truncate)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)
+}
+
+/// Replaces a file atomically and syncs it: after a crash it holds the old content or the new one.
+///
+/// # Errors
+/// Those of writing, renaming and syncing; the old content stays.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let _ = fs::remove_file(&new);
+    let mut file = open(&new, true)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}

@@ -1,0 +1,357 @@
+//! Sends batches, one after another, each until it is taken or refused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::counter;
+use opentelemetry_otlp::{LogExporter, RetryPolicy, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::logs::{LogBatch, LogExporter as _};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::client::{PATIENCE, Transport, Verdict};
+use super::queue::{Outgoing, Queue, lost};
+use super::record::{Records, resource};
+use super::settings::{BadSettings, Settings};
+
+/// How long a batch that was not taken waits before it is tried again, at first and at last; and what a destination may ask for.
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+const LAST_DELAY: Duration = Duration::from_secs(30);
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
+
+/// See [`Deliverer::run`].
+pub(crate) struct Deliverer {
+    queue: Arc<Queue>,
+    exporter: LogExporter,
+    transport: Transport,
+    records: Records,
+    destination: String,
+    /// What was said last of a destination that does not take everything.
+    trouble: Option<String>,
+}
+
+impl Deliverer {
+    pub(crate) fn new(settings: &Settings, queue: Arc<Queue>) -> Result<Self, BadSettings> {
+        let transport = Transport::new(settings.endpoint().scheme() == "https").map_err(BadSettings::Tls)?;
+        let mut exporter = LogExporter::builder()
+            .with_http()
+            .with_http_client(transport.clone())
+            .with_endpoint(settings.endpoint().as_str())
+            .with_headers(settings.headers())
+            .with_timeout(PATIENCE * 2)
+            // Ours ends at a stop, and knows why.
+            .with_retry_policy(RetryPolicy::disabled())
+            .build()
+            .map_err(|error| BadSettings::Exporter(error.into()))?;
+        exporter.set_resource(&resource(settings));
+        let destination = settings.endpoint().to_string();
+        Ok(Self { queue, exporter, transport, records: Records::new(), destination, trouble: None })
+    }
+
+    /// Until `stop`, and then until everything that waits was tried once.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        while let Some(batch) = self.queue.next(&stop).await {
+            // Halves of what is too long come before everything behind it.
+            let mut open = vec![batch];
+            while let Some(batch) = open.pop() {
+                match self.deliver(&batch, &stop).await {
+                    Some(Verdict::TooLong) if batch.len() > 1 => {
+                        let (first, second) = batch.split_at(batch.len() / 2);
+                        open.extend([second.to_vec(), first.to_vec()]);
+                    }
+                    // What is left is what the stop leaves undone.
+                    None => return,
+                    Some(verdict) => self.settle(batch.len(), verdict),
+                }
+            }
+        }
+    }
+
+    /// Until something is final. Nothing if it is not at the stop.
+    async fn deliver(&mut self, batch: &[Outgoing], stop: &CancellationToken) -> Option<Verdict> {
+        let mut delay = FIRST_DELAY;
+        loop {
+            match self.send(batch).await {
+                Verdict::Later { why, after } => {
+                    counter!("casement_otlp_failures_total").increment(1);
+                    self.complain(why, "telemetry cannot be exported now; it waits");
+                    if stop.is_cancelled() {
+                        return None;
+                    }
+                    let pause = tokio::time::sleep(delay.max(after).min(LONGEST_DELAY));
+                    let _ = stop.run_until_cancelled(pause).await;
+                    delay = (delay * 2).min(LAST_DELAY);
+                }
+                verdict => return Some(verdict),
+            }
+        }
+    }
+
+    async fn send(&self, batch: &[Outgoing]) -> Verdict {
+        let records = self.records.of(batch);
+        let borrowed: Vec<_> = records.iter().map(|(record, scope)| (record, scope)).collect();
+        let sent = self.exporter.export(LogBatch::new(&borrowed)).await;
+        match (self.transport.verdict(), sent) {
+            (Some(verdict), _) => verdict,
+            (None, Ok(())) => Verdict::Taken { rejected: 0 },
+            // It never got as far as the wire.
+            (None, Err(error)) => Verdict::Refused(error.to_string()),
+        }
+    }
+
+    fn settle(&mut self, count: usize, verdict: Verdict) {
+        self.queue.settle(count);
+        match verdict {
+            Verdict::Taken { rejected } => {
+                let rejected = rejected.min(count);
+                counter!("casement_otlp_events_exported_total").increment((count - rejected) as u64);
+                if rejected > 0 {
+                    lost("refused", rejected);
+                    self.complain(
+                        "it rejects some records".to_owned(),
+                        "telemetry is not taken, and lost to the export",
+                    );
+                } else if self.trouble.take().is_some() {
+                    info!(destination = self.destination, "telemetry is exported again");
+                }
+            }
+            Verdict::TooLong => {
+                lost("refused", count);
+                self.complain("a record is too long".to_owned(), "telemetry is not taken, and lost to the export");
+            }
+            Verdict::Refused(why) | Verdict::Later { why, .. } => {
+                lost("refused", count);
+                self.complain(why, "telemetry is not taken, and lost to the export");
+            }
+        }
+    }
+
+    /// Once for each new reason.
+    fn complain(&mut self, why: String, what: &'static str) {
+        if self.trouble.as_ref() != Some(&why) {
+            warn!(destination = self.destination, why, "{what}");
+            self.trouble = Some(why);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use casement_domain::telemetry::{Category, Counted, Event, Numbered, Stored};
+    use casement_domain::testing::{NOON, session_id};
+    use opentelemetry_proto::tonic::collector::logs::v1::{
+        ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
+    };
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    use opentelemetry_proto::tonic::logs::v1::LogRecord;
+    use prost::Message as _;
+    use secrecy::SecretString;
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc;
+    use url::Url;
+
+    use super::*;
+    use crate::otlp::{Export, Exporter};
+    use casement_domain::telemetry::Outlet as _;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    /// What a collector is asked: the head, and what was sent.
+    type Asked = (String, ExportLogsServiceRequest);
+    /// What it answers to the request of this number: the status line, and a body.
+    type Answer = fn(usize, &[LogRecord]) -> (&'static str, Vec<u8>);
+
+    /// A collector that answers so; what it was asked comes out of the channel.
+    async fn collector(answer: Answer) -> (Url, mpsc::UnboundedReceiver<Asked>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = Url::parse(&format!("http://{}", listener.local_addr().expect("an address"))).expect("an address");
+        (url, serve(listener, answer))
+    }
+
+    fn serve(listener: TcpListener, answer: Answer) -> mpsc::UnboundedReceiver<Asked> {
+        let (tell, told) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            let mut count = 0;
+            while let Ok((mut stream, _)) = listener.accept().await {
+                while let Some((head, body)) = read(&mut stream).await {
+                    let asked = ExportLogsServiceRequest::decode(body.as_slice()).expect("protobuf");
+                    let (status, body) = answer(count, &records(&asked));
+                    count += 1;
+                    let head_of_answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+                    let _ = stream.write_all(&[head_of_answer.as_bytes(), &body].concat()).await;
+                    let _ = tell.send((head, asked));
+                    if status == "no" {
+                        break;
+                    }
+                }
+            }
+        });
+        told
+    }
+
+    async fn read(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.ok()?);
+        }
+        let head = String::from_utf8(head).ok()?.to_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse().ok()?;
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await.ok()?;
+        Some((head, body))
+    }
+
+    fn records(asked: &ExportLogsServiceRequest) -> Vec<LogRecord> {
+        let scopes = asked.resource_logs.iter().flat_map(|one| &one.scope_logs);
+        scopes.flat_map(|one| one.log_records.clone()).collect()
+    }
+
+    fn attribute(record: &LogRecord, name: &str) -> Option<Value> {
+        let found = record.attributes.iter().find(|one| one.key == name)?;
+        found.value.clone()?.value
+    }
+
+    fn seqs(asked: &ExportLogsServiceRequest) -> Vec<i64> {
+        let seq = |record: &LogRecord| match attribute(record, "casement.seq") {
+            Some(Value::IntValue(seq)) => seq,
+            other => panic!("{other:?}"),
+        };
+        records(asked).iter().map(seq).collect()
+    }
+
+    fn ok(_: usize, _: &[LogRecord]) -> (&'static str, Vec<u8>) {
+        ("200 OK", Vec::new())
+    }
+
+    fn start(url: &Url, headers: &[&str]) -> (Exporter, Export) {
+        let headers: Vec<SecretString> = headers.iter().map(|text| SecretString::from(*text)).collect();
+        Exporter::start(&Settings::new(url, &headers, "one", "1").expect("settings")).expect("started")
+    }
+
+    fn events(seqs: std::ops::RangeInclusive<u64>) -> Stored {
+        let event = |seq| Numbered { seq, at: NOON, event: Event::api_call(NOON, "x", "y", 200, 7) };
+        let (before, last) = (seqs.start() - 1, *seqs.end());
+        let counted = Counted { last_seq: last, last_at: NOON, ..Counted::NOTHING };
+        Stored { session: session_id(1), before, counted, events: seqs.map(event).collect() }
+    }
+
+    async fn next(told: &mut mpsc::UnboundedReceiver<Asked>) -> Asked {
+        tokio::time::timeout(SOON, told.recv()).await.expect("in time").expect("a request")
+    }
+
+    #[tokio::test]
+    async fn an_event_is_a_log_record_with_its_data_as_the_body() {
+        let (url, mut told) = collector(ok).await;
+        let (exporter, export) = start(&url, &["x-tenant=seven"]);
+        let data = json!({ "text": "boo", "args": ["a", 1], "line": 3 });
+        let data = data.as_object().expect("an object").clone().into_iter().collect::<Vec<_>>();
+        let data: [(String, serde_json::Value); 3] = data.try_into().expect("three");
+        let mut stored = events(4..=4);
+        stored.events[0].event = Event::ours(Category::Console, "console_error", NOON, None, Some(data));
+        exporter.take(&stored);
+        let (head, asked) = next(&mut told).await;
+
+        assert!(head.starts_with("post /v1/logs http/1.1\r\n") && head.contains("\r\nx-tenant: seven\r\n"), "{head}");
+        assert!(head.contains("\r\ncontent-type: application/x-protobuf\r\n"), "{head}");
+        let resource = asked.resource_logs[0].resource.clone().expect("a resource");
+        let service = resource.attributes.iter().find(|one| one.key == "service.name").expect("a name");
+        assert_eq!(
+            service.value.clone().and_then(|value| value.value),
+            Some(Value::StringValue("casement".to_owned()))
+        );
+        let [record] = &*records(&asked) else { panic!("{asked:?}") };
+        let text = |text: &str| Some(Value::StringValue(text.to_owned()));
+        assert_eq!(record.event_name, "console_error");
+        assert_eq!((record.severity_number, &*record.severity_text), (17, "ERROR"));
+        assert_eq!(u128::from(record.time_unix_nano), NOON.unix_timestamp_nanos().unsigned_abs());
+        assert_eq!(attribute(record, "session.id"), text(&session_id(1).to_string()));
+        assert_eq!(attribute(record, "casement.seq"), Some(Value::IntValue(4)));
+        assert_eq!(attribute(record, "casement.category"), text("console"));
+        assert_eq!(attribute(record, "casement.source"), text("kernel_api"));
+        let Some(Value::KvlistValue(body)) = record.body.clone().and_then(|body| body.value) else { panic!("a map") };
+        let member =
+            |name: &str| body.values.iter().find(|one| one.key == name).and_then(|one| one.value.clone()?.value);
+        assert_eq!((member("text"), member("line")), (text("boo"), Some(Value::IntValue(3))));
+        assert!(matches!(member("args"), Some(Value::ArrayValue(list)) if list.values.len() == 2));
+        export.finish(SOON).await;
+    }
+
+    #[tokio::test]
+    async fn a_destination_that_does_not_take_them_at_first_gets_them_again_in_order() {
+        let (url, mut told) = collector(|count, _| match count {
+            0 => ("503 Service Unavailable\r\nRetry-After: 1", Vec::new()),
+            // No HTTP: the connection breaks.
+            1 => ("no", Vec::new()),
+            _ => ("200 OK", Vec::new()),
+        })
+        .await;
+        let (exporter, export) = start(&url, &[]);
+        exporter.take(&events(1..=3));
+        let mut tries: Vec<Vec<i64>> = vec![seqs(&next(&mut told).await.1)];
+        exporter.take(&events(4..=5));
+        while !tries.concat().contains(&5) {
+            tries.push(seqs(&next(&mut told).await.1));
+        }
+        // The first batch three times, as it was not taken twice; then what came meanwhile.
+        assert_eq!(tries.iter().take(3).collect::<Vec<_>>(), [&tries[0]; 3]);
+        assert_eq!(tries[2..].concat(), [1, 2, 3, 4, 5]);
+        export.finish(SOON).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_too_long_goes_in_halves_and_what_is_refused_holds_nothing_up() {
+        let (url, mut told) = collector(|_, records| match records.len() {
+            1 if attribute(&records[0], "casement.seq") == Some(Value::IntValue(3)) => ("400 Bad Request", Vec::new()),
+            1 => ("200 OK", Vec::new()),
+            _ => ("413 Payload Too Large", Vec::new()),
+        })
+        .await;
+        let (exporter, export) = start(&url, &[]);
+        exporter.take(&events(1..=5));
+        let mut alone = Vec::new();
+        while alone.len() < 5 {
+            let seqs = seqs(&next(&mut told).await.1);
+            alone.extend(seqs.first().filter(|_| seqs.len() == 1).copied());
+        }
+        assert_eq!(alone, [1, 2, 3, 4, 5]);
+        export.finish(SOON).await;
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_takes_only_some_is_final() {
+        let (url, mut told) = collector(|_, _| {
+            let partial = ExportLogsPartialSuccess { rejected_log_records: 2, error_message: "no".to_owned() };
+            ("200 OK", ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec())
+        })
+        .await;
+        let (exporter, export) = start(&url, &[]);
+        exporter.take(&events(1..=3));
+        assert_eq!(seqs(&next(&mut told).await.1), [1, 2, 3]);
+        let queue = export.queue.clone();
+        export.finish(SOON).await;
+        assert_eq!(queue.left(), 0);
+        assert!(told.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_stop_sends_what_waits_and_does_not_wait_for_a_destination_that_is_away() {
+        let (url, mut told) = collector(ok).await;
+        let (exporter, export) = start(&url, &[]);
+        exporter.take(&events(1..=1000));
+        export.finish(SOON).await;
+        let mut seen = Vec::new();
+        while let Ok((_, asked)) = told.try_recv() {
+            seen.extend(seqs(&asked));
+        }
+        assert_eq!(seen, (1..=1000).collect::<Vec<_>>());
+
+        let (url, _) = collector(|_, _| ("503 Service Unavailable", Vec::new())).await;
+        let (exporter, export) = start(&url, &[]);
+        exporter.take(&events(1..=1000));
+        let queue = export.queue.clone();
+        export.finish(SOON).await;
+        assert_eq!(queue.left(), 1000);
+    }
+}

@@ -1,0 +1,230 @@
+//! An event as a log record.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, LoggerProvider as _, Severity};
+use opentelemetry::{InstrumentationScope, Key, KeyValue};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord, SdkLogger, SdkLoggerProvider};
+use serde_json::{Map, Value, json};
+
+use super::queue::Outgoing;
+use super::settings::Settings;
+
+/// The events that the record itself is named after; any other has its name as an attribute alone.
+const NAMES: [&str; 35] = [
+    "console_log",
+    "console_error",
+    "network_request",
+    "network_response",
+    "network_loading_failed",
+    "network_idle",
+    "network_proxy_failed",
+    "page_navigation",
+    "page_dom_content_loaded",
+    "page_load",
+    "page_tab_opened",
+    "page_layout_shift",
+    "page_lcp",
+    "page_layout_settled",
+    "page_navigation_settled",
+    "interaction_click",
+    "interaction_key",
+    "interaction_scroll_settled",
+    "api_call",
+    "cdp_connect",
+    "cdp_disconnect",
+    "live_view_connect",
+    "live_view_disconnect",
+    "webdriver_connect",
+    "webdriver_disconnect",
+    "system_oom_kill",
+    "service_crashed",
+    "profile_version_replaced",
+    "monitor_screenshot",
+    "captcha_solve_result",
+    "monitor_disconnected",
+    "monitor_reconnected",
+    "monitor_reconnect_failed",
+    "monitor_init_failed",
+    "telemetry_dropped",
+];
+
+/// Makes records. The SDK gives them to nobody but a processor.
+pub(crate) struct Records {
+    provider: SdkLoggerProvider,
+    logger: SdkLogger,
+    made: Made,
+}
+
+/// Keeps the records that were made last.
+#[derive(Clone, Debug, Default)]
+struct Made(Arc<Mutex<Vec<(SdkLogRecord, InstrumentationScope)>>>);
+
+impl LogProcessor for Made {
+    fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((record.clone(), scope.clone()));
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+/// Who exports. `OTEL_RESOURCE_ATTRIBUTES` may say more.
+pub(crate) fn resource(settings: &Settings) -> Resource {
+    Resource::builder()
+        .with_service_name("casement")
+        .with_attribute(KeyValue::new("service.version", settings.version.clone()))
+        .with_attribute(KeyValue::new("service.instance.id", settings.instance.clone()))
+        .build()
+}
+
+impl Records {
+    pub(crate) fn new() -> Self {
+        let made = Made::default();
+        let provider = SdkLoggerProvider::builder().with_log_processor(made.clone()).build();
+        let logger = provider.logger("casement.telemetry");
+        Self { provider, logger, made }
+    }
+
+    /// One for each, in their order.
+    pub(crate) fn of(&self, events: &[Outgoing]) -> Vec<(SdkLogRecord, InstrumentationScope)> {
+        for event in events {
+            self.logger.emit(self.record(event));
+        }
+        std::mem::take(&mut *self.made.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn record(&self, Outgoing { session, numbered }: &Outgoing) -> SdkLogRecord {
+        let mut record = self.logger.create_log_record();
+        let event: Map<String, Value> = serde_json::from_str(&numbered.event.body).unwrap_or_default();
+        let text = |name: &str| event.get(name).and_then(Value::as_str);
+        let kind = text("type").unwrap_or_default();
+        if let Some(name) = NAMES.into_iter().find(|name| *name == kind) {
+            record.set_event_name(name);
+        }
+        record.set_timestamp(moment(numbered.event.at));
+        record.set_observed_timestamp(moment(numbered.at));
+        let (number, word) = severity(kind, event.get("data"));
+        record.set_severity_number(number);
+        record.set_severity_text(word);
+        record.add_attribute("session.id", session.to_string());
+        record.add_attribute("casement.seq", i64::try_from(numbered.seq).unwrap_or(i64::MAX));
+        record.add_attribute("casement.event", kind.to_owned());
+        record.add_attribute("casement.category", numbered.event.category.as_str());
+        if let Some(source) = event.get("source").and_then(|source| source.get("kind")).and_then(Value::as_str) {
+            record.add_attribute("casement.source", source.to_owned());
+        }
+        if event.get("truncated") == Some(&Value::Bool(true)) {
+            record.add_attribute("casement.truncated", true);
+        }
+        if let Some(data) = event.into_iter().find_map(|(name, data)| (name == "data").then_some(data))
+            && let Some(body) = value(data)
+        {
+            record.set_body(body);
+        }
+        record
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        // Says nothing that matters here: this processor holds nothing open.
+        let _ = self.provider.shutdown();
+    }
+}
+
+fn moment(at: time::OffsetDateTime) -> SystemTime {
+    SystemTime::from(at)
+}
+
+/// How bad it is.
+fn severity(kind: &str, data: Option<&Value>) -> (Severity, &'static str) {
+    let level = data.and_then(|data| data.get("level")).and_then(Value::as_str);
+    match (kind, level) {
+        ("console_error" | "service_crashed" | "system_oom_kill", _) => (Severity::Error, "ERROR"),
+        (
+            "telemetry_dropped"
+            | "network_loading_failed"
+            | "network_proxy_failed"
+            | "monitor_reconnect_failed"
+            | "monitor_init_failed"
+            | "profile_version_replaced",
+            _,
+        )
+        | ("console_log", Some("warning" | "warn")) => (Severity::Warn, "WARN"),
+        ("console_log", Some("debug" | "verbose")) => (Severity::Debug, "DEBUG"),
+        _ => (Severity::Info, "INFO"),
+    }
+}
+
+/// The same, in their words; nothing for `null`.
+fn value(value: Value) -> Option<AnyValue> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(on) => AnyValue::Boolean(on),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => AnyValue::Int(whole),
+            None => AnyValue::Double(number.as_f64()?),
+        },
+        Value::String(text) => AnyValue::String(text.into()),
+        // A place in a list means something: what is empty keeps it.
+        Value::Array(list) => {
+            let one = |item| self::value(item).unwrap_or_else(|| AnyValue::String("".into()));
+            AnyValue::ListAny(Box::new(list.into_iter().map(one).collect()))
+        }
+        Value::Object(members) => {
+            let members =
+                members.into_iter().filter_map(|(name, member)| Some((Key::from(name), self::value(member)?)));
+            AnyValue::Map(Box::new(members.collect::<HashMap<_, _>>()))
+        }
+    })
+}
+
+/// The event without its picture, of which the length in base64 is told instead.
+pub(crate) fn without_picture(body: &str) -> Arc<str> {
+    let mut event: Value = serde_json::from_str(body).unwrap_or_default();
+    if let Some(data) = event.get_mut("data").and_then(Value::as_object_mut)
+        && let Some(png) = data.remove("png")
+    {
+        data.insert("png_base64_length".to_owned(), json!(png.as_str().map_or(0, str::len)));
+    }
+    event.to_string().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_leaves_its_length_alone() {
+        let event = json!({ "type": "monitor_screenshot", "data": { "png": "A".repeat(1000) } });
+        let without: Value = serde_json::from_str(&without_picture(&event.to_string())).expect("JSON");
+        assert_eq!(without, json!({ "type": "monitor_screenshot", "data": { "png_base64_length": 1000 } }));
+    }
+
+    #[test]
+    fn everything_but_null_has_a_counterpart() {
+        let told = value(json!({ "a": [1, 2.5, null, true, "x", u64::MAX], "b": null })).expect("a value");
+        let AnyValue::Map(members) = told else { panic!("{told:?}") };
+        assert_eq!(members.len(), 1);
+        let AnyValue::ListAny(list) = &members[&Key::from("a")] else { panic!("{members:?}") };
+        let expected = [
+            AnyValue::Int(1),
+            AnyValue::Double(2.5),
+            AnyValue::String("".into()),
+            AnyValue::Boolean(true),
+            AnyValue::String("x".into()),
+            AnyValue::Double(u64::MAX as f64),
+        ];
+        assert_eq!(**list, expected);
+    }
+}
