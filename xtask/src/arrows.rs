@@ -23,6 +23,7 @@ const ARROWS: &[Arrow] = &[
     Arrow { from: "casement-postgres", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
     Arrow { from: "casement-telemetry", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
     Arrow { from: "casement-http", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
+    Arrow { from: "casement-memory", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
     Arrow { from: "casement-sealing", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
     Arrow { from: "casement-egress", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
     Arrow {

@@ -276,12 +276,16 @@ impl Sealer for MasterKeys {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use casement_domain::testing::CountingIds;
 
     use super::*;
 
+    /// Opens master keys with one source of entropy for all, so that no two keys are equal.
     fn open(data_dir: &Path, given: Option<&SecretString>) -> Result<MasterKeys, MasterKeyError> {
-        MasterKeys::open(data_dir, given, Arc::new(CountingIds::default()))
+        static ENTROPY: LazyLock<Arc<CountingIds>> = LazyLock::new(Arc::default);
+        MasterKeys::open(data_dir, given, ENTROPY.clone())
     }
 
     fn clear(sealer: &dyn Sealer, place: &str, sealed: &[u8]) -> Result<Vec<u8>, SealError> {

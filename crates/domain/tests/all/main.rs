@@ -6,7 +6,6 @@ mod apps_work;
 mod audit;
 mod auth_connections;
 mod computer;
-mod embed;
 mod extensions;
 mod filler;
 mod leases;

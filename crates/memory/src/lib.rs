@@ -1,0 +1,44 @@
+//! The repositories of sessions, browsers and pools in memory, for teams that embed the domain and for quick tests.
+//!
+//! [`Memory`] is one node: all rows are behind one lock, so that each call is a transaction. [`Service`] wires the use cases of sessions
+//! and pools to it. `cargo run -p casement-memory --example embed` shows both. Nothing survives the process.
+
+mod browsers;
+mod pools;
+mod service;
+mod sessions;
+mod state;
+mod wait_queue;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use casement_domain::MonotonicClock;
+use casement_domain::organization::Caps;
+
+pub use service::{Service, System};
+
+use state::State;
+
+/// The repositories and the wait queues of one project. Clones share the rows.
+#[derive(Clone)]
+pub struct Memory {
+    caps: Caps,
+    clock: Arc<dyn MonotonicClock>,
+    state: Arc<Mutex<State>>,
+}
+
+impl Memory {
+    /// Without rows. `caps` are the project's limits; `clock` times the waiters.
+    #[must_use]
+    pub fn new(caps: Caps, clock: Arc<dyn MonotonicClock>) -> Self {
+        Self { caps, clock, state: Arc::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn contains(text: &str, part: &str) -> bool {
+    text.to_lowercase().contains(&part.to_lowercase())
+}

@@ -1,0 +1,119 @@
+//! The wait queues of pools.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use casement_domain::pool::{
+    Entered, LeaseFrom, LeaseRequest, Outcome, Place, TakenNow, Turn, TurnEvent, Turns, WaitingLine,
+};
+use casement_domain::{MonotonicTime, NodeId, PoolId, StoreError, TicketId};
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+
+use crate::Memory;
+
+#[async_trait]
+impl WaitingLine for Memory {
+    async fn take_now(
+        &self,
+        from: &LeaseFrom,
+        lease: &LeaseRequest,
+        now: OffsetDateTime,
+    ) -> Result<TakenNow, StoreError> {
+        let pool = from.pool;
+        let mut state = self.state();
+        if !state.pools.contains_key(&pool) {
+            return Ok(TakenNow::PoolGone);
+        }
+        if state.queue.iter().any(|place| place.pool == pool) {
+            return Ok(TakenNow::Busy);
+        }
+        Ok(state.lease(pool, lease, now).map_or(TakenNow::Busy, |session| TakenNow::Leased(Box::new(session))))
+    }
+
+    async fn enter(&self, place: &Place, now: OffsetDateTime) -> Result<Entered, StoreError> {
+        let mut state = self.state();
+        if !state.pools.contains_key(&place.pool) {
+            return Ok(Entered::PoolGone);
+        }
+        // A ticket that returns was the first of the queue before, so it is the first again.
+        match place.position {
+            Some(_) => state.queue.push_front(place.clone()),
+            None => state.queue.push_back(place.clone()),
+        }
+        state.queued_at.insert(place.ticket, now);
+        state.grant(place.pool, now);
+        Ok(Entered::Yes(0))
+    }
+
+    async fn outcome(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+        let mut state = self.state();
+        Ok(match state.granted.remove(&ticket) {
+            Some(session) => Outcome::Granted(Box::new(session)),
+            None if state.queue.iter().any(|place| place.ticket == ticket) => Outcome::Waiting,
+            None => Outcome::Gone,
+        })
+    }
+
+    async fn leave(&self, ticket: TicketId) -> Result<Outcome, StoreError> {
+        let mut state = self.state();
+        state.queue.retain(|place| place.ticket != ticket);
+        state.queued_at.remove(&ticket);
+        Ok(state.granted.remove(&ticket).map_or(Outcome::Gone, |session| Outcome::Granted(Box::new(session))))
+    }
+
+    async fn decided(&self, _node: NodeId) -> Result<Vec<TicketId>, StoreError> {
+        Ok(self.state().granted.keys().copied().collect())
+    }
+
+    async fn clear(&self, _node: NodeId, _now: OffsetDateTime) -> Result<(), StoreError> {
+        let mut state = self.state();
+        state.queue.clear();
+        state.queued_at.clear();
+        Ok(())
+    }
+
+    async fn lengths(&self) -> Result<Vec<(PoolId, u32, OffsetDateTime)>, StoreError> {
+        let state = self.state();
+        let mut queues: BTreeMap<PoolId, (u32, OffsetDateTime)> = BTreeMap::new();
+        for place in &state.queue {
+            let Some(since) = state.queued_at.get(&place.ticket) else { continue };
+            let queue = queues.entry(place.pool).or_insert((0, *since));
+            *queue = (queue.0 + 1, queue.1.min(*since));
+        }
+        Ok(queues.into_iter().map(|(pool, (length, since))| (pool, length, since)).collect())
+    }
+}
+
+impl Turns for Memory {
+    fn expect(&self, ticket: TicketId) -> Box<dyn Turn> {
+        let notify = Arc::new(Notify::new());
+        self.state().waiters.insert(ticket, notify.clone());
+        Box::new(Waiter { notify, ticket, memory: self.clone() })
+    }
+}
+
+struct Waiter {
+    notify: Arc<Notify>,
+    ticket: TicketId,
+    memory: Memory,
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.memory.state().waiters.remove(&self.ticket);
+    }
+}
+
+#[async_trait]
+impl Turn for Waiter {
+    async fn wait(&mut self, until: MonotonicTime) -> TurnEvent {
+        let left = until - self.memory.clock.monotonic_now();
+        let left = std::time::Duration::try_from(left).unwrap_or_default();
+        match tokio::time::timeout(left, self.notify.notified()).await {
+            Ok(()) => TurnEvent::Look,
+            Err(_) => TurnEvent::TimeUp,
+        }
+    }
+}
