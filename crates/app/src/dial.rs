@@ -13,7 +13,7 @@ use casement_http::{Health, Readiness, SessionDial};
 use casement_postgres::Database;
 
 use crate::disk::DiskWatch;
-use crate::loops::Spares;
+use crate::jobs::Spares;
 
 /// Ways into the browsers of this node.
 pub(crate) struct EngineDial(pub(crate) Engine);

@@ -3,19 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use casement_domain::storage::{DiskSpace, StorageUsage};
+use casement_domain::storage::DiskSpace;
 use metrics::gauge;
-use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::store::CLUSTER;
 
-/// How often it is looked: nothing tells of a disk that fills.
-const LOOK: Duration = Duration::from_secs(2);
-/// How often what is stored is counted for the metrics, in looks.
-const COUNT: u32 = 15;
 /// No more of a disk than this part of it is kept free, however large the reserve.
 const MOST_OF_A_DISK: u64 = 10;
 
@@ -61,11 +55,12 @@ impl DiskWatch {
     pub(crate) fn new(data_dir: &Path, reserve: u64) -> Self {
         let folders = [data_dir.to_owned(), data_dir.join("blobs"), data_dir.join(CLUSTER)].into();
         let watch = Self(Arc::new(Inner { folders, reserve, low: AtomicBool::new(false) }));
-        watch.look();
+        watch.measure();
         watch
     }
 
-    fn look(&self) {
+    /// Measures the free space, and notes whether it is below the reserve.
+    pub(crate) fn measure(&self) {
         let Inner { folders, reserve, low } = &*self.0;
         let was_low = low.load(Ordering::Relaxed);
         let disks: Vec<Disk> = folders.iter().filter_map(|folder| Disk::of(folder)).collect();
@@ -79,21 +74,6 @@ impl DiskWatch {
             warn!("the disk is nearly full: telemetry, logs of apps and recordings are not stored");
         } else if was_low && !is_low {
             info!("the disk has room again: telemetry, logs of apps and recordings are stored");
-        }
-    }
-
-    /// Looks again and again until `stop`, and counts what is stored.
-    pub(crate) async fn watch(self, usage: Arc<dyn StorageUsage>, stop: CancellationToken) {
-        let mut tick = tokio::time::interval(LOOK);
-        let mut looks = 0_u32;
-        while stop.run_until_cancelled(tick.tick()).await.is_some() {
-            self.look();
-            if looks.is_multiple_of(COUNT)
-                && let Ok(bytes) = usage.of_node().await
-            {
-                gauge!("casement_stored_bytes").set(bytes as f64);
-            }
-            looks = looks.wrapping_add(1);
         }
     }
 }

@@ -2,22 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use casement_blobs::{Inspector, LocalBlobs};
 use casement_chromium::Engine;
 use casement_domain::extension::{ExtensionDeps, ExtensionRepository, ExtensionSource, Extensions, KeptExtensions};
 use casement_domain::session::{Connections, Sessions};
-use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use crate::system::System;
 use crate::web_store::ChromeWebStore;
 
 /// Where their bytes lie, below the data directory.
 const BLOBS: &str = "blobs";
-/// How often bytes are looked for that belong to nothing.
-const SWEEP: Duration = Duration::from_secs(3600);
 
 /// The bytes of this node.
 pub(crate) fn blobs(data_dir: &Path) -> anyhow::Result<Arc<LocalBlobs>> {
@@ -51,14 +46,4 @@ pub(crate) fn use_cases(
         ids: Arc::new(System),
         most,
     })
-}
-
-/// Forgets, now and then, bytes that a server that was killed has left.
-pub(crate) async fn sweep(extensions: Extensions, stop: CancellationToken) {
-    let mut tick = tokio::time::interval(SWEEP);
-    while stop.run_until_cancelled(tick.tick()).await.is_some() {
-        if let Err(error) = extensions.clear_orphans().await {
-            warn!(%error, "stored bytes that belong to nothing cannot be looked for");
-        }
-    }
 }

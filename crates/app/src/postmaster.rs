@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use casement_domain::backoff::Backoff;
 use casement_postgres::{Cluster, ClusterConfig};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
@@ -11,8 +12,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// The private cluster, started again whenever its postmaster has ended by itself.
 pub(crate) struct Postmaster {
@@ -36,7 +37,7 @@ impl Postmaster {
 }
 
 async fn keep(mut cluster: Cluster, config: ClusterConfig, stop: CancellationToken) -> Cluster {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
     loop {
         tokio::select! {
             () = stop.cancelled() => return cluster,
@@ -46,15 +47,15 @@ async fn keep(mut cluster: Cluster, config: ClusterConfig, stop: CancellationTok
             Ok(started) => {
                 info!(pid = started.pid(), "the private PostgreSQL runs again");
                 cluster = started;
-                pause = FIRST_PAUSE;
+                backoff.reset();
             }
             Err(error) => {
+                let pause = backoff.next_pause();
                 warn!(%error, retry_in = ?pause, "the private PostgreSQL does not start");
                 tokio::select! {
                     () = stop.cancelled() => return cluster,
                     () = tokio::time::sleep(pause) => {}
                 }
-                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
     }
@@ -68,6 +69,6 @@ async fn ended(pid: i32) {
     match handle {
         Ok(handle) => drop(handle.readable().await),
         // A start finds a postmaster that runs and takes it up, so looking once too often does no harm.
-        Err(_) => tokio::time::sleep(LONGEST_PAUSE).await,
+        Err(_) => tokio::time::sleep(MAX_BACKOFF).await,
     }
 }

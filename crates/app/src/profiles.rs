@@ -1,7 +1,6 @@
 //! Profiles, put together: their rows, their sealed bytes, their way out of browsers and into them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use casement_blobs::LocalBlobs;
 use casement_chromium::Engine;
@@ -12,16 +11,10 @@ use casement_domain::profile::{
 use casement_domain::session::{PoolWake, Session};
 use casement_domain::telemetry::{Event, Recorder};
 use casement_domain::{AuditRecordId, Clock as _, ProfileId};
-use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::system::System;
 use casement_sealing::{MasterKeys, SealedStreams};
-
-/// How often versions and bytes are looked for that nobody needs.
-const SWEEP: Duration = Duration::from_secs(600);
-/// How long after the last byte what is not whole is nobody's.
-const UNFINISHED: Duration = Duration::from_secs(3600);
 
 /// The profiles and their bytes.
 pub(crate) fn kept(rows: Arc<dyn ProfileRepository>, blobs: Arc<LocalBlobs>, keys: &MasterKeys) -> KeptProfiles {
@@ -91,18 +84,5 @@ impl ProfileReports for Reports {
     fn lost(&self, session: &Session, profile: ProfileId, why: &str) {
         metrics::counter!("casement_profiles_not_saved_total").increment(1);
         warn!(session = %session.id, %profile, why, "what a session left could not be saved to its profile");
-    }
-}
-
-/// Forgets, now and then, what nobody needs any more.
-pub(crate) async fn sweep(profiles: Profiles, blobs: Arc<LocalBlobs>, stop: CancellationToken) {
-    let mut tick = tokio::time::interval(SWEEP);
-    while stop.run_until_cancelled(tick.tick()).await.is_some() {
-        if let Err(error) = profiles.clear().await {
-            warn!(%error, "what nobody needs of profiles cannot be looked for");
-        }
-        if let Err(error) = blobs.clear_unfinished(UNFINISHED).await {
-            warn!(%error, "stored bytes that were never finished cannot be looked for");
-        }
     }
 }

@@ -17,17 +17,11 @@ use casement_domain::{BrowserId, Clock as _, NodeId};
 use casement_egress::{Checked, Egress, Proxy, ProxyFault};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use url::Url;
 
 use crate::system::System;
 use casement_sealing::MasterKeys;
-
-/// How often proxies are looked for that are to be checked again.
-const LOOK: Duration = Duration::from_secs(30);
-/// How many are checked at a time.
-const TOGETHER: u32 = 8;
 
 /// The proxy as the way out knows it.
 pub(crate) fn dialled(proxy: &OpenProxy) -> Option<Arc<Proxy>> {
@@ -144,19 +138,4 @@ pub(crate) async fn restore(routing: &ProxyRouting, rows: &dyn BrowserRepository
         }
     }
     Ok(())
-}
-
-/// Checks proxies again whose last check is long ago.
-pub(crate) async fn keep_checked(proxies: Proxies, stop: CancellationToken) {
-    let mut tick = tokio::time::interval(LOOK);
-    while stop.run_until_cancelled(tick.tick()).await.is_some() {
-        let checking = async {
-            // Those that are due come in bits, so that another node can take its part.
-            while proxies.check_due(TOGETHER).await? == TOGETHER as usize {}
-            Ok::<(), casement_domain::proxy::ProxyError>(())
-        };
-        if let Some(Err(error)) = stop.run_until_cancelled(checking).await {
-            warn!(%error, "proxies cannot be checked");
-        }
-    }
 }

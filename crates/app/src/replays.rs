@@ -1,22 +1,16 @@
 //! Recordings, put together: what outlives their session, and for how long.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use casement_blobs::LocalBlobs;
 use casement_chromium::Engine;
 use casement_domain::replay::{KeptReplays, ReplayDeps, ReplayLimits, ReplayRepository, SessionReplays};
 use casement_domain::session::RemainsWake;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use crate::disk::DiskWatch;
 use crate::settings::ServeSettings;
 use crate::system::System;
-
-/// How often recordings and films are looked for that nobody needs any more.
-const SWEEP: Duration = Duration::from_secs(600);
 
 /// Says that ended sessions left something; whoever keeps it hears at once. Clones are the same bell.
 #[derive(Clone, Debug, Default)]
@@ -50,14 +44,4 @@ pub(crate) fn kept(
 /// What is done with them when sessions end.
 pub(crate) fn of_sessions(kept: KeptReplays, engine: &Engine, remains: RemainsBell) -> SessionReplays {
     SessionReplays::new(ReplayDeps { kept, machine: Arc::new(engine.clone()), remains: Arc::new(remains) })
-}
-
-/// Forgets, now and then, what nobody needs any more.
-pub(crate) async fn sweep(kept: KeptReplays, stop: CancellationToken) {
-    let mut tick = tokio::time::interval(SWEEP);
-    while stop.run_until_cancelled(tick.tick()).await.is_some() {
-        if let Err(error) = kept.clear().await {
-            warn!(%error, "recordings that nobody needs any more cannot be looked for");
-        }
-    }
 }

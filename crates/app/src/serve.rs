@@ -1,12 +1,12 @@
 //! `casement serve`: puts everything together, runs it, and takes it apart in order.
 
+mod background;
 mod ending;
 mod filling;
 mod ground;
 mod repositories;
 mod sessions;
 mod use_cases;
-mod work;
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -19,11 +19,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use self::background::{BackgroundJobs, Events};
 use self::filling::Filling;
 use self::ground::Ground;
 use self::sessions::{Core, Writers};
 use self::use_cases::UseCases;
-use self::work::{Heard, Work};
 use crate::data_dir::DataDir;
 use crate::doctor::raise_open_files;
 use crate::first_start;
@@ -107,7 +107,7 @@ struct Running {
     server: Server,
     ground: Ground,
     core: Core,
-    work: Work,
+    jobs: BackgroundJobs,
     writers: Writers,
     has_default_pool: bool,
 }
@@ -124,15 +124,15 @@ impl Running {
         let (ground, failed_proxies) = Ground::lay(settings, data_dir, store, listener.local_addr()?).await?;
         let (core, writers) = Core::new(&ground, settings)?;
         // Before any browser is taken up that may end.
-        let heard = Heard { events: ground.engine.events(), failed_proxies };
+        let events = Events { browsers: ground.engine.events(), failed_proxies };
         ground.take_up(&core.sessions).await?;
         let has_default_pool = begin(settings, data_dir, &ground, &core).await?;
         let (looked_at, filling) = Filling::begin(ground.rows.pools.clone()).await?;
         let cases = UseCases::new(&ground, &core, settings, data_dir);
         let services = cases.services(&ground, &core, store, data_dir, &metrics)?;
         let server = casement_http::serve(config(settings, &ground), services, listener)?;
-        let work = Work::begin(&ground, &core, cases, heard, looked_at, (settings, store, metrics));
-        Ok((Self { server, ground, core, work, writers, has_default_pool }, filling))
+        let jobs = BackgroundJobs::spawn(&ground, &core, cases, events, looked_at, (settings, store, metrics));
+        Ok((Self { server, ground, core, jobs, writers, has_default_pool }, filling))
     }
 
     /// Says that the server is ready, for whoever started it: a program reads the first line, a person the rest.

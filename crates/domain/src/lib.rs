@@ -14,6 +14,7 @@ pub mod access;
 pub mod api_key;
 pub mod audit;
 pub mod auth_connection;
+pub mod backoff;
 pub mod blob;
 pub mod browser;
 pub mod clock;

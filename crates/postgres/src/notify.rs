@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use casement_domain::backoff::Backoff;
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -11,8 +12,8 @@ use crate::database::DatabaseConfig;
 
 /// How many events may wait for their consumer before the connection is no longer read.
 const BACKLOG: usize = 1024;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// How often a silent connection is asked whether it still lives, and how long it may take to say so.
 const PULSE: Duration = Duration::from_secs(20);
 const PULSE_LIMIT: Duration = Duration::from_secs(5);
@@ -65,7 +66,7 @@ impl Drop for Notifications {
 }
 
 async fn keep_listening(config: DatabaseConfig, channels: Vec<String>, sender: mpsc::Sender<Heard>) {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
     loop {
         let mut listened = false;
         let error = match listen_once(&config, &channels, &sender, &mut listened).await {
@@ -73,12 +74,12 @@ async fn keep_listening(config: DatabaseConfig, channels: Vec<String>, sender: m
             Err(error) => error,
         };
         if listened {
-            pause = FIRST_PAUSE;
+            backoff.reset();
         }
+        let pause = backoff.next_pause();
         metrics::counter!("casement_database_listen_lost_total").increment(1);
         tracing::warn!(%error, pause_ms = pause.as_millis(), "the listening database connection is lost");
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

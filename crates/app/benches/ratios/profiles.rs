@@ -32,7 +32,7 @@ const FILL: &str = "(async () => {
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let pages = Pages::start()?;
-    let variables = vec![("CASEMENT_LOG".to_owned(), "info,casement::loops::spares=debug".to_owned())];
+    let variables = vec![("CASEMENT_LOG".to_owned(), "info,casement::jobs::spares=debug".to_owned())];
     let server = Server::start(Options { spares: 1, variables, ..Options::reaching(&pages) })?;
     server.post("/profiles", &json!({ "name": "bench" }))?.expect(201)?;
     let mut client = Client::of(&server)?;

@@ -17,7 +17,7 @@ const COMMITS: usize = 20;
 const TO_FILL: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
-    let variables = vec![("CASEMENT_LOG".to_owned(), "info,casement::loops::spares=debug".to_owned())];
+    let variables = vec![("CASEMENT_LOG".to_owned(), "info,casement::jobs::spares=debug".to_owned())];
     let server = Server::start(Options { spares: 1, variables, ..Options::default() })?;
     let commits = Commits::beside(&server)?;
     let (mut commit, mut create, mut first) = (Samples::default(), Samples::default(), Samples::default());

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use url::Url;
 
-use crate::loops::{AppWork, Attended};
+use crate::jobs::{AppWork, Attended};
 use crate::settings::AppSettings;
 use crate::store::Store;
 use crate::system::System;

@@ -22,25 +22,25 @@ const ENDS_AT_ONCE: usize = 8;
 impl Running {
     /// Ends the server in order. Sessions go on unless they are to end, too.
     pub(super) async fn stop(self, order: StopOrder) {
-        let Self { server, ground, core, work, writers, .. } = self;
+        let Self { server, ground, core, jobs, writers, .. } = self;
         core.stop.cancel();
         core.room.close();
-        work.news.close();
+        jobs.news.close();
         if let Err(error) = server.drain().await {
             warn!(%error, "the server did not stop as it should");
         }
         // Whoever lets go in the middle leaves the rest to what comes now, or to the next start.
-        if let Err(error) = work.clearing.await {
+        if let Err(error) = jobs.browser_cleanup.await {
             warn!(%error, "whoever clears away did not end as it should");
         }
         let ending = async {
-            work.apps.end_calls().await;
+            jobs.apps.end_calls().await;
             end_sessions(&core.sessions, &*ground.rows.sessions, ground.node).await;
         };
         if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, ending).await.is_err() {
             warn!("not all calls and sessions could be ended in time; the next start ends what is left");
         }
-        work.beating.cancel();
+        jobs.heartbeat.cancel();
         match order {
             StopOrder::KeepSessions => {
                 // Spares are this life's alone.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ground::Ground;
 use crate::connections::LoggedConnections;
-use crate::loops::{PoolBell, PoolFigures, Spares};
+use crate::jobs::{PoolBell, PoolFigures, Spares};
 use crate::metered::Metered;
 use crate::profiles;
 use crate::replays::{self, RemainsBell};

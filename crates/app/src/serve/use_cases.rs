@@ -29,7 +29,7 @@ use super::sessions::Core;
 use crate::apps::{AppGround, Apps};
 use crate::data_dir::DataDir;
 use crate::dial::{EngineDial, NodeHealth};
-use crate::loops::{AuthNews, PoolFigures};
+use crate::jobs::{AuthNews, PoolFigures};
 use crate::settings::ServeSettings;
 use crate::store::Store;
 use crate::system::System;

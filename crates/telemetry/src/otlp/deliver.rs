@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use casement_domain::backoff::Backoff;
 use metrics::counter;
 use opentelemetry_otlp::{LogExporter, RetryPolicy, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::logs::{LogBatch, LogExporter as _};
@@ -15,9 +16,9 @@ use super::record::{Records, resource};
 use super::settings::{BadSettings, Settings};
 
 /// How long a batch that was not taken waits before it is tried again, at first and at last; and what a destination may ask for.
-const FIRST_DELAY: Duration = Duration::from_millis(500);
-const LAST_DELAY: Duration = Duration::from_secs(30);
-const LONGEST_DELAY: Duration = Duration::from_secs(300);
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// See [`Deliverer::run`].
 pub(crate) struct Deliverer {
@@ -69,7 +70,7 @@ impl Deliverer {
 
     /// Until something is final. Nothing if it is not at the stop.
     async fn deliver(&mut self, batch: &[Outgoing], stop: &CancellationToken) -> Option<Verdict> {
-        let mut delay = FIRST_DELAY;
+        let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
             match self.send(batch).await {
                 Verdict::Later { why, after } => {
@@ -78,9 +79,8 @@ impl Deliverer {
                     if stop.is_cancelled() {
                         return None;
                     }
-                    let pause = tokio::time::sleep(delay.max(after).min(LONGEST_DELAY));
+                    let pause = tokio::time::sleep(backoff.next_pause().max(after).min(MAX_RETRY_AFTER));
                     let _ = stop.run_until_cancelled(pause).await;
-                    delay = (delay * 2).min(LAST_DELAY);
                 }
                 verdict => return Some(verdict),
             }

@@ -15,6 +15,7 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
+use super::{AppRetention, LateInvocations};
 use crate::apps::{Bells, StoredLines};
 use crate::system::System;
 
@@ -26,13 +27,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 const RENEW: time::Duration = time::Duration::seconds(15);
 /// How long a call that an earlier life ran may take to be heard of, if its time was over meanwhile: it may have ended in time.
 const CATCH_UP: time::Duration = time::Duration::seconds(10);
-/// How often late invocations are looked for.
-const TIDY: Duration = Duration::from_secs(5);
-/// How often what nobody needs any more is looked for.
-const SWEEP: Duration = Duration::from_secs(3600);
-/// For how long lines are kept, and of how many builds and calls they are forgotten at once.
-const KEEP_LINES: time::Duration = time::Duration::days(30);
-const FORGET_AT_ONCE: u32 = 100;
 
 /// What the work stands on.
 #[derive(Clone)]
@@ -65,7 +59,7 @@ enum GivenUp {
 pub(crate) struct Attended(Arc<Mutex<HashSet<InvocationId>>>);
 
 impl Attended {
-    fn ids(&self) -> MutexGuard<'_, HashSet<InvocationId>> {
+    pub(super) fn ids(&self) -> MutexGuard<'_, HashSet<InvocationId>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -75,7 +69,8 @@ impl AppWork {
     pub(crate) fn spawn(self) {
         tokio::spawn(self.clone().build());
         tokio::spawn(self.clone().run());
-        tokio::spawn(self.sweep());
+        let retention = AppRetention { builds: self.builds, builder: self.builder, lines: self.lines, runs: self.runs };
+        super::spawn(retention, self.stop);
     }
 
     /// Ends the calls that this node runs, for a server that is stopped with all it has.
@@ -184,7 +179,12 @@ impl AppWork {
         }
         tokio::spawn(self.clone().keep_ready());
         tokio::spawn(self.clone().hear_of_the_fallen());
-        tokio::spawn(self.clone().tidy());
+        let late = LateInvocations {
+            runs: self.runs.clone(),
+            invocations: self.invocations.clone(),
+            attended: self.attended.clone(),
+        };
+        super::spawn(late, self.stop.clone());
         let mut looked = Instant::now();
         loop {
             let taken = match self.insist("calls are looked for", || self.runs.take()).await {
@@ -355,39 +355,6 @@ impl AppWork {
             if let Err(GivenUp::Stopping) = self.insist("a deployment fell", || self.runs.fell(&fallen)).await {
                 return;
             }
-        }
-    }
-
-    async fn tidy(self) {
-        let mut tick = tokio::time::interval(TIDY);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        while self.stop.run_until_cancelled(tick.tick()).await.is_some() {
-            let attended = self.attended.ids().clone();
-            if let Err(error) = self.runs.tidy(&attended).await {
-                debug!(%error, "cannot look for late invocations");
-            }
-            if let Err(error) = self.invocations.clear_canceled().await {
-                debug!(%error, "cannot end the browsers of cancelled invocations");
-            }
-        }
-    }
-
-    async fn sweep(self) {
-        let mut tick = tokio::time::interval(SWEEP);
-        while self.stop.run_until_cancelled(tick.tick()).await.is_some() {
-            if let Err(error) = self.builds.clear().await {
-                warn!(%error, "stored archives that nobody needs cannot be looked for");
-            }
-            match self.builds.spent_artifacts(self.builder.kept().await).await {
-                Ok(spent) => {
-                    for artifact in spent {
-                        self.builder.discard(&artifact).await;
-                    }
-                }
-                Err(error) => warn!(%error, "artifacts that nobody needs cannot be looked for"),
-            }
-            while let Ok(1..) = self.lines.forget(System.now() - KEEP_LINES, FORGET_AT_ONCE).await {}
-            while let Ok(1..) = self.runs.forget().await {}
         }
     }
 }

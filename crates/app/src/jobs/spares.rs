@@ -1,22 +1,22 @@
-//! The node's own reserve of warm browsers, for creates on demand.
+//! The spares of this node: warm browsers for sessions on demand.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anyhow::Context as _;
+use async_trait::async_trait;
 use casement_domain::browser::{BrowserEngine, Launch, Shape, SpareBrowsers};
 use casement_domain::{BrowserId, IdSource};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 
-use super::StartSlots;
+use super::{Job, StartSlots};
 use crate::system::System;
 
-/// How long a spare's sandbox waits for a word from a server.
+/// The time without a server after which a spare's sandbox ends.
 const ABANDONED_AFTER_SECONDS: u32 = 600;
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 struct Shelf {
     shape: Shape,
@@ -97,42 +97,40 @@ impl SpareBrowsers for Spares {
     }
 }
 
-/// Keeps the reserve filled until `stop`, one start at a time and behind the pools.
-pub(crate) async fn run(spares: Spares, engine: Arc<dyn BrowserEngine>, slots: StartSlots, stop: CancellationToken) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let Some(shape) = spares.missing() else {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = spares.wanted.notified() => continue,
-            }
-        };
-        let permit = tokio::select! {
-            () = stop.cancelled() => return,
-            permit = slots.take() => permit,
-        };
-        let launch = Launch {
-            id: BrowserId::mint(&System as &dyn IdSource),
-            shape,
-            abandoned_after_seconds: ABANDONED_AFTER_SECONDS,
-        };
-        let started = engine.start(&launch).await;
-        drop(permit);
-        spares.failing.store(started.is_err() && !stop.is_cancelled(), Ordering::Relaxed);
-        match started {
-            Ok(_) => {
-                debug!(browser = %launch.id, headless = launch.shape.headless, "a spare browser is ready");
-                spares.put_back(&launch.shape, launch.id);
-                pause = FIRST_PAUSE;
-            }
-            Err(error) => {
-                warn!(%error, retry_in = ?pause, "cannot start a spare browser");
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(pause) => {}
-                }
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+/// Keeps the spares filled, one start at a time and after the pools.
+pub(crate) struct SpareFilling {
+    pub(crate) spares: Spares,
+    pub(crate) engine: Arc<dyn BrowserEngine>,
+    pub(crate) slots: StartSlots,
+}
+
+#[async_trait]
+impl Job for SpareFilling {
+    fn name(&self) -> &'static str {
+        "spares"
+    }
+
+    /// The pause after failures grows up to it.
+    fn interval(&self) -> Duration {
+        Duration::from_secs(300)
+    }
+
+    async fn woken(&mut self) {
+        self.spares.wanted.notified().await;
+    }
+
+    async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
+        while let Some(shape) = self.spares.missing() {
+            let Some(permit) = stop.run_until_cancelled(self.slots.take()).await else { break };
+            let id = BrowserId::mint(&System as &dyn IdSource);
+            let launch = Launch { id, shape, abandoned_after_seconds: ABANDONED_AFTER_SECONDS };
+            let started = self.engine.start(&launch).await;
+            drop(permit);
+            self.spares.failing.store(started.is_err() && !stop.is_cancelled(), Ordering::Relaxed);
+            started.context("a spare browser cannot be started")?;
+            debug!(browser = %launch.id, headless = launch.shape.headless, "a spare browser is ready");
+            self.spares.put_back(&launch.shape, launch.id);
         }
+        Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! Carries logins: one task for each flow that this node has taken on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use casement_domain::auth_connection::{CarriedFlow, FlowNews, FlowRunner, Memory, Next};
 use casement_domain::{AuthConnectionId, AuthFlowId, Clock as _};
 use casement_postgres::{AUTH_CHANNEL, DatabaseConfig, Heard, Notifications};
@@ -14,14 +15,9 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::Job;
 use crate::system::System;
 
-/// How often it is looked for flows that nobody carries, whatever was or was not heard.
-const NET: Duration = Duration::from_secs(20);
-/// How often it is looked whose login is to be looked at.
-const LOOKS: Duration = Duration::from_secs(10);
-/// How often old flows are forgotten.
-const FORGET: Duration = Duration::from_secs(3600);
 /// After how long a step is tried again that the store refused.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -56,20 +52,38 @@ impl AuthNews {
     fn receiver(&self, id: AuthConnectionId) -> watch::Receiver<u64> {
         self.followed().entry(id).or_insert_with(|| watch::channel(0).0).subscribe()
     }
+}
 
-    /// Hears what the database tells, until `stop`; then whoever follows is at the end.
-    pub(crate) async fn hear(self, config: DatabaseConfig, stop: CancellationToken) {
-        let mut notifications = Notifications::listen(&config, vec![AUTH_CHANNEL.to_owned()]);
-        while let Some(heard) = stop.run_until_cancelled(notifications.next()).await {
-            match heard {
-                Heard::Listening => self.say(None),
+/// Passes the database's notifications about auth connections on to [`AuthNews`].
+pub(crate) struct AuthNotifications {
+    pub(crate) news: AuthNews,
+    pub(crate) database: DatabaseConfig,
+}
+
+#[async_trait]
+impl Job for AuthNotifications {
+    fn name(&self) -> &'static str {
+        "auth notifications"
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
+        let mut notifications = Notifications::listen(&self.database, vec![AUTH_CHANNEL.to_owned()]);
+        while let Some(notification) = stop.run_until_cancelled(notifications.next()).await {
+            match notification {
+                Heard::Listening => self.news.say(None),
                 Heard::Notification { payload, .. } => match payload.parse() {
-                    Ok(id) => self.say(Some(id)),
-                    Err(_) => warn!("heard something that is no auth connection"),
+                    Ok(id) => self.news.say(Some(id)),
+                    Err(_) => warn!(payload, "a notification names no auth connection"),
                 },
             }
         }
-        self.over.cancel();
+        // Those who follow a connection are at the end.
+        self.news.over.cancel();
+        Ok(())
     }
 }
 
@@ -84,35 +98,52 @@ impl FlowNews for AuthNews {
     }
 }
 
-/// Takes flows on and carries them, until `stop`. What is under way then ends with the process, and whoever comes next goes on.
-pub(crate) async fn carry_logins(runner: FlowRunner, news: AuthNews, stop: CancellationToken) {
-    let carried: Arc<Mutex<HashMap<AuthFlowId, ()>>> = Arc::default();
-    let mut net = tokio::time::interval(NET);
-    net.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = news.any.notified() => {}
-            _ = net.tick() => {}
-        }
-        let found = match runner.to_carry().await {
-            Ok(found) => found,
-            Err(error) => {
-                debug!(%error, "cannot look for logins that nobody carries");
+/// Takes login flows that no node carries, and carries each in a task of its own. The tasks end with the process, and the flows are
+/// taken again by any node.
+#[derive(Clone)]
+pub(crate) struct LoginFlows {
+    runner: FlowRunner,
+    news: AuthNews,
+    carried: Arc<Mutex<HashSet<AuthFlowId>>>,
+}
+
+impl LoginFlows {
+    pub(crate) fn new(runner: FlowRunner, news: AuthNews) -> Self {
+        Self { runner, news, carried: Arc::default() }
+    }
+
+    fn carried(&self) -> MutexGuard<'_, HashSet<AuthFlowId>> {
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Job for LoginFlows {
+    fn name(&self) -> &'static str {
+        "login flows"
+    }
+
+    /// Finds flows of which no notification came.
+    fn interval(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
+    async fn woken(&mut self) {
+        self.news.any.notified().await;
+    }
+
+    async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
+        for found in self.runner.to_carry().await? {
+            if !self.carried().insert(found.flow) {
                 continue;
             }
-        };
-        for found in found {
-            let new = carried.lock().unwrap_or_else(PoisonError::into_inner).insert(found.flow, ()).is_none();
-            if !new {
-                continue;
-            }
-            let (runner, news, stop, carried) = (runner.clone(), news.clone(), stop.clone(), carried.clone());
+            let (job, stop) = (self.clone(), stop.clone());
             tokio::spawn(async move {
-                carry(&runner, found, &news, stop).await;
-                carried.lock().unwrap_or_else(PoisonError::into_inner).remove(&found.flow);
+                carry(&job.runner, found, &job.news, stop).await;
+                job.carried().remove(&found.flow);
             });
         }
+        Ok(())
     }
 }
 
@@ -155,19 +186,43 @@ fn left(until: OffsetDateTime) -> Duration {
     Duration::try_from(until - System.now()).unwrap_or_default().max(Duration::from_millis(20))
 }
 
-/// Looks whether logins hold, where that is due, and forgets flows of long ago, until `stop`.
-pub(crate) async fn keep_logins(runner: FlowRunner, stop: CancellationToken) {
-    let mut looks = tokio::time::interval(LOOKS);
-    let mut forget = tokio::time::interval(FORGET);
-    loop {
-        let done = tokio::select! {
-            () = stop.cancelled() => return,
-            _ = looks.tick() => runner.begin_looks().await,
-            _ = forget.tick() => runner.forget().await,
-        };
-        if let Err(error) = done {
-            debug!(%error, "cannot look after logins");
-        }
+/// Begins the checks of auth connections that are due.
+pub(crate) struct LoginChecks {
+    pub(crate) runner: FlowRunner,
+}
+
+#[async_trait]
+impl Job for LoginChecks {
+    fn name(&self) -> &'static str {
+        "login checks"
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
+        Ok(self.runner.begin_looks().await?)
+    }
+}
+
+/// Deletes old login flows.
+pub(crate) struct LoginRetention {
+    pub(crate) runner: FlowRunner,
+}
+
+#[async_trait]
+impl Job for LoginRetention {
+    fn name(&self) -> &'static str {
+        "login retention"
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(3600)
+    }
+
+    async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
+        Ok(self.runner.forget().await?)
     }
 }
 
@@ -182,9 +237,13 @@ mod tests {
         news.say(None);
         assert_eq!(follow.next().await, Some(()));
         let nowhere = DatabaseConfig::parse("postgresql:///nowhere?host=/nowhere").expect("an address");
-        let hearing = tokio::spawn(news.clone().hear(nowhere, stop.clone()));
+        let mut job = AuthNotifications { news, database: nowhere };
+        let running = tokio::spawn({
+            let stop = stop.clone();
+            async move { job.run(&stop).await }
+        });
         stop.cancel();
         assert_eq!(follow.next().await, None);
-        hearing.await.expect("it ends");
+        running.await.expect("the job ends").expect("without an error");
     }
 }

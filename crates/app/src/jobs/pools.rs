@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use casement_domain::browser::{EngineError, EngineFault, Launch};
 use casement_domain::pool::{FairQueue, PoolFiller, PoolRepository, Round, WarmError};
 use casement_domain::session::{PoolWake, Sessions};
@@ -12,8 +13,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::StartSlots;
 use super::figures::PoolFigures;
+use super::{Job, StartSlots};
 use crate::system::System;
 
 /// How often every pool is looked at, whatever was or was not heard: it renews the lead, too.
@@ -70,8 +71,24 @@ fn word(error: &EngineError) -> &'static str {
     }
 }
 
-/// Runs until `stop`. Starts that are under way then end with the process, and the next start of the node clears them.
-pub(crate) async fn run(context: PoolLoop, stop: CancellationToken) {
+#[async_trait]
+impl Job for PoolLoop {
+    fn name(&self) -> &'static str {
+        "pools"
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    /// Runs until `stop`. Starts that are under way then end with the process, and the next start of the node cleans them up.
+    async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
+        fill_pools(self, stop).await;
+        Ok(())
+    }
+}
+
+async fn fill_pools(context: &PoolLoop, stop: &CancellationToken) {
     let mut queue: FairQueue<ProjectId, (PoolId, Launch)> = FairQueue::default();
     let mut later: BTreeMap<PoolId, MonotonicTime> = BTreeMap::new();
     let mut round = tokio::time::interval(ROUND);
@@ -82,11 +99,11 @@ pub(crate) async fn run(context: PoolLoop, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => return,
             () = context.bell.heard.notified() => due = context.bell.answer(),
-            _ = round.tick() => due = every_pool(&context).await,
+            _ = round.tick() => due = every_pool(context).await,
             () = until(next) => {}
             permit = context.slots.take(), if !queue.is_empty() => {
                 if let Some((pool, launch)) = queue.pop() {
-                    start(&context, pool, launch, permit);
+                    start(context, pool, launch, permit);
                 }
                 continue;
             }
@@ -98,7 +115,7 @@ pub(crate) async fn run(context: PoolLoop, stop: CancellationToken) {
             match context.filler.look(pool).await {
                 Ok(found) => {
                     later.extend(found.again_at.map(|at| (pool, at)));
-                    take_up(&context, &mut queue, pool, found);
+                    take_up(context, &mut queue, pool, found);
                     let _ = context.looked_at.send(pool);
                 }
                 Err(error) => {

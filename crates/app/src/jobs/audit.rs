@@ -1,0 +1,56 @@
+//! Keeps the audit trail: partitions ahead of time, the end of old records, and how far this node's records are complete.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::Clock as _;
+use casement_domain::audit::AuditRepository;
+use casement_domain::node::Node;
+use casement_telemetry::audit::GroupedTrail;
+use tokio_util::sync::CancellationToken;
+
+use super::Job;
+use crate::system::System;
+
+/// Creates partitions ahead of time and drops records that are too old.
+pub(crate) struct AuditRetention {
+    pub(crate) repository: Arc<dyn AuditRepository>,
+    pub(crate) kept: time::Duration,
+}
+
+#[async_trait]
+impl Job for AuditRetention {
+    fn name(&self) -> &'static str {
+        "audit retention"
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(3600)
+    }
+
+    async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
+        let now = System.now();
+        Ok(self.repository.tidy(now, now - self.kept).await?)
+    }
+}
+
+/// Tells other nodes how far this node's records are complete. The first run records the calls that an earlier run of the node began.
+pub(crate) struct AuditCompleteness {
+    pub(crate) trail: Arc<GroupedTrail>,
+}
+
+#[async_trait]
+impl Job for AuditCompleteness {
+    fn name(&self) -> &'static str {
+        "audit completeness"
+    }
+
+    fn interval(&self) -> Duration {
+        Node::HEARTBEAT.unsigned_abs()
+    }
+
+    async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
+        Ok(self.trail.tend().await?)
+    }
+}

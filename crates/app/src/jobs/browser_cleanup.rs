@@ -1,0 +1,83 @@
+//! Removes ended browsers: saves what their sessions leave, ends the sandbox, deletes the row. Several at a time, because saving is slow.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::BrowserId;
+use casement_domain::session::Sessions;
+use tokio::task::{Id, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::Job;
+use crate::replays::RemainsBell;
+
+/// Browsers that are removed at the same time.
+const MAX_PARALLEL: usize = 8;
+
+pub(crate) struct BrowserCleanup {
+    sessions: Sessions,
+    ended: RemainsBell,
+    tasks: JoinSet<()>,
+    browsers: HashMap<Id, BrowserId>,
+}
+
+impl BrowserCleanup {
+    /// `ended` tells that a session has ended whose browser is to be removed.
+    pub(crate) fn new(sessions: Sessions, ended: RemainsBell) -> Self {
+        Self { sessions, ended, tasks: JoinSet::new(), browsers: HashMap::new() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.browsers.len() >= MAX_PARALLEL
+    }
+}
+
+#[async_trait]
+impl Job for BrowserCleanup {
+    fn name(&self) -> &'static str {
+        "browser cleanup"
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    /// Also due when a full set of tasks has room again.
+    async fn woken(&mut self) {
+        loop {
+            tokio::select! {
+                biased;
+                Some(done) = self.tasks.join_next_with_id() => {
+                    let id = done.map_or_else(|error| error.id(), |(id, ())| id);
+                    let was_full = self.is_full();
+                    self.browsers.remove(&id);
+                    if was_full {
+                        return;
+                    }
+                }
+                () = self.ended.rung() => return,
+            }
+        }
+    }
+
+    async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
+        for browser in self.sessions.remains().await? {
+            if self.is_full() {
+                break;
+            }
+            if self.browsers.values().any(|other| *other == browser.id) {
+                continue;
+            }
+            let (id, sessions) = (browser.id, self.sessions.clone());
+            let task = self.tasks.spawn(async move {
+                if let Err(error) = sessions.lay_to_rest(&browser).await {
+                    debug!(browser = %browser.id, %error, "a browser cannot be removed yet");
+                }
+            });
+            self.browsers.insert(task.id(), id);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,32 @@
+//! Ends invocations whose deadline is over, and the browsers of canceled ones.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::invocation::{Invocations, Runs};
+use tokio_util::sync::CancellationToken;
+
+use super::{Attended, Job};
+
+pub(crate) struct LateInvocations {
+    pub(crate) runs: Runs,
+    pub(crate) invocations: Invocations,
+    pub(crate) attended: Attended,
+}
+
+#[async_trait]
+impl Job for LateInvocations {
+    fn name(&self) -> &'static str {
+        "late invocations"
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
+        let attended = self.attended.ids().clone();
+        self.runs.tidy(&attended).await?;
+        Ok(self.invocations.clear_canceled().await?)
+    }
+}

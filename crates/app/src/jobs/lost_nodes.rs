@@ -1,0 +1,44 @@
+//! Ends the sessions, tickets and invocations of nodes that are silent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::Clock as _;
+use casement_domain::invocation::Runs;
+use casement_domain::node::NodeWatch;
+use casement_domain::pool::WaitingLine;
+use casement_domain::session::Sessions;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::Job;
+use crate::system::System;
+
+pub(crate) struct LostNodes {
+    pub(crate) others: NodeWatch,
+    pub(crate) line: Arc<dyn WaitingLine>,
+    pub(crate) sessions: Sessions,
+    pub(crate) runs: Runs,
+}
+
+#[async_trait]
+impl Job for LostNodes {
+    fn name(&self) -> &'static str {
+        "lost nodes"
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
+        for node in self.others.lost().await? {
+            warn!(%node, "a node is lost; its sessions end");
+            self.line.clear(node, System.now()).await?;
+            self.sessions.mourn(node).await?;
+            self.runs.mourn(node).await?;
+        }
+        Ok(())
+    }
+}

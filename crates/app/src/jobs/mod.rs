@@ -1,0 +1,78 @@
+//! The background jobs of a node, one file each. `serve/background.rs` is their registry, [`supervisor`] runs them.
+
+mod app_retention;
+mod apps;
+mod audit;
+mod browser_cleanup;
+mod browser_events;
+mod disk_watch;
+mod extension_cleanup;
+mod figures;
+mod heartbeat;
+mod idle_sessions;
+mod late_invocations;
+mod logins;
+mod lost_nodes;
+mod metrics_upkeep;
+mod pool_metrics;
+mod pools;
+mod profile_cleanup;
+mod proxy_checks;
+mod reconcile;
+mod replay_cleanup;
+mod spares;
+mod starts;
+mod supervisor;
+mod telemetry_retention;
+mod ticket_notifications;
+mod uncertain_writes;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use app_retention::AppRetention;
+pub(crate) use apps::{AppWork, Attended};
+pub(crate) use audit::{AuditCompleteness, AuditRetention};
+pub(crate) use browser_cleanup::BrowserCleanup;
+pub(crate) use browser_events::BrowserEvents;
+pub(crate) use disk_watch::DiskJob;
+pub(crate) use extension_cleanup::ExtensionCleanup;
+pub(crate) use figures::PoolFigures;
+pub(crate) use heartbeat::Heartbeat;
+pub(crate) use idle_sessions::IdleSessions;
+pub(crate) use late_invocations::LateInvocations;
+pub(crate) use logins::{AuthNews, AuthNotifications, LoginChecks, LoginFlows, LoginRetention};
+pub(crate) use lost_nodes::LostNodes;
+pub(crate) use metrics_upkeep::MetricsUpkeep;
+pub(crate) use pool_metrics::PoolMetrics;
+pub(crate) use pools::{PoolBell, PoolLoop};
+pub(crate) use profile_cleanup::ProfileCleanup;
+pub(crate) use proxy_checks::ProxyChecks;
+pub(crate) use reconcile::Reconcile;
+pub(crate) use replay_cleanup::ReplayCleanup;
+pub(crate) use spares::{SpareFilling, Spares};
+pub(crate) use starts::StartSlots;
+pub(crate) use supervisor::spawn;
+pub(crate) use telemetry_retention::TelemetryRetention;
+pub(crate) use ticket_notifications::TicketNotifications;
+pub(crate) use uncertain_writes::UncertainWrites;
+
+/// Work that a node repeats in the background.
+#[async_trait]
+pub(crate) trait Job: Send + 'static {
+    /// The name in logs.
+    fn name(&self) -> &'static str;
+
+    /// The time from the beginning of one run to the next.
+    fn interval(&self) -> Duration;
+
+    /// Resolves when the next run is due before the interval is over. Must be cancel safe. By default never.
+    async fn woken(&mut self) {
+        std::future::pending().await
+    }
+
+    /// Does the work once. A job that follows events returns when `stop` is cancelled; others may finish what they began.
+    async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()>;
+}

@@ -1,0 +1,52 @@
+//! Counts the browsers and the waiters of each pool, for `/metrics` and the API.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::pool::{PoolRepository, WaitingLine};
+use casement_domain::session::Sessions;
+use casement_domain::{Clock as _, PoolId};
+use tokio_util::sync::CancellationToken;
+
+use super::Job;
+use super::figures::{Line, PoolFigures};
+use crate::system::System;
+
+pub(crate) struct PoolMetrics {
+    pub(crate) sessions: Sessions,
+    pub(crate) pools: Arc<dyn PoolRepository>,
+    pub(crate) line: Arc<dyn WaitingLine>,
+    pub(crate) figures: PoolFigures,
+}
+
+#[async_trait]
+impl Job for PoolMetrics {
+    fn name(&self) -> &'static str {
+        "pool metrics"
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
+        let now = System.now();
+        metrics::gauge!("casement_sessions").set(self.sessions.activity().sessions());
+        let queues = self.line.lengths().await?;
+        let queues: HashMap<PoolId, _> =
+            queues.into_iter().map(|(pool, length, since)| (pool, (length, since))).collect();
+        let mut figures = Vec::new();
+        for pool in self.pools.all().await? {
+            let counts = self.pools.counts(pool).await?;
+            // A pool without waiters is counted too, so that it does not keep the numbers of an earlier queue.
+            let (waiters, since) = queues.get(&pool).copied().unwrap_or((0, now));
+            let longest_wait_seconds = (now - since).as_seconds_f64();
+            let line = Line { idle: counts.available, leased: counts.acquired, waiters, longest_wait_seconds };
+            figures.push((pool, line));
+        }
+        self.figures.measured(figures);
+        Ok(())
+    }
+}

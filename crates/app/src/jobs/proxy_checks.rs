@@ -1,0 +1,35 @@
+//! Checks proxies again whose last check is long ago.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::proxy::Proxies;
+use tokio_util::sync::CancellationToken;
+
+use super::Job;
+
+const BATCH: u32 = 8;
+
+pub(crate) struct ProxyChecks {
+    pub(crate) proxies: Proxies,
+}
+
+#[async_trait]
+impl Job for ProxyChecks {
+    fn name(&self) -> &'static str {
+        "proxy checks"
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+
+    async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
+        let checking = async {
+            // In batches, so that another node can take a part of them.
+            while self.proxies.check_due(BATCH).await? == BATCH as usize {}
+            Ok(())
+        };
+        stop.run_until_cancelled(checking).await.unwrap_or(Ok(()))
+    }
+}

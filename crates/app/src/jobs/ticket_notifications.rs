@@ -1,0 +1,80 @@
+//! Wakes waiters of this node when a ticket of theirs was decided, by this node or another one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::pool::{Leases, WaitingLine};
+use casement_domain::{NodeId, StoreError};
+use casement_postgres::{DatabaseConfig, Heard, Notifications, node_channel};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::Job;
+use crate::turns::WaitingRoom;
+
+#[derive(Clone)]
+pub(crate) struct TicketNotifications {
+    pub(crate) node: NodeId,
+    pub(crate) database: DatabaseConfig,
+    pub(crate) line: Arc<dyn WaitingLine>,
+    pub(crate) leases: Leases,
+    pub(crate) room: WaitingRoom,
+}
+
+impl TicketNotifications {
+    /// Wakes the waiters of all decided tickets, for notifications that were lost. A ticket without a waiter belongs to a caller that
+    /// is gone.
+    pub(crate) async fn wake_decided(&self) -> Result<(), StoreError> {
+        for ticket in self.line.decided(self.node).await? {
+            if !self.room.call(ticket) {
+                self.leases.abandon(ticket).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn handle(&self, notification: Heard) {
+        match notification {
+            Heard::Notification { payload, .. } => match payload.parse() {
+                Ok(ticket) if self.room.call(ticket) => {}
+                // The caller is gone.
+                Ok(ticket) => {
+                    let leases = self.leases.clone();
+                    tokio::spawn(async move { leases.abandon(ticket).await });
+                }
+                Err(_) => warn!(payload, "a notification names no ticket"),
+            },
+            // Notifications may have been lost before.
+            Heard::Listening => {
+                if let Err(error) = self.reconcile().await {
+                    warn!(%error, "tickets that were decided meanwhile cannot be read");
+                }
+            }
+        }
+    }
+
+    async fn reconcile(&self) -> Result<(), StoreError> {
+        self.wake_decided().await?;
+        self.leases.settle().await
+    }
+}
+
+#[async_trait]
+impl Job for TicketNotifications {
+    fn name(&self) -> &'static str {
+        "ticket notifications"
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
+        let mut notifications = Notifications::listen(&self.database, vec![node_channel(self.node)]);
+        while let Some(notification) = stop.run_until_cancelled(notifications.next()).await {
+            self.handle(notification).await;
+        }
+        Ok(())
+    }
+}

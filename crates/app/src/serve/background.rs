@@ -1,0 +1,155 @@
+//! The registry of the background jobs: what runs from the start of the server to its stop.
+
+use std::sync::Arc;
+
+use casement_chromium::EngineEvent;
+use casement_domain::PoolId;
+use casement_domain::node::NodeWatch;
+use casement_domain::pool::PoolFiller;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::ground::Ground;
+use super::sessions::Core;
+use super::use_cases::UseCases;
+use crate::apps::NewsRoom;
+use crate::jobs::{
+    AppWork, AuditCompleteness, AuditRetention, AuthNotifications, BrowserCleanup, BrowserEvents, DiskJob,
+    ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows, LoginRetention, LostNodes, MetricsUpkeep,
+    PoolLoop, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SpareFilling, StartSlots,
+    TelemetryRetention, TicketNotifications, UncertainWrites, spawn,
+};
+use crate::proxies;
+use crate::settings::ServeSettings;
+use crate::store::Store;
+use crate::system::System;
+
+/// What the jobs follow.
+pub(super) struct Events {
+    pub(super) browsers: mpsc::UnboundedReceiver<EngineEvent>,
+    pub(super) failed_proxies: mpsc::Receiver<proxies::FailedProxy>,
+}
+
+/// The jobs that the end of the server waits for, or that it ends itself.
+pub(super) struct BackgroundJobs {
+    pub(super) apps: AppWork,
+    pub(super) news: NewsRoom,
+    pub(super) browser_cleanup: JoinHandle<()>,
+    /// Ends the heartbeat: while sessions end, no other node may take this one for lost.
+    pub(super) heartbeat: CancellationToken,
+}
+
+impl BackgroundJobs {
+    /// Spawns every job. `looked_at` receives each pool that the job of pools has looked at.
+    pub(super) fn spawn(
+        ground: &Ground,
+        core: &Core,
+        cases: UseCases,
+        events: Events,
+        looked_at: mpsc::UnboundedSender<PoolId>,
+        (settings, store, metrics): (&ServeSettings, &Store, PrometheusHandle),
+    ) -> Self {
+        let jobs = Jobs { ground, core, settings, store };
+        let heartbeat = CancellationToken::new();
+        spawn(Heartbeat { node: ground.node, nodes: ground.rows.nodes.clone() }, heartbeat.clone());
+        jobs.sessions(&cases);
+        jobs.browsers(events, looked_at);
+        jobs.retention(&cases);
+        jobs.logins(&cases);
+        jobs.start(ProxyChecks { proxies: cases.proxies });
+        jobs.start(DiskJob::new(ground.disk.clone(), ground.rows.storage_usage.clone()));
+        let upkeep = MetricsUpkeep { metrics, ways_out: ground.ways_out.clone(), spares: core.spares.clone() };
+        spawn(upkeep, CancellationToken::new());
+        let cleanup = BrowserCleanup::new(core.sessions.clone(), core.remains.clone());
+        let browser_cleanup = jobs.start(cleanup);
+        let news = cases.apps.room.clone();
+        Self { apps: cases.apps.spawn(store), news, browser_cleanup, heartbeat }
+    }
+}
+
+struct Jobs<'a> {
+    ground: &'a Ground,
+    core: &'a Core,
+    settings: &'a ServeSettings,
+    store: &'a Store,
+}
+
+impl Jobs<'_> {
+    fn start(&self, job: impl Job) -> JoinHandle<()> {
+        spawn(job, self.core.stop.child_token())
+    }
+
+    fn filler(&self) -> PoolFiller {
+        let Core { pool_deps, sessions, .. } = self.core;
+        PoolFiller::new(pool_deps.clone(), self.ground.rows.browsers.clone(), sessions.clone())
+    }
+
+    fn sessions(&self, cases: &UseCases) {
+        let Ground { node, rows, .. } = self.ground;
+        let Core { sessions, leases, .. } = self.core;
+        let (sessions, leases, line) = (sessions.clone(), leases.clone(), rows.line.clone());
+        let tickets = TicketNotifications {
+            node: *node,
+            database: self.store.config.clone(),
+            line: line.clone(),
+            leases: leases.clone(),
+            room: self.core.room.clone(),
+        };
+        self.start(IdleSessions { sessions: sessions.clone() });
+        self.start(LostNodes {
+            others: NodeWatch::new(*node, rows.nodes.clone(), Arc::new(System)),
+            line: line.clone(),
+            sessions: sessions.clone(),
+            runs: cases.apps.runs.clone(),
+        });
+        self.start(Reconcile { sessions: sessions.clone(), filler: self.filler(), tickets: tickets.clone() });
+        self.start(PoolMetrics { sessions, pools: rows.pools.clone(), line, figures: self.core.figures.clone() });
+        self.start(UncertainWrites { leases });
+        self.start(tickets);
+    }
+
+    fn browsers(&self, events: Events, looked_at: mpsc::UnboundedSender<PoolId>) {
+        let Core { sessions, spares, port, stop, .. } = self.core;
+        let Events { browsers: events, failed_proxies } = events;
+        let (engine, spares, slots) = (self.ground.engine.clone(), spares.clone(), StartSlots::per_core());
+        let telling = proxies::tell_failed(failed_proxies, sessions.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(telling));
+        // Browsers end, too, while the server stops.
+        spawn(
+            BrowserEvents { engine, events, sessions: sessions.clone(), spares: spares.clone() },
+            CancellationToken::new(),
+        );
+        self.start(PoolLoop {
+            filler: self.filler(),
+            pools: self.ground.rows.pools.clone(),
+            sessions: sessions.clone(),
+            bell: self.core.bell.clone(),
+            slots: slots.clone(),
+            figures: self.core.figures.clone(),
+            looked_at,
+        });
+        self.start(SpareFilling { spares, engine: port.clone(), slots });
+    }
+
+    /// What is kept for a time and then deleted.
+    fn retention(&self, cases: &UseCases) {
+        let Ground { rows, blobs, replays, .. } = self.ground;
+        let days = |days: u32| time::Duration::days(days.into());
+        self.start(AuditRetention { repository: rows.audit.clone(), kept: days(self.settings.audit_days) });
+        self.start(AuditCompleteness { trail: self.core.trail.clone() });
+        self.start(TelemetryRetention { store: rows.telemetry.clone(), kept: days(self.settings.telemetry_days) });
+        self.start(ReplayCleanup { kept: replays.clone() });
+        self.start(ExtensionCleanup { extensions: cases.extensions.clone() });
+        self.start(ProfileCleanup { profiles: cases.profiles.clone(), blobs: blobs.clone() });
+    }
+
+    fn logins(&self, cases: &UseCases) {
+        let UseCases { logins, auth_news, .. } = cases;
+        self.start(AuthNotifications { news: auth_news.clone(), database: self.store.config.clone() });
+        self.start(LoginFlows::new(logins.clone(), auth_news.clone()));
+        self.start(LoginChecks { runner: logins.clone() });
+        self.start(LoginRetention { runner: logins.clone() });
+    }
+}
