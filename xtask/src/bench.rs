@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::{packages, runner, step, workspace};
+use crate::{packages, script_runner, step, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -13,7 +13,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     packages::ensure(&[packages::RUN])?;
-    runner::ensure()?;
+    script_runner::ensure()?;
     let mut cargo = workspace::cargo();
     cargo.args(["bench", "--locked", "--package", "casement", "--bench", "ratios", "--"]).args(&options.parts);
     step::run("measuring (builds with optimisation first; then takes minutes on a quiet machine)", &mut cargo)

@@ -8,16 +8,16 @@ mod clients;
 mod lint;
 mod openapi;
 mod packages;
-mod runner;
+mod script_runner;
 mod step;
 mod test;
 mod up;
 mod workspace;
 
 #[cfg(test)]
-mod arrows;
+mod dependency_rules;
 #[cfg(test)]
-mod tidy;
+mod source_rules;
 
 use clap::{Parser, Subcommand};
 

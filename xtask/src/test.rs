@@ -4,7 +4,7 @@ use std::thread::available_parallelism;
 
 use anyhow::Result;
 
-use crate::{clients, packages, runner, step, workspace};
+use crate::{clients, packages, script_runner, step, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -19,7 +19,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     packages::ensure(&[packages::RUN, packages::TEST])?;
     let clients = clients::ensure()?;
-    runner::ensure()?;
+    script_runner::ensure()?;
     let mut cargo = workspace::cargo();
     cargo.args(["test", "--locked", "--no-fail-fast"]);
     if options.package.is_empty() {

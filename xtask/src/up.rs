@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, anyhow};
 
-use crate::{packages, runner, step, workspace};
+use crate::{packages, script_runner, step, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -19,7 +19,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     packages::ensure(&[packages::RUN])?;
-    runner::ensure()?;
+    script_runner::ensure()?;
     let mut build = workspace::cargo();
     build.args(["build", "--locked", "--package", "casement"]);
     if !options.dev {

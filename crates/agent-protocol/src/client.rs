@@ -31,7 +31,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::extension::{RESTART, Restart};
+use crate::extension::{RESTART, RestartRequest};
 use crate::{
     ARGUMENTS_HEADER, Channel, DEFAULT_HANDOUT_MS, DIAL_OK, ErrorBody, Event, HEARTBEAT_SECONDS, Handout,
     MAX_IMAGE_BYTES, MAX_JSON_BYTES, PROTOCOL_VERSION, READY_WAIT_SECONDS, Region, ScreenshotRequest, Status,
@@ -168,7 +168,7 @@ impl AgentClient {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub async fn restart(&self, wish: &Restart) -> Result<Status, ClientError> {
+    pub async fn restart(&self, wish: &RestartRequest) -> Result<Status, ClientError> {
         self.ask(Method::POST, RESTART, wish, RESTARTING).await
     }
 

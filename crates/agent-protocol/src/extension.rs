@@ -7,7 +7,7 @@ use super::Viewport;
 /// `POST`, arguments [`ExtensionName`], body: a ZIP → `{}`. Unpacks it; Chromium gets it at the next restart that names it. One of
 /// that name that waits already is replaced.
 pub const ADD: &str = "/v1/extension/add";
-/// `POST`, [`Restart`] → [`Status`](super::Status). Ends Chromium in good order and starts it anew with its profile; or, while the
+/// `POST`, [`RestartRequest`] → [`Status`](super::Status). Ends Chromium in good order and starts it anew with its profile; or, while the
 /// agent holds back the first start ([`AgentConfig::held`](super::AgentConfig::held)), is that start. Answers when the page does.
 ///
 /// Refused before anything is touched: an extension that was not added, a size that cannot be. `not_allowed` after Chromium was
@@ -29,7 +29,7 @@ pub struct ExtensionName {
 
 /// How Chromium is started anew.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restart {
+pub struct RestartRequest {
     /// The extensions added since, to be loaded in this order after those that it has. One that it has already takes its new form.
     #[serde(default)]
     pub extensions: Vec<String>,

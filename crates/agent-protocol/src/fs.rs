@@ -28,7 +28,7 @@ pub const MOVE: &str = "/v1/fs/move";
 pub const PERMISSIONS: &str = "/v1/fs/permissions";
 /// [`Watch`] → [`WatchId`].
 pub const WATCH: &str = "/v1/fs/watch";
-/// [`WatchId`] → lines of JSON, a [`Seen`] each, from the start of the watch on. A later reader takes over from an earlier one.
+/// [`WatchId`] → lines of JSON, a [`WatchLine`] each, from the start of the watch on. A later reader takes over from an earlier one.
 pub const WATCH_EVENTS: &str = "/v1/fs/watch_events";
 /// [`WatchId`].
 pub const UNWATCH: &str = "/v1/fs/unwatch";
@@ -134,7 +134,7 @@ pub struct Change {
 /// What a watch tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Seen {
+pub enum WatchLine {
     /// Something happened.
     Change(Change),
     /// The last word, unless it was stopped: why the watch has ended.

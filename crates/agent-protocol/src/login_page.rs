@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub const OPEN: &str = "/v1/login_page/open";
 /// `POST`, [`ReadPage`] → [`Reading`].
 pub const READ: &str = "/v1/login_page/read";
-/// `POST`, [`Acts`] → [`Done`].
+/// `POST`, [`ActRequest`] → [`Done`].
 pub const ACT: &str = "/v1/login_page/act";
 /// `POST` → a PNG in which no value of a field is legible.
 pub const PICTURE: &str = "/v1/login_page/picture";
@@ -206,9 +206,9 @@ pub struct Captcha {
 /// A text that is typed. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Typed(pub String);
+pub struct SecretText(pub String);
 
-impl fmt::Debug for Typed {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Typed(…)")
     }
@@ -216,7 +216,7 @@ impl fmt::Debug for Typed {
 
 /// Things to do, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Acts {
+pub struct ActRequest {
     /// What.
     pub acts: Vec<Act>,
 }
@@ -230,7 +230,7 @@ pub enum Act {
         /// Into what.
         into: String,
         /// What.
-        text: Typed,
+        text: SecretText,
         /// For a frame of which origin.
         origin: String,
     },
@@ -239,7 +239,7 @@ pub enum Act {
         /// Into what.
         into: Vec<String>,
         /// What.
-        code: Typed,
+        code: SecretText,
         /// For a frame of which origin.
         origin: String,
     },

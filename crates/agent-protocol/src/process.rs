@@ -23,7 +23,7 @@ pub const OUTPUT: &str = "/v1/process/output";
 /// What is kept of each output of a program that was waited for, in bytes.
 pub const MAX_EXEC_OUTPUT: usize = 10 << 20;
 /// What is kept of the output of a program that was not, both kinds together, in bytes.
-pub const MAX_KEPT_OUTPUT: usize = 1 << 20;
+pub const MAX_BUFFERED_OUTPUT: usize = 1 << 20;
 /// Programs that run beside each other without being waited for.
 pub const MAX_PROCESSES: usize = 64;
 /// Longest line of [`OUTPUT`], in bytes.

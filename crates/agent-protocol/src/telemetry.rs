@@ -3,9 +3,9 @@
 //! **Two counts.** The agent numbers its events from 1 on, for as long as it lives, in the order in which they are told; nothing else
 //! counts there. A session has one sequence for everything that happened in it, the agent's events and the server's own, and the
 //! server gives those numbers when it stores the events. With them, in the same transaction, it stores the agent's number of the last
-//! one: however it is killed, it asks for the events after that number ([`Follow::after`]) and stores each exactly once.
+//! one: however it is killed, it asks for the events after that number ([`FollowRequest::after`]) and stores each exactly once.
 //!
-//! **No loss without a word.** The agent keeps what is not [confirmed](CONFIRM), [`KEPT_EVENTS`] and [`KEPT_BYTES`] at most, and drops
+//! **No loss without a word.** The agent keeps what is not [confirmed](CONFIRM), [`MAX_UNCONFIRMED_EVENTS`] and [`MAX_UNCONFIRMED_BYTES`] at most, and drops
 //! the oldest beyond that. What was dropped is a gap in its numbers: the stream's next number is higher than the one expected. An event
 //! that could not even be taken in (the browser tells more than can be read) has its number too, so that it shows as a gap as well.
 //! There is never a gap at the end: whatever is dropped is followed by an event, or, if need be, the last of what was lost is told
@@ -21,23 +21,23 @@ use serde_json::{Map, Value};
 /// The type, in the category [`Category::Other`], of a line that says of its number that it was lost.
 pub const GAP: &str = "gap";
 
-/// `POST`, [`Configure`] → `{}`. From now on these categories are captured, and no others. Answers when the browser tells of them
+/// `POST`, [`ConfigureRequest`] → `{}`. From now on these categories are captured, and no others. Answers when the browser tells of them
 /// wherever a page is open, so that what is opened afterwards is captured from its beginning on. None: nothing is captured, and what
 /// was and is not read yet can still be.
 pub const CONFIGURE: &str = "/v1/telemetry/configure";
-/// `POST`, [`Follow`] → lines, a [`Told`] each: those that are kept, then each as it happens, until the caller goes. A second follower
+/// `POST`, [`FollowRequest`] → lines, a [`EventLine`] each: those that are kept, then each as it happens, until the caller goes. A second follower
 /// ends the first.
 pub const FOLLOW: &str = "/v1/telemetry/follow";
-/// `POST`, [`Confirm`] → `{}`. What is confirmed is let go.
+/// `POST`, [`ConfirmRequest`] → `{}`. What is confirmed is let go.
 pub const CONFIRM: &str = "/v1/telemetry/confirm";
 
-/// `POST` → [`Finished`]. Takes in what the browser has told until now, and captures nothing more.
+/// `POST` → [`FinishResponse`]. Takes in what the browser has told until now, and captures nothing more.
 pub const FINISH: &str = "/v1/telemetry/finish";
 
 /// Most events that are kept unconfirmed.
-pub const KEPT_EVENTS: usize = 20_000;
+pub const MAX_UNCONFIRMED_EVENTS: usize = 20_000;
 /// Most bytes of events that are kept unconfirmed, as lines.
-pub const KEPT_BYTES: usize = 16 << 20;
+pub const MAX_UNCONFIRMED_BYTES: usize = 16 << 20;
 /// Longest event but for a picture, in bytes as JSON; the largest strings of a longer one are cut.
 pub const MAX_EVENT_BYTES: usize = 256 << 10;
 /// Longest picture as a PNG, in bytes.
@@ -45,7 +45,7 @@ pub const MAX_PNG_BYTES: usize = 2 << 20;
 
 /// Body of [`CONFIGURE`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Configure {
+pub struct ConfigureRequest {
     /// What is captured.
     #[serde(default)]
     pub categories: Vec<Category>,
@@ -67,7 +67,7 @@ pub enum Addresses {
 
 /// Body of [`FOLLOW`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Follow {
+pub struct FollowRequest {
     /// The number of the last event that the caller has; 0: none. Those up to it are confirmed with this.
     #[serde(default)]
     pub after: u64,
@@ -75,14 +75,14 @@ pub struct Follow {
 
 /// Body of [`CONFIRM`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Confirm {
+pub struct ConfirmRequest {
     /// The events up to this number are in safe keeping.
     pub through: u64,
 }
 
 /// Answer of [`FINISH`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finished {
+pub struct FinishResponse {
     /// The number of the last event; 0: there was none. Whatever has a number up to it and is not told was lost.
     pub last: u64,
 }
@@ -114,7 +114,7 @@ pub enum Category {
 
 /// One line of [`FOLLOW`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Told {
+pub struct EventLine {
     /// The agent's number of it.
     pub seq: u64,
     /// Its name, such as `console_log`.

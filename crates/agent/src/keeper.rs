@@ -18,7 +18,7 @@ use crate::reply::Refusal;
 use crate::restart::{Ask, Wish};
 use crate::telemetry::Phase;
 use crate::{downloads, forward};
-use casement_agent_protocol::extension::Restart;
+use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::{
     AgentConfig, ErrorCode, ExitReason, FailureCode, MAX_SIDE, PROTOCOL_VERSION, State, Status, Viewport,
 };
@@ -72,7 +72,7 @@ async fn kept(core: &Arc<Core>) -> End {
     let mut waiting = None;
     let begun = async {
         let display = prepare(core).await?;
-        let mut wish = Restart::default();
+        let mut wish = RestartRequest::default();
         if core.config.held {
             (wish, waiting) = first_wish(&mut asked).await;
         }
@@ -219,7 +219,7 @@ fn refusal(error: &StartError) -> Refusal {
 }
 
 /// The first wish of whoever holds back the start.
-async fn first_wish(asked: &mut mpsc::Receiver<Ask>) -> (Restart, Option<Waiting>) {
+async fn first_wish(asked: &mut mpsc::Receiver<Ask>) -> (RestartRequest, Option<Waiting>) {
     loop {
         match asked.recv().await {
             Some(Ask { wish: Wish::Anew(wish), answer }) => return (wish, Some(answer)),
@@ -275,7 +275,7 @@ async fn prepare(core: &Core) -> Result<Option<Arc<Display>>, StartError> {
 }
 
 /// The first start.
-async fn begin(core: &Core, display: Option<Arc<Display>>, wish: &Restart) -> Result<Up, StartError> {
+async fn begin(core: &Core, display: Option<Arc<Display>>, wish: &RestartRequest) -> Result<Up, StartError> {
     let config = &core.config;
     take(core, wish).await?;
     let start = Start { viewport: config.viewport, before: None, restore: wish.profile };
@@ -289,7 +289,7 @@ async fn begin(core: &Core, display: Option<Arc<Display>>, wish: &Restart) -> Re
 }
 
 /// Ends the browser in good order and starts it anew with what it kept in its profile.
-async fn restart(core: &Core, up: &mut Up, wish: &Restart) -> Result<(), StartError> {
+async fn restart(core: &Core, up: &mut Up, wish: &RestartRequest) -> Result<(), StartError> {
     let began = Instant::now();
     // What is being recorded goes on in a new part.
     let _paused = core.replays.pause().await;
@@ -332,7 +332,7 @@ async fn restart(core: &Core, up: &mut Up, wish: &Restart) -> Result<(), StartEr
 }
 
 /// Puts what was brought in, and waits for this start, in its place.
-async fn take(core: &Core, wish: &Restart) -> Result<(), StartError> {
+async fn take(core: &Core, wish: &RestartRequest) -> Result<(), StartError> {
     let config = &core.config;
     core.extensions.take(&config.extensions, &wish.extensions).map_err(not_in_place)?;
     if wish.profile {

@@ -7,13 +7,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::core::Core;
 use crate::reply::{Answer, Refusal, json};
-use casement_agent_protocol::extension::{MAX_EXTENSIONS, Restart};
+use casement_agent_protocol::extension::{MAX_EXTENSIONS, RestartRequest};
 use casement_agent_protocol::{ErrorCode, MAX_SIDE, Status};
 
 /// What becomes of Chromium.
 #[derive(Debug)]
 pub(crate) enum Wish {
-    Anew(Restart),
+    Anew(RestartRequest),
     /// Closed for good.
     Close,
 }
@@ -46,7 +46,7 @@ impl Restarts {
 }
 
 /// `POST /v1/restart`.
-pub(crate) async fn serve(core: &Core, wish: Restart) -> Answer {
+pub(crate) async fn serve(core: &Core, wish: RestartRequest) -> Answer {
     check(core, &wish).await?;
     let status = ask(core, Wish::Anew(wish)).await?;
     Ok(json(StatusCode::OK, &status))
@@ -60,7 +60,7 @@ pub(crate) async fn ask(core: &Core, wish: Wish) -> Result<Status, Refusal> {
     answered.await.map_err(|_| gone())?
 }
 
-async fn check(core: &Core, wish: &Restart) -> Result<(), Refusal> {
+async fn check(core: &Core, wish: &RestartRequest) -> Result<(), Refusal> {
     if let Some(viewport) = wish.viewport
         && [viewport.width, viewport.height].iter().any(|side| !(1..=MAX_SIDE).contains(side))
     {

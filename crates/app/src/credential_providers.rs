@@ -19,10 +19,10 @@ use casement_sealing::MasterKeys;
 
 /// Servers, behind the same wall as the requests of sessions, with exceptions of its own: what a provider may be at, a page need not
 /// be able to reach.
-struct Walled(Egress);
+struct RestrictedHttpClient(Egress);
 
 #[async_trait]
-impl Web for Walled {
+impl Web for RestrictedHttpClient {
     async fn get(
         &self,
         url: &Url,
@@ -64,7 +64,7 @@ pub(crate) fn use_cases(
 }
 
 /// The use cases for a command that changes what is kept and asks nobody.
-pub(crate) fn asking_nobody(rows: Arc<dyn CredentialProviderRepository>, keys: &MasterKeys) -> CredentialProviders {
+pub(crate) fn without_network(rows: Arc<dyn CredentialProviderRepository>, keys: &MasterKeys) -> CredentialProviders {
     put_together(rows, keys, Rules::default(), None, BTreeMap::new())
 }
 
@@ -79,7 +79,7 @@ fn put_together(
     let settings = ProviderSettings { server_url, vaults: files.keys().cloned().collect() };
     // This program itself, whatever has become of its file since it was started.
     let reader = Reader { program: "/proc/self/exe".into(), words: vec!["keepass".into()] };
-    let connect = Connect::new(Arc::new(Walled(egress)));
+    let connect = Connect::new(Arc::new(RestrictedHttpClient(egress)));
     let stores = Stores::new(Arc::new(connect), Arc::new(Keepass::new(files, reader)));
     CredentialProviders::new(ProviderDeps {
         providers: rows,

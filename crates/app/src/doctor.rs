@@ -16,7 +16,7 @@ use casement_sandbox::Check;
 use casement_webdriver::{Connect, check};
 
 use crate::data_dir;
-use crate::egress::WaysOut;
+use crate::egress::SandboxEgress;
 use crate::settings::DoctorSettings;
 use crate::system::System;
 
@@ -154,7 +154,7 @@ async fn engine(data_dir: &Path) -> anyhow::Result<Engine> {
     data_dir::make(data_dir)?;
     let config = EngineConfig::discover(data_dir.to_owned())?;
     let egress = Egress::new(Rules::default(), Arc::new(SystemResolver::default()), Limits::default());
-    Ok(Engine::new(config, Arc::new(WaysOut::new(egress))).await?)
+    Ok(Engine::new(config, Arc::new(SandboxEgress::new(egress))).await?)
 }
 
 /// Starts a browser as a session has one, drives it, and ends it.

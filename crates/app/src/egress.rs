@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::proxies::dialled;
+use crate::proxies::to_egress_proxy;
 use casement_chromium::EgressPort;
 use casement_domain::BrowserId;
 use casement_domain::proxy::{self, ProxyRoutes};
 use casement_egress::{Egress, EgressHandle, Route, Rules, Stats};
-use casement_runner::{Reach, WayOut};
+use casement_runner::{AppEgressPort, EgressPolicy};
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 
 /// The ways out that are open.
-pub(crate) struct WaysOut {
+pub(crate) struct SandboxEgress {
     egress: Egress,
     runtime: Handle,
     open: Mutex<HashMap<String, EgressHandle>>,
@@ -41,7 +41,7 @@ impl Sums {
     }
 }
 
-impl WaysOut {
+impl SandboxEgress {
     /// None yet. Must be called inside the main runtime, which serves them.
     pub(crate) fn new(egress: Egress) -> Self {
         Self {
@@ -87,13 +87,13 @@ impl WaysOut {
     }
 }
 
-impl EgressPort for WaysOut {
+impl EgressPort for SandboxEgress {
     fn serve(&self, session: &str, listener: UnixListener) {
         let _entered = self.runtime.enter();
         // Held until the way is open: it cannot change in between.
         let routes = self.routes();
         let route = routes.get(session).cloned().unwrap_or_default();
-        let handle = self.egress.serve_by(session.to_owned(), listener, route);
+        let handle = self.egress.serve_with_route(session.to_owned(), listener, route);
         // One that was open under this id is dropped, which closes it.
         self.open().insert(session.to_owned(), handle);
     }
@@ -107,13 +107,13 @@ impl EgressPort for WaysOut {
     }
 }
 
-impl WayOut for WaysOut {
-    fn serve(&self, sandbox: &str, listener: UnixListener, reach: Reach) {
+impl AppEgressPort for SandboxEgress {
+    fn serve(&self, sandbox: &str, listener: UnixListener, reach: EgressPolicy) {
         let _entered = self.runtime.enter();
         let allow = |places: Vec<String>| places.into_iter().filter_map(|place| Rules::parse(&place).ok());
         let rules = match reach {
-            Reach::Only(places) => Rules::only(allow(places).collect()),
-            Reach::Web(places) => self.egress.rules().clone().and(allow(places)),
+            EgressPolicy::Only(places) => Rules::only(allow(places).collect()),
+            EgressPolicy::Web(places) => self.egress.rules().clone().and(allow(places)),
         };
         let handle = self.egress.clone().under(rules).serve(sandbox.to_owned(), listener);
         self.open().insert(sandbox.to_owned(), handle);
@@ -124,12 +124,12 @@ impl WayOut for WaysOut {
     }
 }
 
-impl ProxyRoutes for WaysOut {
+impl ProxyRoutes for SandboxEgress {
     fn set(&self, browser: BrowserId, route: proxy::Route) {
         let id = browser.to_string();
         let route = match route {
             proxy::Route::Direct => Route::Direct,
-            proxy::Route::Through(proxy) => dialled(&proxy).map_or(Route::Nowhere, Route::Through),
+            proxy::Route::Through(proxy) => to_egress_proxy(&proxy).map_or(Route::Nowhere, Route::Through),
             proxy::Route::Nowhere => Route::Nowhere,
         };
         let mut routes = self.routes();

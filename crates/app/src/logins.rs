@@ -14,9 +14,9 @@ use crate::data_dir::write_whole;
 const MOST: usize = 100;
 
 /// Pictures of pages in the data directory, for the operator alone.
-pub(crate) struct Pictures(PathBuf);
+pub(crate) struct FlowPictureFiles(PathBuf);
 
-impl Pictures {
+impl FlowPictureFiles {
     /// In the data directory.
     pub(crate) fn new(data_dir: &Path) -> Self {
         Self(data_dir.join("login-pages"))
@@ -38,7 +38,7 @@ impl Pictures {
 }
 
 #[async_trait]
-impl FlowPictures for Pictures {
+impl FlowPictures for FlowPictureFiles {
     async fn keep(&self, flow: AuthFlowId, png: Vec<u8>) {
         let here = Self(self.0.clone());
         let written = tokio::task::spawn_blocking(move || here.write(flow, &png)).await;
@@ -54,5 +54,5 @@ impl FlowPictures for Pictures {
 
 /// Where the operator finds pictures.
 pub(crate) fn pictures(data_dir: &Path) -> Arc<dyn FlowPictures> {
-    Arc::new(Pictures::new(data_dir))
+    Arc::new(FlowPictureFiles::new(data_dir))
 }

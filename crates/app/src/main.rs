@@ -1,22 +1,24 @@
 //! The casement program: `serve`, and the commands beside it. Wiring only; every rule stands in `casement-domain`.
 
+mod app_runtime;
 mod apps;
+mod browser_connector;
+mod cluster_supervisor;
 mod config_file;
 mod connections;
 mod credential_providers;
 mod credentials;
 mod data_dir;
-mod dial;
 mod disk;
 mod doctor;
 mod egress;
+mod engine_metrics;
 mod extensions;
 mod first_start;
 mod jobs;
 mod keys;
+mod local_waiters;
 mod logins;
-mod metered;
-mod postmaster;
 mod profiles;
 mod proxies;
 mod remote;
@@ -28,9 +30,7 @@ mod short_path;
 mod stop;
 mod store;
 mod system;
-mod turns;
 mod web_store;
-mod workshop;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;

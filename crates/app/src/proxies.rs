@@ -8,13 +8,13 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use casement_domain::browser::BrowserRepository;
 use casement_domain::proxy::{
-    CheckOutcome, OpenProxy, Proxies, ProxyDeps, ProxyDialer, ProxyFailure, ProxyProtocol, ProxyRepository,
-    ProxyRouting, RouteError, Upstreams,
+    CheckOutcome, OpenProxy, Proxies, ProxyDeps, ProxyDialer, ProxyFailure, ProxyGateways, ProxyProtocol,
+    ProxyRepository, ProxyRouting, RouteError,
 };
 use casement_domain::session::Sessions;
 use casement_domain::telemetry::Event;
 use casement_domain::{BrowserId, Clock as _, NodeId};
-use casement_egress::{Checked, Egress, Proxy, ProxyFault};
+use casement_egress::{Egress, Proxy, ProxyCheck, ProxyFault};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, warn};
@@ -24,7 +24,7 @@ use crate::system::System;
 use casement_sealing::MasterKeys;
 
 /// The proxy as the way out knows it.
-pub(crate) fn dialled(proxy: &OpenProxy) -> Option<Arc<Proxy>> {
+pub(crate) fn to_egress_proxy(proxy: &OpenProxy) -> Option<Arc<Proxy>> {
     let protocol = match proxy.protocol {
         ProxyProtocol::Http => casement_egress::ProxyProtocol::Http,
         ProxyProtocol::Https => casement_egress::ProxyProtocol::Https,
@@ -49,22 +49,22 @@ fn failure(fault: ProxyFault) -> ProxyFailure {
 }
 
 /// Dials proxies under the rules of the way out.
-pub(crate) struct Dialer {
+pub(crate) struct EgressProxyChecker {
     pub(crate) egress: Egress,
     /// What answers with the address that it sees.
     pub(crate) address_url: Option<Url>,
 }
 
 #[async_trait]
-impl ProxyDialer for Dialer {
+impl ProxyDialer for EgressProxyChecker {
     async fn check(&self, proxy: &OpenProxy, url: Option<Url>) -> CheckOutcome {
-        let Some(proxy) = dialled(proxy) else { return CheckOutcome::Unavailable(ProxyFailure::Unknown) };
+        let Some(proxy) = to_egress_proxy(proxy) else { return CheckOutcome::Unavailable(ProxyFailure::Unknown) };
         let asked = url.is_some();
         match self.egress.check_proxy(&proxy, url.as_ref().or(self.address_url.as_ref())).await {
-            Checked::Available(address) => CheckOutcome::Available(address),
-            Checked::Unavailable(fault) => CheckOutcome::Unavailable(fault.map_or(ProxyFailure::Target, failure)),
-            Checked::Blocked if asked => CheckOutcome::Blocked,
-            Checked::Blocked => {
+            ProxyCheck::Available(address) => CheckOutcome::Available(address),
+            ProxyCheck::Unavailable(fault) => CheckOutcome::Unavailable(fault.map_or(ProxyFailure::Target, failure)),
+            ProxyCheck::Blocked if asked => CheckOutcome::Blocked,
+            ProxyCheck::Blocked => {
                 warn!("--proxy-check-url is not reachable under the rules of the way out; see --egress-allow");
                 CheckOutcome::Unavailable(ProxyFailure::Target)
             }
@@ -85,11 +85,11 @@ pub(crate) fn telling(egress: Egress) -> (Egress, mpsc::Receiver<FailedProxy>) {
     let (failed, heard) = mpsc::channel(UNTOLD);
     // What there is no room for is told by the next request.
     let tell = move |browser: &str, fault: ProxyFault| drop(failed.try_send((browser.to_owned(), fault)));
-    (egress.telling(Arc::new(tell)), heard)
+    (egress.with_proxy_down_callback(Arc::new(tell)), heard)
 }
 
 /// Tells of failed proxies in the telemetry of their sessions.
-pub(crate) async fn tell_failed(mut failed: mpsc::Receiver<FailedProxy>, sessions: Sessions) {
+pub(crate) async fn report_failed_proxies(mut failed: mpsc::Receiver<FailedProxy>, sessions: Sessions) {
     let mut told = HashMap::new();
     while let Some((name, fault)) = failed.recv().await {
         // What programs are built in has no session.
@@ -110,8 +110,8 @@ pub(crate) async fn tell_failed(mut failed: mpsc::Receiver<FailedProxy>, session
 pub(crate) fn use_cases(
     rows: Arc<dyn ProxyRepository>,
     keys: &MasterKeys,
-    dialer: Dialer,
-    upstreams: Arc<Upstreams>,
+    dialer: EgressProxyChecker,
+    upstreams: Arc<ProxyGateways>,
     most: u32,
 ) -> Proxies {
     Proxies::new(ProxyDeps {

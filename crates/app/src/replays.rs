@@ -5,7 +5,7 @@ use std::sync::Arc;
 use casement_blobs::LocalBlobs;
 use casement_chromium::Engine;
 use casement_domain::replay::{KeptReplays, ReplayDeps, ReplayLimits, ReplayRepository, SessionReplays};
-use casement_domain::session::RemainsWake;
+use casement_domain::session::CleanupWake;
 use tokio::sync::Notify;
 
 use crate::disk::DiskWatch;
@@ -14,16 +14,16 @@ use crate::system::System;
 
 /// Says that ended sessions left something; whoever keeps it hears at once. Clones are the same bell.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RemainsBell(Arc<Notify>);
+pub(crate) struct CleanupSignal(Arc<Notify>);
 
-impl RemainsBell {
+impl CleanupSignal {
     /// Returns when it was rung since the last time.
-    pub(crate) async fn rung(&self) {
+    pub(crate) async fn signalled(&self) {
         self.0.notified().await;
     }
 }
 
-impl RemainsWake for RemainsBell {
+impl CleanupWake for CleanupSignal {
     fn wake(&self) {
         self.0.notify_one();
     }
@@ -42,6 +42,10 @@ pub(crate) fn kept(
 }
 
 /// What is done with them when sessions end.
-pub(crate) fn of_sessions(kept: KeptReplays, engine: &Engine, remains: RemainsBell) -> SessionReplays {
-    SessionReplays::new(ReplayDeps { kept, machine: Arc::new(engine.clone()), remains: Arc::new(remains) })
+pub(crate) fn of_sessions(kept: KeptReplays, engine: &Engine, pending_cleanup: CleanupSignal) -> SessionReplays {
+    SessionReplays::new(ReplayDeps {
+        kept,
+        machine: Arc::new(engine.clone()),
+        pending_cleanup: Arc::new(pending_cleanup),
+    })
 }

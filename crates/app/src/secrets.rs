@@ -14,7 +14,7 @@ use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_postgres::{PgCredentialProviders, PgCredentials, PgDeployments, PgProfiles, PgProxies};
 
 use crate::data_dir;
-use crate::proxies::{self, Dialer};
+use crate::proxies::{self, EgressProxyChecker};
 use crate::settings::SecretsCommand;
 use crate::store::Store;
 use crate::system::System;
@@ -39,7 +39,7 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
         let secrets = proxies::use_cases(
             rows.clone(),
             &keys,
-            Dialer { egress, address_url: None },
+            EgressProxyChecker { egress, address_url: None },
             Arc::default(),
             Proxies::DEFAULT_MOST,
         );
@@ -50,7 +50,7 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
         let logins = credentials::use_cases(login_rows.clone(), &keys, Credentials::DEFAULT_MOST);
         let programs = Arc::new(PgDeployments::new(beside.store.database.clone()));
         let provider_rows = Arc::new(PgCredentialProviders::new(beside.store.database.clone()));
-        let providers = credential_providers::asking_nobody(provider_rows.clone(), &keys);
+        let providers = credential_providers::without_network(provider_rows.clone(), &keys);
         let used = async || {
             let (proxies, profiles) = (rows.keys().await?, versions.keys().await?);
             let logins = [login_rows.keys().await?, provider_rows.keys().await?].concat();

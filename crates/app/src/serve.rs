@@ -1,11 +1,11 @@
 //! `casement serve`: puts everything together, runs it, and takes it apart in order.
 
 mod background;
-mod ending;
-mod filling;
-mod ground;
+mod infrastructure;
+mod pool_fill_progress;
 mod repositories;
 mod sessions;
+mod shutdown;
 mod use_cases;
 
 use std::io::Write as _;
@@ -20,14 +20,14 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use self::background::{BackgroundJobs, Events};
-use self::filling::Filling;
-use self::ground::Ground;
-use self::sessions::{Core, Writers};
+use self::infrastructure::Infrastructure;
+use self::pool_fill_progress::PoolFillProgress;
+use self::sessions::{SessionServices, Writers};
 use self::use_cases::UseCases;
+use crate::cluster_supervisor::ClusterSupervisor;
 use crate::data_dir::DataDir;
 use crate::doctor::raise_open_files;
 use crate::first_start;
-use crate::postmaster::Postmaster;
 use crate::settings::ServeSettings;
 use crate::stop::{self, StopOrder};
 use crate::store::Store;
@@ -56,12 +56,12 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let starting = async {
         let mut store = Store::open(data_dir.path(), settings.database_url.as_deref()).await?;
-        let postmaster = store.watch(data_dir.path());
+        let cluster_supervisor = store.watch(data_dir.path());
         match Running::start(&settings, &data_dir, &store, listener).await {
-            Ok((running, filling)) => anyhow::Ok((store, postmaster, running, filling)),
+            Ok((running, pool_fill_progress)) => anyhow::Ok((store, cluster_supervisor, running, pool_fill_progress)),
             // Nobody may start it again soon, so that nothing is left running.
             Err(error) => {
-                if let Err(also) = close(&store, postmaster).await {
+                if let Err(also) = close(&store, cluster_supervisor).await {
                     warn!(error = %also, "the private PostgreSQL was not stopped");
                 }
                 Err(error)
@@ -69,7 +69,7 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
         }
     };
     // What a start that is broken off leaves, the next one takes up or ends, as after a kill.
-    let (store, postmaster, running, filling) = tokio::select! {
+    let (store, cluster_supervisor, running, pool_fill_progress) = tokio::select! {
         started = starting => started?,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
@@ -79,7 +79,7 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
         warn!(%error, "cannot say on standard output that the server is ready");
     }
     // Behind the line that programs read.
-    tokio::spawn(filling.tell());
+    tokio::spawn(pool_fill_progress.tell());
 
     let order = tokio::select! {
         Some(order) = ordered.recv() => order,
@@ -88,16 +88,16 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
     };
     info!(?order, "stopping");
     running.stop(order).await;
-    close(&store, postmaster).await?;
-    stop::unhear(data_dir.path());
+    close(&store, cluster_supervisor).await?;
+    stop::remove_control_socket(data_dir.path());
     info!("stopped");
     Ok(())
 }
 
-async fn close(store: &Store, postmaster: Option<Postmaster>) -> anyhow::Result<()> {
+async fn close(store: &Store, cluster_supervisor: Option<ClusterSupervisor>) -> anyhow::Result<()> {
     store.database.close();
-    match postmaster {
-        Some(postmaster) => postmaster.stop().await,
+    match cluster_supervisor {
+        Some(cluster_supervisor) => cluster_supervisor.stop().await,
         None => Ok(()),
     }
 }
@@ -105,8 +105,8 @@ async fn close(store: &Store, postmaster: Option<Postmaster>) -> anyhow::Result<
 /// A server at work.
 struct Running {
     server: Server,
-    ground: Ground,
-    core: Core,
+    infrastructure: Infrastructure,
+    core: SessionServices,
     jobs: BackgroundJobs,
     writers: Writers,
     has_default_pool: bool,
@@ -118,28 +118,30 @@ impl Running {
         data_dir: &DataDir,
         store: &Store,
         listener: TcpListener,
-    ) -> anyhow::Result<(Self, Filling)> {
+    ) -> anyhow::Result<(Self, PoolFillProgress)> {
         let metrics =
             PrometheusBuilder::new().set_buckets(&SECONDS)?.install_recorder().context("cannot set up the metrics")?;
-        let (ground, failed_proxies) = Ground::lay(settings, data_dir, store, listener.local_addr()?).await?;
-        let (core, writers) = Core::new(&ground, settings)?;
+        let (infrastructure, failed_proxies) =
+            Infrastructure::connect(settings, data_dir, store, listener.local_addr()?).await?;
+        let (core, writers) = SessionServices::new(&infrastructure, settings)?;
         // Before any browser is taken up that may end.
-        let events = Events { browsers: ground.engine.events(), failed_proxies };
-        ground.take_up(&core.sessions).await?;
-        let has_default_pool = begin(settings, data_dir, &ground, &core).await?;
-        let (looked_at, filling) = Filling::begin(ground.rows.pools.clone()).await?;
-        let cases = UseCases::new(&ground, &core, settings, data_dir);
-        let services = cases.services(&ground, &core, store, data_dir, &metrics)?;
-        let server = casement_http::serve(config(settings, &ground), services, listener)?;
-        let jobs = BackgroundJobs::spawn(&ground, &core, cases, events, looked_at, (settings, store, metrics));
-        Ok((Self { server, ground, core, jobs, writers, has_default_pool }, filling))
+        let events = Events { browsers: infrastructure.engine.events(), failed_proxies };
+        infrastructure.adopt_browsers(&core.sessions).await?;
+        let has_default_pool = begin(settings, data_dir, &infrastructure, &core).await?;
+        let (checked_pools, pool_fill_progress) = PoolFillProgress::begin(infrastructure.rows.pools.clone()).await?;
+        let cases = UseCases::new(&infrastructure, &core, settings, data_dir);
+        let services = cases.services(&infrastructure, &core, store, data_dir, &metrics)?;
+        let server = casement_http::serve(config(settings, &infrastructure), services, listener)?;
+        let jobs =
+            BackgroundJobs::spawn(&infrastructure, &core, cases, events, checked_pools, (settings, store, metrics));
+        Ok((Self { server, infrastructure, core, jobs, writers, has_default_pool }, pool_fill_progress))
     }
 
     /// Says that the server is ready, for whoever started it: a program reads the first line, a person the rest.
     fn announce(&self, data_dir: &DataDir) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "casement ready http://{}", self.server.local_addr())?;
-        let url = self.ground.public_url.as_str().trim_end_matches('/');
+        let url = self.infrastructure.public_url.as_str().trim_end_matches('/');
         let (key, pool) = (data_dir.key_file(), first_start::DEFAULT_POOL);
         // Of a database that another data directory has begun with, nobody here has the key.
         let (there, key) = (key.exists(), key.display());
@@ -168,20 +170,25 @@ impl Running {
 }
 
 /// What the first start of all makes, and what settings say of the organization; whether there is a pool `default`.
-async fn begin(settings: &ServeSettings, data_dir: &DataDir, ground: &Ground, core: &Core) -> anyhow::Result<bool> {
-    let (organizations, projects) = (&*ground.rows.organizations, &*ground.rows.projects);
-    first_start::begin(data_dir, organizations, &ground.rows.keys, !settings.no_default_pool).await?;
+async fn begin(
+    settings: &ServeSettings,
+    data_dir: &DataDir,
+    infrastructure: &Infrastructure,
+    core: &SessionServices,
+) -> anyhow::Result<bool> {
+    let (organizations, projects) = (&*infrastructure.rows.organizations, &*infrastructure.rows.projects);
+    first_start::begin(data_dir, organizations, &infrastructure.rows.keys, !settings.no_default_pool).await?;
     first_start::default_pool(data_dir, organizations, projects, &core.pools).await?;
     first_start::set_limits(organizations, &settings.limits).await?;
     first_start::has_default_pool(organizations, projects, &core.pools).await
 }
 
-fn config(settings: &ServeSettings, ground: &Ground) -> Config {
+fn config(settings: &ServeSettings, infrastructure: &Infrastructure) -> Config {
     Config {
-        public_url: ground.public_url.clone(),
+        public_url: infrastructure.public_url.clone(),
         extra_hosts: settings.allowed_hosts.clone(),
         trusted_proxies: settings.trusted_proxies.clone(),
-        sandbox_addresses: casement_egress::FROM_INSIDE.into(),
+        sandbox_addresses: casement_egress::SANDBOX_SOURCE_ADDRESSES.into(),
         cors_origins: settings.cors_origins.clone(),
         rate_limit: settings.rate_limit,
         refused_limit: REFUSED_LIMIT,

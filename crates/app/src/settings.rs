@@ -12,9 +12,9 @@ use casement_domain::extension::Extensions;
 use casement_domain::organization::Caps;
 use casement_domain::pool::Pools;
 use casement_domain::profile::Profiles;
-use casement_domain::proxy::{BadUpstream, Proxies, ProxyType, Upstream, Upstreams};
+use casement_domain::proxy::{BadUpstream, Proxies, ProxyGateways, ProxyType, Upstream};
 use casement_domain::storage::StorageBudgets;
-use casement_egress::{Allow, FROM_INSIDE};
+use casement_egress::{Allow, SANDBOX_SOURCE_ADDRESSES};
 use casement_http::Origin;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ipnet::IpNet;
@@ -178,7 +178,7 @@ pub(crate) struct ServeSettings {
     #[arg(long, value_name = "URL", env = "CASEMENT_PROXY_CHECK_URL", value_parser = plain_url)]
     pub(crate) proxy_check_url: Option<Url>,
     #[command(flatten)]
-    pub(crate) upstreams: UpstreamSettings,
+    pub(crate) upstreams: ProxyGatewaySettings,
     /// A proxy in front of this server, whose X-Forwarded-For is believed; may be given several times
     #[arg(
         long = "trusted-proxy",
@@ -324,7 +324,7 @@ pub(crate) enum TelemetryUrls {
 
 /// The gateways of providers from whom proxies are rented.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct UpstreamSettings {
+pub(crate) struct ProxyGatewaySettings {
     /// Where proxies of the type datacenter are rented, as http://user[-country-{country}]:password@gate.example:7000 [default: nowhere]
     #[arg(long, value_name = "URL", env = "CASEMENT_DATACENTER_UPSTREAM", hide_env_values = true)]
     datacenter_upstream: Option<SecretString>,
@@ -339,9 +339,9 @@ pub(crate) struct UpstreamSettings {
     mobile_upstream: Option<SecretString>,
 }
 
-impl UpstreamSettings {
+impl ProxyGatewaySettings {
     /// The gateways. An error names the setting and repeats nothing of it.
-    pub(crate) fn read(&self) -> anyhow::Result<Upstreams> {
+    pub(crate) fn read(&self) -> anyhow::Result<ProxyGateways> {
         let given = [
             (ProxyType::Datacenter, &self.datacenter_upstream),
             (ProxyType::Isp, &self.isp_upstream),
@@ -445,7 +445,7 @@ fn network(text: &str) -> Result<IpNet, String> {
 /// A network of proxies. What comes from inside of sandboxes is never believed, so naming that alone would have no effect.
 fn trusted_proxy(text: &str) -> Result<IpNet, String> {
     let net = network(text)?;
-    match FROM_INSIDE.iter().any(|inside| IpNet::from(*inside) == net) {
+    match SANDBOX_SOURCE_ADDRESSES.iter().any(|inside| IpNet::from(*inside) == net) {
         true => {
             Err("is the address that sandboxes speak from; let the proxy speak to Casement from 127.0.0.1".to_owned())
         }

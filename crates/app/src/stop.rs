@@ -56,7 +56,7 @@ pub(crate) async fn run(settings: StopSettings) -> anyhow::Result<()> {
 }
 
 /// Takes the socket away. Who waits at it learns that the server is gone when the process ends.
-pub(crate) fn unhear(data_dir: &Path) {
+pub(crate) fn remove_control_socket(data_dir: &Path) {
     let _ = std::fs::remove_file(control_socket(data_dir));
 }
 

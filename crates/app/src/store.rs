@@ -7,8 +7,8 @@ use casement_postgres::{Cluster, ClusterConfig, Database, DatabaseConfig, migrat
 use futures_util::future::OptionFuture;
 use tracing::{info, warn};
 
+use crate::cluster_supervisor::ClusterSupervisor;
 use crate::data_dir::DataDir;
-use crate::postmaster::Postmaster;
 use crate::settings;
 
 /// The private cluster's place in the data directory.
@@ -50,35 +50,35 @@ impl Store {
     }
 
     /// For a command beside the server: what runs is used as it is; what does not is started for this once.
-    pub(crate) async fn open_for(settings: &settings::Store) -> anyhow::Result<Beside> {
+    pub(crate) async fn open_for(settings: &settings::Store) -> anyhow::Result<StoreConnection> {
         let path = settings.data_dir.path()?;
         let url = settings.database_url.clone();
         let running = url.or_else(|| Cluster::find_running(&path.join(CLUSTER)).map(|cluster| cluster.url()));
         if let Some(url) = running {
             let config = DatabaseConfig::parse(&url).context("the database URL")?;
             let store = Self { database: Database::new(&config), config, cluster: None };
-            return Ok(Beside { store, _alone: None });
+            return Ok(StoreConnection { store, _alone: None });
         }
         // A server that starts meanwhile must not be left without the cluster that ends with this command.
         let alone = DataDir::take(path)?;
         let store = Self::open(alone.path(), None).await?;
-        Ok(Beside { store, _alone: Some(alone) })
+        Ok(StoreConnection { store, _alone: Some(alone) })
     }
 
     /// Keeps the private cluster running from now on, for a server. The result ends it, whoever started it.
-    pub(crate) fn watch(&mut self, data_dir: &Path) -> Option<Postmaster> {
+    pub(crate) fn watch(&mut self, data_dir: &Path) -> Option<ClusterSupervisor> {
         let config = ClusterConfig::new(data_dir.join(CLUSTER));
-        self.cluster.take().map(|cluster| Postmaster::watch(cluster, config))
+        self.cluster.take().map(|cluster| ClusterSupervisor::watch(cluster, config))
     }
 }
 
 /// A store for a command beside the server.
-pub(crate) struct Beside {
+pub(crate) struct StoreConnection {
     pub(crate) store: Store,
     _alone: Option<DataDir>,
 }
 
-impl Beside {
+impl StoreConnection {
     /// Closes it; stops the private cluster if it was started for this.
     pub(crate) async fn close(self) -> anyhow::Result<()> {
         self.store.database.close();

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::{Buf as _, Bytes, BytesMut};
 use casement_domain::extension::{MAX_EXTENSION_BYTES, Platform, StoreItem, WebStore, crx_payload};
-use casement_domain::inside::{ByteStream, InsideError, UpstreamFault};
+use casement_domain::inside::{ByteStream, OperationError, UpstreamFault};
 use casement_egress::{Egress, FetchError};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use url::Url;
@@ -35,7 +35,7 @@ impl ChromeWebStore {
 
 #[async_trait]
 impl WebStore for ChromeWebStore {
-    async fn fetch(&self, item: &StoreItem, platform: Platform) -> Result<ByteStream, InsideError> {
+    async fn fetch(&self, item: &StoreItem, platform: Platform) -> Result<ByteStream, OperationError> {
         let answer = self.egress.fetch(&self.address(item, platform)).await.map_err(|error| upstream(&error))?;
         let zip = unpacked(answer.map_err(|error| upstream(&error))).await?;
         let mut room = MAX_EXTENSION_BYTES;
@@ -52,8 +52,8 @@ impl WebStore for ChromeWebStore {
 
 /// What is inside of a packed extension.
 async fn unpacked(
-    packed: impl Stream<Item = Result<Bytes, InsideError>> + Send + 'static,
-) -> Result<ByteStream, InsideError> {
+    packed: impl Stream<Item = Result<Bytes, OperationError>> + Send + 'static,
+) -> Result<ByteStream, OperationError> {
     let mut packed = Box::pin(packed);
     let no_extension = || no_answer("the store has no such extension, or answered something else".to_owned());
     let mut head = BytesMut::new();
@@ -72,25 +72,25 @@ async fn unpacked(
     Ok(rest.try_filter(|part| std::future::ready(!part.is_empty())).boxed())
 }
 
-fn upstream(error: &FetchError) -> InsideError {
+fn upstream(error: &FetchError) -> OperationError {
     let fault = match error {
         FetchError::Status(_) | FetchError::Redirects | FetchError::BadAddress | FetchError::TooLong(_) => {
             UpstreamFault::HttpStatus
         }
-        FetchError::NoWay | FetchError::Connection(_) | FetchError::Silent => UpstreamFault::Connect,
+        FetchError::ConnectError | FetchError::Connection(_) | FetchError::Silent => UpstreamFault::Connect,
     };
-    InsideError::Upstream { fault, message: format!("the Chrome Web Store: {error}") }
+    OperationError::Upstream { fault, message: format!("the Chrome Web Store: {error}") }
 }
 
-fn no_answer(message: String) -> InsideError {
-    InsideError::Upstream { fault: UpstreamFault::HttpStatus, message }
+fn no_answer(message: String) -> OperationError {
+    OperationError::Upstream { fault: UpstreamFault::HttpStatus, message }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    async fn read(parts: Vec<Vec<u8>>) -> Result<Vec<u8>, InsideError> {
+    async fn read(parts: Vec<Vec<u8>>) -> Result<Vec<u8>, OperationError> {
         let parts = stream::iter(parts.into_iter().map(|part| Ok(Bytes::from(part))));
         let all: Vec<Bytes> = unpacked(parts).await?.try_collect().await?;
         Ok(all.concat())
@@ -107,7 +107,7 @@ mod tests {
         for other in [b"".as_slice(), b"<!doctype html><title>sorry</title>", b"Cr24"] {
             assert!(matches!(
                 read(vec![other.to_vec()]).await,
-                Err(InsideError::Upstream { fault: UpstreamFault::HttpStatus, .. })
+                Err(OperationError::Upstream { fault: UpstreamFault::HttpStatus, .. })
             ));
         }
     }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use casement_archive::{ArchiveError, extension};
 use casement_domain::extension::{ExtensionArchives, Inspected, MAX_EXTENSION_BYTES};
 use casement_domain::field::{Bad, FieldCode, InvalidInput};
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
@@ -35,14 +35,14 @@ impl Inspector {
     }
 
     /// Writes the content down; its length and checksum beside it.
-    async fn write_down(&self, field: &str, mut content: ByteStream) -> Result<(File, u64, String), InsideError> {
+    async fn write_down(&self, field: &str, mut content: ByteStream) -> Result<(File, u64, String), OperationError> {
         let mut file = tokio::fs::File::from_std(tempfile::tempfile_in(&self.directory).map_err(disk)?);
         let (mut size, mut checksum) = (0, Sha256::new());
         while let Some(part) = content.try_next().await? {
             size += part.len() as u64;
             if size > MAX_EXTENSION_BYTES {
                 let message = format!("{field}: an extension has at most {MAX_EXTENSION_BYTES} bytes");
-                return Err(InsideError::TooLarge(message));
+                return Err(OperationError::TooLarge(message));
             }
             checksum.update(&part);
             file.write_all(&part).await.map_err(disk)?;
@@ -55,7 +55,7 @@ impl Inspector {
 
 #[async_trait]
 impl ExtensionArchives for Inspector {
-    async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, InsideError> {
+    async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, OperationError> {
         let (file, size_bytes, checksum) = self.write_down(field, content).await?;
         let file = {
             let _turn = self.turns.acquire().await;
@@ -77,11 +77,11 @@ fn look_through(mut file: File) -> Result<File, ArchiveError> {
     Ok(file)
 }
 
-fn disk(error: io::Error) -> InsideError {
+fn disk(error: io::Error) -> OperationError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            InsideError::DiskFull("the server has no room for another archive now".to_owned())
+            OperationError::DiskFull("the server has no room for another archive now".to_owned())
         }
-        _ => InsideError::Failed(format!("an archive cannot be looked through: {error}")),
+        _ => OperationError::Failed(format!("an archive cannot be looked through: {error}")),
     }
 }

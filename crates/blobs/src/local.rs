@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::blob::{BlobError, BlobStore};
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
@@ -66,7 +66,8 @@ impl LocalBlobs {
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
-        let broken = |error: object_store::Error| InsideError::Failed(format!("stored bytes cannot be read: {error}"));
+        let broken =
+            |error: object_store::Error| OperationError::Failed(format!("stored bytes cannot be read: {error}"));
         Ok(Some(found.into_stream().map_err(broken).boxed()))
     }
 

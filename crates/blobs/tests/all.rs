@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use casement_blobs::LocalBlobs;
 use casement_domain::blob::{BlobError, BlobStore as _};
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-fn bytes(parts: impl IntoIterator<Item = Result<Vec<u8>, InsideError>>) -> ByteStream {
+fn bytes(parts: impl IntoIterator<Item = Result<Vec<u8>, OperationError>>) -> ByteStream {
     stream::iter(parts.into_iter().map(|part| part.map(Bytes::from)).collect::<Vec<_>>()).boxed()
 }
 
@@ -37,9 +37,9 @@ async fn bytes_are_kept_whole_or_not_at_all() {
     }
     assert!(blobs.get_part("extensions/none", 0, 1).await.unwrap().is_none());
 
-    let broken = [Ok(vec![1; 600_000]), Err(InsideError::Broken("gone".to_owned()))];
+    let broken = [Ok(vec![1; 600_000]), Err(OperationError::Broken("gone".to_owned()))];
     let refused = blobs.put("extensions/a", bytes(broken)).await;
-    assert!(matches!(refused, Err(BlobError::Content(InsideError::Broken(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(BlobError::Content(OperationError::Broken(_)))), "{refused:?}");
     assert_eq!(read(&blobs, "extensions/a").await, Some(long), "what was there stays");
 
     let again = LocalBlobs::open(&place.path().join("blobs")).unwrap();

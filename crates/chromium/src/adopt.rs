@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::engine::Engine;
 use crate::fault::EngineSetupError;
-use crate::running::{AGENT_SOCKET, Place, Running};
-use crate::start::Note;
+use crate::running::{AGENT_SOCKET, BrowserSlot, Running};
+use crate::start::SandboxRecord;
 
 /// How many agents are asked at a time.
 const AT_ONCE: usize = 16;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Why a browser is not taken up.
-enum Refusal {
+enum AdoptError {
     /// It may be otherwise if it is asked again.
     NotNow(String),
     /// It will never be otherwise.
@@ -45,13 +45,13 @@ impl Engine {
         let found = self.0.host.list().await.map_err(EngineSetupError::EarlierLife)?;
         let turns = Semaphore::new(AT_ONCE);
         stream::iter(found).for_each_concurrent(None, |sandbox| self.take_up(sandbox, &turns)).await;
-        let places = self.0.places();
-        Ok(places.iter().filter(|(_, place)| matches!(place, Place::Running(_))).map(|(id, _)| *id).collect())
+        let slots = self.0.slots();
+        Ok(slots.iter().filter(|(_, place)| matches!(place, BrowserSlot::Running(_))).map(|(id, _)| *id).collect())
     }
 
     async fn take_up(&self, sandbox: Sandbox, turns: &Semaphore) {
         let Ok(id) = sandbox.id.parse::<BrowserId>() else { return };
-        if !sandbox.is_alive() || self.0.places().contains_key(&id) {
+        if !sandbox.is_alive() || self.0.slots().contains_key(&id) {
             return;
         }
         let answer = ask_until_told(&sandbox, turns).await;
@@ -65,15 +65,15 @@ impl Engine {
 
     fn add(&self, running: Running) {
         let (id, running) = (running.id, Arc::new(running));
-        let mut places = self.0.places();
-        if places.contains_key(&id) {
+        let mut slots = self.0.slots();
+        if slots.contains_key(&id) {
             return;
         }
         if let Err(error) = self.open_egress(id, &running.sandbox) {
             tracing::error!(browser = %id, %error, "a browser of an earlier life has no way out");
             return;
         }
-        places.insert(id, Place::Running(Arc::clone(&running)));
+        slots.insert(id, BrowserSlot::Running(Arc::clone(&running)));
         self.watch(&running);
     }
 }
@@ -85,34 +85,35 @@ async fn ask_until_told(sandbox: &Sandbox, turns: &Semaphore) -> Result<(AgentCl
         let answer = {
             let _turn = turns.acquire().await;
             since.get_or_insert_with(Instant::now);
-            let silent = |_| Err(Refusal::NotNow("its agent does not answer".to_owned()));
+            let silent = |_| Err(AdoptError::NotNow("its agent does not answer".to_owned()));
             tokio::time::timeout(ONE_ANSWER, ask(sandbox)).await.unwrap_or_else(silent)
         };
         match answer {
             Ok(answer) => return Ok(answer),
-            Err(Refusal::Never(why)) => return Err(why),
-            Err(Refusal::NotNow(why)) if !sandbox.is_alive() => return Err(format!("{why}, and it has ended")),
-            Err(Refusal::NotNow(why)) if since.is_some_and(|since| since.elapsed() >= PATIENCE) => return Err(why),
-            Err(Refusal::NotNow(_)) => tokio::time::sleep(PAUSE).await,
+            Err(AdoptError::Never(why)) => return Err(why),
+            Err(AdoptError::NotNow(why)) if !sandbox.is_alive() => return Err(format!("{why}, and it has ended")),
+            Err(AdoptError::NotNow(why)) if since.is_some_and(|since| since.elapsed() >= PATIENCE) => return Err(why),
+            Err(AdoptError::NotNow(_)) => tokio::time::sleep(PAUSE).await,
         }
     }
 }
 
-async fn ask(sandbox: &Sandbox) -> Result<(AgentClient, String), Refusal> {
-    let note = Note::read(&sandbox.dir).ok_or_else(|| Refusal::Never("its start was not completed".to_owned()))?;
-    let not_now = |error: ClientError| Refusal::NotNow(error.to_string());
+async fn ask(sandbox: &Sandbox) -> Result<(AgentClient, String), AdoptError> {
+    let note =
+        SandboxRecord::read(&sandbox.dir).ok_or_else(|| AdoptError::Never("its start was not completed".to_owned()))?;
+    let not_now = |error: ClientError| AdoptError::NotNow(error.to_string());
     let agent = AgentClient::connect(sandbox.listener_path(AGENT_SOCKET)).await.map_err(not_now)?;
     let status = agent.status().await.map_err(not_now)?;
     if status.nonce != note.nonce {
-        return Err(Refusal::Never("its agent is not the one that was started".to_owned()));
+        return Err(AdoptError::Never("its agent is not the one that was started".to_owned()));
     }
     match status.state {
         // One that is closed has a profile that somebody may want.
         State::Ready | State::Closed => Ok((agent, status.browser_ws_path)),
         State::Starting if note.held && status.chromium_argv.is_empty() => {
-            Err(Refusal::Never("its start was not completed".to_owned()))
+            Err(AdoptError::Never("its start was not completed".to_owned()))
         }
-        State::Starting => Err(Refusal::NotNow("it is still being started".to_owned())),
-        other => Err(Refusal::Never(format!("it is {other:?}"))),
+        State::Starting => Err(AdoptError::NotNow("it is still being started".to_owned())),
+        other => Err(AdoptError::Never(format!("it is {other:?}"))),
     }
 }

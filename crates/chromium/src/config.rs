@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use casement_agent_protocol::telemetry::Addresses;
 
 use crate::fault::EngineSetupError;
-use crate::runner;
+use crate::script_runner;
 
 /// Where a system may keep Chromium itself. What lies on `PATH` is mostly a script, which costs time at every start.
 const CHROMIUM: &[&str] = &[
@@ -59,7 +59,7 @@ impl EngineConfig {
         let program = std::env::current_exe().map_err(EngineSetupError::OwnProgram)?;
         Ok(Self {
             data_dir,
-            script_runner: runner::beside(&program),
+            script_runner: script_runner::beside(&program),
             program,
             chromium: chromium()?,
             chromedriver: chromedriver()?,
@@ -91,8 +91,8 @@ impl EngineConfig {
     pub(crate) fn script_runner(&self) -> Option<(PathBuf, PathBuf)> {
         // Looked at anew each time: it may be installed anew, and without it a sandbox starts all the same.
         let place = self.script_runner.as_deref()?;
-        match runner::within_reach(place, &self.data_dir) {
-            Ok(place) => Some((place, PathBuf::from(runner::INSIDE))),
+        match script_runner::make_reachable(place, &self.data_dir) {
+            Ok(place) => Some((place, PathBuf::from(script_runner::INSIDE))),
             Err(error) => {
                 tracing::warn!(error, "a session starts without scripts");
                 None
@@ -103,8 +103,8 @@ impl EngineConfig {
     /// The folder of the script runner's Node, with `bin/node` in it, where sandboxes can reach it.
     #[must_use]
     pub fn node(&self) -> Option<PathBuf> {
-        let (runner, _) = self.script_runner()?;
-        Some(runner.join(runner::NODE).parent()?.parent()?.to_owned())
+        let (script_runner, _) = self.script_runner()?;
+        Some(script_runner.join(script_runner::NODE).parent()?.parent()?.to_owned())
     }
 
     /// Where this Chromium looks for policies.
@@ -134,8 +134,8 @@ pub(crate) fn chromedriver() -> Result<PathBuf, EngineSetupError> {
 
 fn find(what: &'static str, names: &[&str], package: &'static str) -> Result<PathBuf, EngineSetupError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places: Vec<PathBuf> = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect();
-    let candidates = names.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
+    let slots: Vec<PathBuf> = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect();
+    let candidates = names.iter().flat_map(|name| slots.iter().map(move |place| place.join(name)));
     let found = candidates.filter(|path| path.is_absolute()).find(|path| path.is_file());
     // The real place: a link may lead out of what a sandbox sees.
     found.and_then(|path| path.canonicalize().ok()).ok_or(EngineSetupError::Missing { what, package })

@@ -11,7 +11,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 
 use crate::engine::Engine;
 use crate::fault::failed;
-use crate::running::{Ending, Place};
+use crate::running::{BrowserSlot, Ending};
 
 /// How many browsers are ended at a time when all of them are.
 const AT_ONCE: usize = 8;
@@ -22,12 +22,12 @@ impl Engine {
     /// Ends everything of a browser. Whoever asks at the same time waits for the same work, which goes on when they leave.
     pub(crate) async fn end_browser(&self, id: BrowserId) -> Result<(), EngineError> {
         let ending = {
-            let mut places = self.0.places();
-            match places.get(&id) {
-                Some(Place::Ending(ending)) => ending.clone(),
+            let mut slots = self.0.slots();
+            match slots.get(&id) {
+                Some(BrowserSlot::Ending(ending)) => ending.clone(),
                 place => {
                     let ending = self.begin_end(id, place.cloned());
-                    places.insert(id, Place::Ending(ending.clone()));
+                    slots.insert(id, BrowserSlot::Ending(ending.clone()));
                     ending
                 }
             }
@@ -35,21 +35,21 @@ impl Engine {
         ending.await.map_err(|message| failed(EngineFault::AgentError, message))
     }
 
-    fn begin_end(&self, id: BrowserId, place: Option<Place>) -> Ending {
+    fn begin_end(&self, id: BrowserId, place: Option<BrowserSlot>) -> Ending {
         // Before anything of it ends, so that its end is no news.
-        if let Some(Place::Running(running)) = &place {
+        if let Some(BrowserSlot::Running(running)) = &place {
             running.unwatch();
         }
         let engine = self.clone();
         let task = tokio::spawn(async move {
-            if let Some(Place::Starting(starting)) = place {
+            if let Some(BrowserSlot::Starting(starting)) = place {
                 starting.unwanted.cancel();
                 starting.over.cancelled().await;
             }
-            let ended = engine.clear_away(id).await;
-            engine.0.places().remove(&id);
+            let ended = engine.remove_remains(id).await;
+            engine.0.slots().remove(&id);
             if ended.is_err() {
-                engine.end_again(id);
+                engine.retry_end(id);
             }
             ended
         });
@@ -57,7 +57,7 @@ impl Engine {
     }
 
     /// Whoever asked may not ask again: of a start that failed nothing is stored. The rest of a browser is ended until nothing is left.
-    pub(crate) fn end_again(&self, id: BrowserId) {
+    pub(crate) fn retry_end(&self, id: BrowserId) {
         let is_new = self.0.unended.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         if !is_new {
             return;
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// Leaves no process, mount, socket or file of a browser.
-    pub(crate) async fn clear_away(&self, id: BrowserId) -> Result<(), String> {
+    pub(crate) async fn remove_remains(&self, id: BrowserId) -> Result<(), String> {
         let name = id.to_string();
         self.0.egress.close(&name);
         self.0.host.end(&name).await.map_err(|error| {
@@ -93,13 +93,13 @@ impl Engine {
         let strangers: Vec<BrowserId> = found
             .iter()
             .filter_map(|sandbox| sandbox.id.parse().ok())
-            .filter(|id| !keep.contains(id) && !matches!(self.0.places().get(id), Some(Place::Starting(_))))
+            .filter(|id| !keep.contains(id) && !matches!(self.0.slots().get(id), Some(BrowserSlot::Starting(_))))
             .collect();
         let mut ended = strangers.clone();
         let all = self.end_each(strangers).await;
         // What never came up has no record. Nothing may begin now: it would look like that.
         let _making = self.0.making.write().await;
-        let spared = keep.iter().chain(self.0.places().keys()).map(ToString::to_string).collect();
+        let spared = keep.iter().chain(self.0.slots().keys()).map(ToString::to_string).collect();
         let rest = self.0.host.sweep(&spared).await.map_err(|error| unswept(&error))?;
         ended.extend(rest.iter().filter_map(|id| id.parse::<BrowserId>().ok()));
         all.map(|()| ended)
@@ -118,23 +118,23 @@ impl Engine {
     /// # Errors
     /// The first that could not be ended; the others were ended nevertheless.
     pub async fn end_all_but(&self, keep: &[BrowserId]) -> Result<(), EngineError> {
-        let all = self.0.places().keys().filter(|id| !keep.contains(id)).copied().collect();
+        let all = self.0.slots().keys().filter(|id| !keep.contains(id)).copied().collect();
         self.end_each(all).await
     }
 
     /// Leaves the browsers running without a server, for its next life. Those that are being started are ended.
     pub async fn detach(self) {
         let starting = {
-            let places = self.0.places();
-            places.iter().filter(|(_, place)| matches!(place, Place::Starting(_))).map(|(id, _)| *id).collect()
+            let slots = self.0.slots();
+            slots.iter().filter(|(_, place)| matches!(place, BrowserSlot::Starting(_))).map(|(id, _)| *id).collect()
         };
         // What could not be ended, the next life sweeps.
         self.end_each(starting).await.ok();
-        let mut places = self.0.places();
+        let mut slots = self.0.slots();
         // Before the first of them goes: whoever is still at work must not take the living for gone.
         self.0.detached.store(true, Ordering::Relaxed);
-        for (id, place) in places.drain() {
-            if let Place::Running(running) = place {
+        for (id, place) in slots.drain() {
+            if let BrowserSlot::Running(running) = place {
                 running.unwatch();
                 self.0.egress.close(&id.to_string());
             }

@@ -17,9 +17,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::config::EngineConfig;
 use crate::egress::EgressPort;
-use crate::events::{EngineEvent, Listeners};
+use crate::events::{EngineEvent, EventListeners};
 use crate::fault::{EngineSetupError, failed};
-use crate::running::{DIAL_SOCKET, Place, Running};
+use crate::running::{BrowserSlot, DIAL_SOCKET, Running};
 
 /// Runs browsers, each in a sandbox with an agent of its own. Cheap to clone. Dropping the last one leaves the browsers
 /// running.
@@ -32,12 +32,12 @@ pub(crate) struct Inner {
     /// Where sandboxes live, as the host names it.
     pub(crate) root: PathBuf,
     pub(crate) egress: Arc<dyn EgressPort>,
-    pub(crate) listeners: Listeners,
+    pub(crate) listeners: EventListeners,
     pub(crate) extensions: OnceLock<Arc<dyn ExtensionSource>>,
     pub(crate) profiles: OnceLock<Arc<dyn ProfileSource>>,
     /// Held while a sandbox is being made, and alone by a sweep.
     pub(crate) making: RwLock<()>,
-    places: Mutex<HashMap<BrowserId, Place>>,
+    slots: Mutex<HashMap<BrowserId, BrowserSlot>>,
     /// Browsers that could not be ended whole, and wait to be ended again.
     pub(crate) unended: Mutex<HashSet<BrowserId>>,
     /// Whether the browsers were let be, for the server's next life: nothing can be said of them any more.
@@ -71,7 +71,7 @@ impl Engine {
             bwrap: config.bwrap.clone(),
             setpriv: config.setpriv.clone(),
         })?;
-        let (listeners, extensions, profiles, making, places, unended, detached) = Default::default();
+        let (listeners, extensions, profiles, making, slots, unended, detached) = Default::default();
         Ok(Self(Arc::new(Inner {
             config,
             host,
@@ -81,7 +81,7 @@ impl Engine {
             extensions,
             profiles,
             making,
-            places,
+            slots,
             unended,
             detached,
         })))
@@ -170,8 +170,8 @@ impl Engine {
     }
 
     pub(crate) fn running(&self, id: BrowserId) -> Result<Arc<Running>, EngineError> {
-        match self.0.places().get(&id) {
-            Some(Place::Running(running)) => Ok(Arc::clone(running)),
+        match self.0.slots().get(&id) {
+            Some(BrowserSlot::Running(running)) => Ok(Arc::clone(running)),
             _ => Err(EngineError::NotRunning(id)),
         }
     }
@@ -180,8 +180,8 @@ impl Engine {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Whoever watches a browser holds it, so that the watching would go on.
-        for place in self.places().values() {
-            if let Place::Running(running) = place {
+        for place in self.slots().values() {
+            if let BrowserSlot::Running(running) = place {
                 running.unwatch();
             }
         }
@@ -189,7 +189,7 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    pub(crate) fn places(&self) -> MutexGuard<'_, HashMap<BrowserId, Place>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn slots(&self) -> MutexGuard<'_, HashMap<BrowserId, BrowserSlot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

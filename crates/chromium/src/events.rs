@@ -18,12 +18,12 @@ pub struct EngineEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// It is of no use any more. Something of it may be left: end it.
-    Exited(Why),
+    Exited(BrowserExitReason),
 }
 
 /// Why a browser is of no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum BrowserExitReason {
     /// Chromium, its display or the agent ended by itself or does not answer.
     Crashed,
     /// Its memory was full.
@@ -36,9 +36,9 @@ pub enum Why {
 
 /// Who wants to know. Unbounded, because each browser adds one event at most.
 #[derive(Debug, Default)]
-pub(crate) struct Listeners(Mutex<Vec<UnboundedSender<EngineEvent>>>);
+pub(crate) struct EventListeners(Mutex<Vec<UnboundedSender<EngineEvent>>>);
 
-impl Listeners {
+impl EventListeners {
     pub(crate) fn subscribe(&self) -> UnboundedReceiver<EngineEvent> {
         let (sender, receiver) = unbounded_channel();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(sender);

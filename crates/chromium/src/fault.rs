@@ -66,7 +66,7 @@ pub(crate) fn not_started(id: BrowserId, error: &StartError) -> EngineError {
 }
 
 /// A browser that did not come up.
-pub(crate) fn not_up(code: FailureCode, message: String) -> EngineError {
+pub(crate) fn start_failure(code: FailureCode, message: String) -> EngineError {
     match code {
         FailureCode::NoUsableSandbox => EngineError::NoRoom(shorten(message)),
         FailureCode::Display => failed(EngineFault::DisplayError, message),

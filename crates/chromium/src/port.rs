@@ -45,11 +45,11 @@ impl BrowserEngine for Engine {
     }
 
     async fn restart_with_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
-        self.restart_larger(id, viewport).await
+        self.restart_with_viewport_limit(id, viewport).await
     }
 
     async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError> {
-        self.recording_runs(id).await
+        self.is_recording_now(id).await
     }
 
     async fn screenshot(
@@ -67,8 +67,8 @@ impl BrowserEngine for Engine {
     }
 
     fn is_known(&self, id: BrowserId) -> bool {
-        let places = self.0.places();
-        self.0.detached.load(Ordering::Relaxed) || places.contains_key(&id)
+        let slots = self.0.slots();
+        self.0.detached.load(Ordering::Relaxed) || slots.contains_key(&id)
     }
 
     async fn end(&self, id: BrowserId) -> Result<(), EngineError> {

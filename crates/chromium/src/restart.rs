@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use casement_agent_protocol::client::{AgentClient, ClientError};
-use casement_agent_protocol::extension::{ADD, ExtensionName, Restart};
+use casement_agent_protocol::extension::{ADD, ExtensionName, RestartRequest};
 use casement_agent_protocol::{ErrorBody, ErrorCode, State};
 use casement_domain::browser::{EngineError, EngineFault, Launch, Shape, Viewport};
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use futures_util::TryStreamExt as _;
 
 use crate::engine::Engine;
@@ -22,7 +22,7 @@ const PICTURE_SHARE: u64 = 16;
 const BYTES_PER_PIXEL: u64 = 4;
 
 /// Chromium was not started anew.
-pub(crate) enum NotRestarted {
+pub(crate) enum RestartError {
     /// It does not take one of the extensions; it runs without.
     Extension(String),
     /// Nothing was touched.
@@ -33,38 +33,42 @@ pub(crate) enum NotRestarted {
 
 impl Engine {
     /// Starts Chromium anew and learns where it answers now.
-    pub(crate) async fn restart(&self, running: &Running, wish: &Restart) -> Result<(), NotRestarted> {
+    pub(crate) async fn restart(&self, running: &Running, wish: &RestartRequest) -> Result<(), RestartError> {
         let _away = running.away();
         match running.agent.restart(wish).await {
-            Ok(status) => running.moved(status.browser_ws_path).map_err(NotRestarted::Failed),
+            Ok(status) => running.moved(status.browser_ws_path).map_err(RestartError::Failed),
             Err(ClientError::Refused(body)) => match body.code {
                 ErrorCode::NotAllowed => {
                     self.look_again(running).await?;
-                    Err(NotRestarted::Extension(shorten(body.message)))
+                    Err(RestartError::Extension(shorten(body.message)))
                 }
                 ErrorCode::Missing | ErrorCode::LimitReached | ErrorCode::BadRequest | ErrorCode::OutOfRange => {
-                    Err(NotRestarted::Refused(body))
+                    Err(RestartError::Refused(body))
                 }
-                _ => Err(NotRestarted::Failed(lost(&body.message))),
+                _ => Err(RestartError::Failed(lost(&body.message))),
             },
             // The answer may be lost and the restart be done.
             Err(error) => match self.look_again(running).await {
-                Ok(()) => Err(NotRestarted::Failed(lost(&error.to_string()))),
+                Ok(()) => Err(RestartError::Failed(lost(&error.to_string()))),
                 Err(worse) => Err(worse),
             },
         }
     }
 
-    async fn look_again(&self, running: &Running) -> Result<(), NotRestarted> {
-        let status = running.agent.ready().await.map_err(|error| NotRestarted::Failed(running.failed(&error)))?;
+    async fn look_again(&self, running: &Running) -> Result<(), RestartError> {
+        let status = running.agent.ready().await.map_err(|error| RestartError::Failed(running.failed(&error)))?;
         match status.state {
-            State::Ready => running.moved(status.browser_ws_path).map_err(NotRestarted::Failed),
-            other => Err(NotRestarted::Failed(lost(&format!("it is {other:?}")))),
+            State::Ready => running.moved(status.browser_ws_path).map_err(RestartError::Failed),
+            other => Err(RestartError::Failed(lost(&format!("it is {other:?}")))),
         }
     }
 
     /// Gives the browser a larger display than it could grow to.
-    pub(crate) async fn restart_larger(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
+    pub(crate) async fn restart_with_viewport_limit(
+        &self,
+        id: BrowserId,
+        viewport: Viewport,
+    ) -> Result<(), EngineError> {
         let running = self.running(id)?;
         let picture = u64::from(viewport.width) * u64::from(viewport.height) * BYTES_PER_PIXEL;
         let most = self.0.config.memory_bytes / PICTURE_SHARE;
@@ -73,23 +77,23 @@ impl Engine {
             return Err(EngineError::OutOfRange(format!("sessions here have the memory for at most {pixels} pixels")));
         }
         let _turn = running.changing.lock().await;
-        let wish = Restart { viewport: Some(spoken(viewport)), ..Restart::default() };
+        let wish = RestartRequest { viewport: Some(spoken(viewport)), ..RestartRequest::default() };
         self.restart(&running, &wish).await.map_err(|error| match error {
-            NotRestarted::Refused(body) => EngineError::OutOfRange(shorten(body.message)),
-            NotRestarted::Extension(why) => lost(&why),
-            NotRestarted::Failed(error) => error,
+            RestartError::Refused(body) => EngineError::OutOfRange(shorten(body.message)),
+            RestartError::Extension(why) => lost(&why),
+            RestartError::Failed(error) => error,
         })
     }
 
     /// Brings profile and extensions of a browser that is being started to its agent, which waits for them, and has it start
     /// Chromium.
-    pub(crate) async fn bring(&self, launch: &Launch, agent: &AgentClient) -> Result<(), EngineError> {
+    pub(crate) async fn load_extensions(&self, launch: &Launch, agent: &AgentClient) -> Result<(), EngineError> {
         if !is_held(&launch.shape) {
             return Ok(());
         }
-        let profile = self.bring_profile(launch, agent).await?;
+        let profile = self.load_profile(launch, agent).await?;
         let extensions = self.bring_extensions(launch, agent).await?;
-        match agent.restart(&Restart { extensions, profile, viewport: None }).await {
+        match agent.restart(&RestartRequest { extensions, profile, viewport: None }).await {
             Ok(_) => Ok(()),
             Err(ClientError::Refused(body)) if body.code == ErrorCode::NotAllowed => {
                 Err(EngineError::Extension(shorten(body.message)))
@@ -135,7 +139,7 @@ pub(crate) fn is_held(shape: &Shape) -> bool {
 
 /// Sends an archive to an agent.
 async fn add(agent: &AgentClient, name: &str, content: casement_domain::inside::ByteStream) -> Result<(), ClientError> {
-    let content = content.map_err(|error: InsideError| std::io::Error::other(error.to_string()));
+    let content = content.map_err(|error: OperationError| std::io::Error::other(error.to_string()));
     let name = ExtensionName { name: name.to_owned() };
     agent.upload::<serde_json::Value>(ADD, &name, content, UNPACKING).await.map(drop)
 }

@@ -68,9 +68,9 @@ impl Running {
     }
 
     /// Nobody gets into the browser for as long as the guard lives.
-    pub(crate) fn away(&self) -> Away<'_> {
+    pub(crate) fn away(&self) -> RestartGuard<'_> {
         self.restarting.store(true, Ordering::Relaxed);
-        Away(self)
+        RestartGuard(self)
     }
 
     /// Puts the task that watches it in its care.
@@ -86,14 +86,14 @@ impl Running {
     }
 
     /// It ends because its memory was full; its control group, which told it, may soon be gone.
-    pub(crate) fn ran_out_of_memory(&self) {
+    pub(crate) fn mark_out_of_memory(&self) {
         self.out_of_memory.store(true, Ordering::Relaxed);
     }
 
     /// How it is, for a call that failed.
     pub(crate) fn condition(&self) -> Condition {
         if self.sandbox.oom_killed() {
-            self.ran_out_of_memory();
+            self.mark_out_of_memory();
         }
         match self.out_of_memory.load(Ordering::Relaxed) {
             true => Condition::OutOfMemory,
@@ -109,9 +109,9 @@ impl Running {
 }
 
 /// See [`Running::away`].
-pub(crate) struct Away<'a>(&'a Running);
+pub(crate) struct RestartGuard<'a>(&'a Running);
 
-impl Drop for Away<'_> {
+impl Drop for RestartGuard<'_> {
     fn drop(&mut self) {
         self.0.restarting.store(false, Ordering::Relaxed);
     }
@@ -142,7 +142,7 @@ pub(crate) type Ending = Shared<BoxFuture<'static, Result<(), String>>>;
 
 /// Where a browser stands.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum BrowserSlot {
     /// It is being started.
     Starting(Arc<Starting>),
     /// It runs.

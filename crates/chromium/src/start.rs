@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::egress;
 use crate::engine::Engine;
-use crate::fault::{failed, not_started, not_up};
+use crate::fault::{failed, not_started, start_failure};
 use crate::restart::is_held;
-use crate::running::{AGENT_SOCKET, Place, Running, Starting};
+use crate::running::{AGENT_SOCKET, BrowserSlot, Running, Starting};
 
 /// How long the agent has to bring the page to its first answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ const MOST_LOG: usize = 2000;
 
 /// What a later life of the server must know of a browser, beside what its sandbox says. Stands in the sandbox's directory.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Note {
+pub(crate) struct SandboxRecord {
     /// The word that this browser's agent repeats.
     pub(crate) nonce: String,
     /// Chromium is not started before what it is to be started with is there. A server that ends meanwhile leaves nothing to take up.
@@ -38,7 +38,7 @@ pub(crate) struct Note {
     pub(crate) held: bool,
 }
 
-impl Note {
+impl SandboxRecord {
     const NAME: &str = "engine.json";
 
     /// Writes it whole or not at all.
@@ -55,9 +55,9 @@ impl Note {
 }
 
 /// Ends the browser of a caller that stopped waiting.
-struct Abandoned(Option<(Engine, BrowserId)>);
+struct StartGuard(Option<(Engine, BrowserId)>);
 
-impl Drop for Abandoned {
+impl Drop for StartGuard {
     fn drop(&mut self) {
         if let Some((engine, id)) = self.0.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -77,13 +77,13 @@ impl Engine {
         let id = launch.id;
         let starting = Arc::new(Starting::default());
         {
-            let mut places = self.0.places();
-            if places.contains_key(&id) {
+            let mut slots = self.0.slots();
+            if slots.contains_key(&id) {
                 return Err(failed(EngineFault::AgentError, format!("browser {id} is already there")));
             }
-            places.insert(id, Place::Starting(Arc::clone(&starting)));
+            slots.insert(id, BrowserSlot::Starting(Arc::clone(&starting)));
         }
-        let mut abandoned = Abandoned(Some((self.clone(), id)));
+        let mut abandoned = StartGuard(Some((self.clone(), id)));
         let engine = self.clone();
         let task = tokio::spawn(async move { engine.start_whole(launch, starting).await });
         let started = task.await;
@@ -99,16 +99,16 @@ impl Engine {
             Err(error) => Err(error),
         };
         if made.is_err() {
-            let cleared = self.clear_away(id).await;
+            let cleared = self.remove_remains(id).await;
             {
-                let mut places = self.0.places();
-                if matches!(places.get(&id), Some(Place::Starting(_))) {
-                    places.remove(&id);
+                let mut slots = self.0.slots();
+                if matches!(slots.get(&id), Some(BrowserSlot::Starting(_))) {
+                    slots.remove(&id);
                 }
             }
             if let Err(error) = cleared {
                 tracing::warn!(browser = %id, error, "a browser that did not start has left something");
-                self.end_again(id);
+                self.retry_end(id);
             }
         }
         made
@@ -117,9 +117,9 @@ impl Engine {
     /// Counts the browser among the running ones, unless somebody has asked for its end.
     fn keep(&self, running: Running) -> Result<(), EngineError> {
         let running = Arc::new(running);
-        let mut places = self.0.places();
-        match places.get_mut(&running.id) {
-            Some(place @ Place::Starting(_)) => *place = Place::Running(Arc::clone(&running)),
+        let mut slots = self.0.slots();
+        match slots.get_mut(&running.id) {
+            Some(place @ BrowserSlot::Starting(_)) => *place = BrowserSlot::Running(Arc::clone(&running)),
             _ => return Err(unwanted()),
         }
         self.watch(&running);
@@ -134,7 +134,7 @@ impl Engine {
             let started = self.0.host.start(self.spec(launch, &nonce)?).await;
             started.map_err(|error| not_started(id, &error))?
         };
-        Note { nonce: nonce.clone(), held: is_held(&launch.shape) }
+        SandboxRecord { nonce: nonce.clone(), held: is_held(&launch.shape) }
             .write(&sandbox.dir)
             .map_err(|error| nothing_made(id, &error))?;
         self.open_egress(id, &sandbox).map_err(|error| nothing_made(id, &error))?;
@@ -216,14 +216,14 @@ impl Engine {
     ) -> Result<(AgentClient, Status), EngineError> {
         let silent = |error: ClientError| not_heard(launch.id, sandbox, &error);
         let agent = AgentClient::connect(sandbox.listener_path(AGENT_SOCKET)).await.map_err(silent)?;
-        self.bring(launch, &agent).await?;
+        self.load_extensions(launch, &agent).await?;
         let status = agent.ready().await.map_err(silent)?;
         if status.nonce != nonce {
             return Err(failed(EngineFault::AgentError, "the agent is not the one that was started"));
         }
         match status.state {
             State::Ready => Ok((agent, status)),
-            State::Failed { code, message } => Err(not_up(code, message)),
+            State::Failed { code, message } => Err(start_failure(code, message)),
             State::Starting => Err(failed(EngineFault::BrowserHung, "the browser is still not up")),
             State::Exited { .. } | State::Closed => {
                 Err(failed(EngineFault::BrowserCrashed, "the browser ended at once"))

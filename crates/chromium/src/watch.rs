@@ -7,7 +7,7 @@ use casement_agent_protocol::{Event, ExitReason, State};
 use casement_sandbox::MemoryLimit;
 
 use crate::engine::{Engine, Inner};
-use crate::events::{EngineEvent, What, Why};
+use crate::events::{BrowserExitReason, EngineEvent, What};
 use crate::fault;
 use crate::running::Running;
 
@@ -18,7 +18,7 @@ const BETWEEN: Duration = Duration::from_secs(1);
 const LAST_WORD: Duration = Duration::from_millis(200);
 
 /// Why the browser is of no use, and a word for the log.
-type End = (Why, String);
+type End = (BrowserExitReason, String);
 
 impl Engine {
     /// Watches the browser until it is gone or nobody cares any more.
@@ -34,12 +34,12 @@ impl Engine {
     }
 }
 
-fn report(inner: &Weak<Inner>, running: &Running, why: Why, detail: &str) {
+fn report(inner: &Weak<Inner>, running: &Running, why: BrowserExitReason, detail: &str) {
     // What Chromium itself wrote comes after the first part, and may hold what its pages are about.
     let how = detail.split(';').next().unwrap_or_default();
     tracing::warn!(browser = %running.id, ?why, how = fault::shorten(how.to_owned()), "a browser is gone");
-    if why == Why::Oom {
-        running.ran_out_of_memory();
+    if why == BrowserExitReason::Oom {
+        running.mark_out_of_memory();
     }
     if let Some(inner) = inner.upgrade() {
         inner.listeners.tell(EngineEvent { browser: running.id, what: What::Exited(why) });
@@ -61,14 +61,14 @@ async fn until_end(running: &Running, memory_limit: u64) -> End {
         // The agent's last word may still be on its way.
         Ok(Ok(())) => tokio::time::timeout(LAST_WORD, listening)
             .await
-            .unwrap_or_else(|_| (Why::Crashed, "its sandbox ended".to_owned())),
+            .unwrap_or_else(|_| (BrowserExitReason::Crashed, "its sandbox ended".to_owned())),
         Ok(Err(error)) => {
             tracing::error!(browser = %running.id, %error, "a sandbox cannot be watched; its agent is");
             listening.await
         }
     };
     // The kernel's word counts: whom it killed for memory, the agent sees only end.
-    if sandbox.oom_killed() { (Why::Oom, told.1) } else { told }
+    if sandbox.oom_killed() { (BrowserExitReason::Oom, told.1) } else { told }
 }
 
 /// Returns when the kernel has killed a part of it: a page takes no process with it that anybody waits for.
@@ -77,7 +77,7 @@ async fn killed_for_memory(running: &Running) -> End {
         tracing::warn!(browser = %running.id, %error, "the memory of a sandbox cannot be watched");
         return std::future::pending().await;
     }
-    (Why::Oom, "a process of it was killed for its memory".to_owned())
+    (BrowserExitReason::Oom, "a process of it was killed for its memory".to_owned())
 }
 
 /// Returns when a sandbox whose memory nothing limits holds more than it may. Its agent looks, too, and can be stopped from inside.
@@ -86,7 +86,7 @@ async fn over_memory(running: &Running, limit: u64) -> End {
         return std::future::pending().await;
     }
     running.sandbox.over_memory(limit).await;
-    (Why::Oom, "the memory limit of the session was exceeded".to_owned())
+    (BrowserExitReason::Oom, "the memory limit of the session was exceeded".to_owned())
 }
 
 /// Learns where the browser answers: it may have been started anew by the order of a server that has died since.
@@ -111,10 +111,10 @@ async fn listen(running: &Running) -> End {
                 match events.next().await {
                     Ok(Some(Event::Exited { reason, detail })) => {
                         let why = match reason {
-                            ExitReason::Oom => Why::Oom,
-                            ExitReason::Closed => Why::Closed,
-                            ExitReason::Hung => Why::Hung,
-                            _ => Why::Crashed,
+                            ExitReason::Oom => BrowserExitReason::Oom,
+                            ExitReason::Closed => BrowserExitReason::Closed,
+                            ExitReason::Hung => BrowserExitReason::Hung,
+                            _ => BrowserExitReason::Crashed,
                         };
                         return (why, detail);
                     }
@@ -133,7 +133,7 @@ async fn listen(running: &Running) -> End {
             Err(error) => tracing::debug!(browser = %running.id, %error, "an agent does not tell its events"),
         }
         if tries == 0 {
-            return (Why::Crashed, "its agent does not answer".to_owned());
+            return (BrowserExitReason::Crashed, "its agent does not answer".to_owned());
         }
         tries -= 1;
         tokio::time::sleep(BETWEEN).await;

@@ -3,14 +3,14 @@
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
-use crate::inside::{ByteStream, InsideError};
+use crate::inside::{ByteStream, OperationError};
 
 /// Bytes could not be kept or read.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
     /// The bytes to keep broke off, or were refused on their way.
     #[error(transparent)]
-    Content(#[from] InsideError),
+    Content(#[from] OperationError),
     /// The store of bytes failed; the same call may work later.
     #[error("stored bytes cannot be reached: {0}")]
     Store(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -13,7 +13,7 @@ use crate::ids::{BrowserId, SessionId};
 use crate::session::{Activity, ActivityGuard, Session};
 
 /// Bytes on their way into a session or out of it. After the first error nothing more comes.
-pub type ByteStream = BoxStream<'static, Result<Bytes, InsideError>>;
+pub type ByteStream = BoxStream<'static, Result<Bytes, OperationError>>;
 
 /// What failed on the way to something outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum UpstreamFault {
 
 /// An operation inside a session was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum InsideError {
+pub enum OperationError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
@@ -140,9 +140,9 @@ impl<T> Stream for Held<T> {
 /// Begins an operation inside an active session.
 ///
 /// # Errors
-/// [`InsideError::Missing`] for one without a browser.
-pub fn enter(session: &Session, activity: &Activity) -> Result<Entered, InsideError> {
-    let missing = || InsideError::Missing(format!("browser session {} not found", session.id));
+/// [`OperationError::Missing`] for one without a browser.
+pub fn enter(session: &Session, activity: &Activity) -> Result<Entered, OperationError> {
+    let missing = || OperationError::Missing(format!("browser session {} not found", session.id));
     let browser = session.browser.filter(|_| session.is_active()).ok_or_else(missing)?;
     let guard = activity.begin(session.id).ok_or_else(missing)?;
     Ok(Entered { session: session.id, browser, viewport: session.shape.viewport, guard })

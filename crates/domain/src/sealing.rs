@@ -130,7 +130,7 @@ pub trait StreamSealer: Send + Sync {
     fn seal(&self, place: &str, content: ByteStream) -> Result<(Vec<u8>, ByteStream), SealError>;
 
     /// What is inside, as it is opened on its way. Content that is cut or altered, or was sealed under another key, ends the stream with
-    /// [`InsideError::Failed`](crate::inside::InsideError::Failed), and nothing of it came before that is not true.
+    /// [`OperationError::Failed`](crate::inside::OperationError::Failed), and nothing of it came before that is not true.
     ///
     /// # Errors
     /// See [`SealError`].

@@ -24,14 +24,14 @@ use tokio::{io::copy_bidirectional_with_sizes, net::UnixStream};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    answers::{self, Body, Sent},
+    counted_stream::{Activity, CountedStream},
     fault::ProxyFault,
     headers,
     proxy::{Io, Proxy},
+    responses::{self, Body, Sent},
     session::{CurrentRoute, Session},
     target::Target,
-    upstream::{NoWay, Way},
-    watched::{Activity, Watched},
+    upstream::{ConnectError, UpstreamPath},
 };
 
 /// hyper's lower bound for the buffer of a connection, in bytes.
@@ -42,7 +42,7 @@ const MOST_ANSWER_HEADERS: usize = 512;
 /// Serves one connection until it ends or nothing has moved on it for too long.
 pub(crate) async fn serve(session: Arc<Session>, stream: UnixStream) {
     let activity = Arc::new(Activity::now());
-    let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity), Arc::clone(&session.counters)));
+    let io = TokioIo::new(CountedStream::new(stream, Arc::clone(&activity), Arc::clone(&session.counters)));
     let _open = session.counters.open_connection();
     let connection = Arc::new(Connection::new(Arc::clone(&session)));
     let service = service_fn(|request| {
@@ -107,34 +107,34 @@ impl Connection {
             if request.method() == Method::CONNECT { self.connect(request).await } else { self.pass_on(request).await };
         match outcome {
             Ok(response) => response,
-            Err(Failed::Malformed) => answers::malformed(),
-            Err(Failed::NoWay(NoWay::Unreachable)) => answers::unreachable(),
-            Err(Failed::NoWay(NoWay::ProxyDown(fault))) => {
+            Err(Failed::Malformed) => responses::malformed(),
+            Err(Failed::ConnectError(ConnectError::Unreachable)) => responses::unreachable(),
+            Err(Failed::ConnectError(ConnectError::ProxyDown(fault))) => {
                 self.session.proxy_is_down(fault);
-                answers::proxy_down(fault)
+                responses::proxy_down(fault)
             }
-            Err(Failed::NoWay(NoWay::Concealed)) => {
+            Err(Failed::ConnectError(ConnectError::RefusedAddress)) => {
                 self.session.counters.refused.fetch_add(1, Relaxed);
-                answers::unreachable()
+                responses::unreachable()
             }
-            Err(Failed::NoWay(NoWay::Refused)) => {
+            Err(Failed::ConnectError(ConnectError::Refused)) => {
                 self.session.counters.refused.fetch_add(1, Relaxed);
-                answers::refused()
+                responses::refused()
             }
         }
     }
 
     async fn connect(&self, request: Request<Incoming>) -> Result<Response<Body>, Failed> {
         let authority = request.uri().authority().ok_or(Failed::Malformed)?;
-        let target = Target::parse(authority.as_str(), None).map_err(|_| NoWay::Refused)?;
+        let target = Target::parse(authority.as_str(), None).map_err(|_| ConnectError::Refused)?;
         drop(lock(&self.kept).take());
         let (outside, replaced) = self.open_tunnel(&target).await?;
         *lock(&self.tunnel) = Some(Tunnel { inside: hyper::upgrade::on(request), outside, replaced });
-        Ok(answers::connected())
+        Ok(responses::connected())
     }
 
     /// A connection to `target` by the route that is in force once it stands, and what is cancelled when that is replaced.
-    async fn open_tunnel(&self, target: &Target) -> Result<(Box<dyn Io>, CancellationToken), NoWay> {
+    async fn open_tunnel(&self, target: &Target) -> Result<(Box<dyn Io>, CancellationToken), ConnectError> {
         loop {
             let CurrentRoute { route, replaced } = self.session.route();
             let opening = async {
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// The kept connection, if this request may go where it leads; else it is closed.
-    fn take_kept(&self, target: &Target, way: &Way) -> Option<Kept> {
+    fn take_kept(&self, target: &Target, way: &UpstreamPath) -> Option<Kept> {
         let kept = lock(&self.kept).take();
         let same_way = |kept: &Kept| match (&kept.proxy, way.proxy()) {
             (None, None) => true,
@@ -176,8 +176,8 @@ impl Connection {
         kept.filter(|kept| way.candidates().contains(&kept.address) && !kept.sender.is_closed())
     }
 
-    async fn dial(&self, target: Target, way: &Way) -> Result<Kept, Failed> {
-        let whole = way.proxy().is_some_and(|proxy| proxy.takes_requests());
+    async fn dial(&self, target: Target, way: &UpstreamPath) -> Result<Kept, Failed> {
+        let whole = way.proxy().is_some_and(|proxy| proxy.is_http());
         let upstream = &self.session.upstream;
         let (stream, address) = if whole { upstream.reach(way).await? } else { upstream.open(way, &target).await? };
         let handshake = hyper::client::conn::http1::Builder::new()
@@ -185,7 +185,7 @@ impl Connection {
             .max_headers(MOST_ANSWER_HEADERS)
             .preserve_header_case(true)
             .handshake(TokioIo::new(stream));
-        let (sender, driver) = handshake.await.map_err(|_| NoWay::Unreachable)?;
+        let (sender, driver) = handshake.await.map_err(|_| ConnectError::Unreachable)?;
         let driver = self.session.spawn(async move {
             if let Err(error) = driver.await {
                 tracing::debug!(%error, "a connection to an origin ended early");
@@ -199,15 +199,15 @@ impl Connection {
             kept.sender.ready().await?;
             kept.sender.send_request(request).await
         };
-        let whole = kept.proxy.as_ref().is_some_and(|proxy| proxy.takes_requests());
+        let whole = kept.proxy.as_ref().is_some_and(|proxy| proxy.is_http());
         let response = sent.await.map_err(|error| {
             tracing::debug!(%error, whole, "no answer");
             // What is no answer at all is the word of whoever is at the other end.
-            if whole { NoWay::ProxyDown(ProxyFault::of_http(&error)) } else { NoWay::Unreachable }
+            if whole { ConnectError::ProxyDown(ProxyFault::of_http(&error)) } else { ConnectError::Unreachable }
         })?;
         *lock(&self.kept) = Some(kept);
         if whole && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-            return Err(NoWay::ProxyDown(ProxyFault::Authentication).into());
+            return Err(ConnectError::ProxyDown(ProxyFault::Authentication).into());
         }
         incoming(response)
     }
@@ -230,12 +230,12 @@ impl Connection {
 /// Why a request gets one of the fixed answers.
 enum Failed {
     Malformed,
-    NoWay(NoWay),
+    ConnectError(ConnectError),
 }
 
-impl From<NoWay> for Failed {
-    fn from(no_way: NoWay) -> Self {
-        Self::NoWay(no_way)
+impl From<ConnectError> for Failed {
+    fn from(no_way: ConnectError) -> Self {
+        Self::ConnectError(no_way)
     }
 }
 
@@ -243,14 +243,14 @@ fn plain_http_target(uri: &Uri) -> Result<Target, Failed> {
     let scheme = uri.scheme().ok_or(Failed::Malformed)?;
     let authority = uri.authority().ok_or(Failed::Malformed)?;
     if !scheme.as_str().eq_ignore_ascii_case("http") {
-        return Err(NoWay::Refused.into());
+        return Err(ConnectError::Refused.into());
     }
-    Target::parse(authority.as_str(), Some(80)).map_err(|_| NoWay::Refused.into())
+    Target::parse(authority.as_str(), Some(80)).map_err(|_| ConnectError::Refused.into())
 }
 
-fn outgoing(request: Request<Incoming>, target: &Target, way: &Way) -> Result<(Parts, Incoming), Failed> {
+fn outgoing(request: Request<Incoming>, target: &Target, way: &UpstreamPath) -> Result<(Parts, Incoming), Failed> {
     let (mut head, body) = request.into_parts();
-    let host = HeaderValue::try_from(target.host_header()).map_err(|_| Failed::Malformed)?;
+    let host = HeaderValue::try_from(target.to_host_header()).map_err(|_| Failed::Malformed)?;
     head.headers = headers::for_origin(&head.headers, host);
     head.version = Version::HTTP_11;
     head.uri = match head.uri.into_parts().path_and_query {
@@ -258,8 +258,8 @@ fn outgoing(request: Request<Incoming>, target: &Target, way: &Way) -> Result<(P
         None => Uri::from_static("/"),
     };
     // An HTTP proxy is told the whole address; its credentials are put in behind what came from inside.
-    if let Some(proxy) = way.proxy().filter(|proxy| proxy.takes_requests()) {
-        let whole = format!("http://{}{}", target.host_header(), head.uri);
+    if let Some(proxy) = way.proxy().filter(|proxy| proxy.is_http()) {
+        let whole = format!("http://{}{}", target.to_host_header(), head.uri);
         head.uri = Uri::try_from(whole).map_err(|_| Failed::Malformed)?;
         if let Some(authorization) = proxy.authorization() {
             head.headers.insert(PROXY_AUTHORIZATION, authorization.clone());
@@ -273,7 +273,7 @@ fn incoming(response: Response<Incoming>) -> Result<Response<Body>, Failed> {
     // Neither can come from an honest origin here: nobody asked it to switch, and it is not the session's proxy, for
     // whose password a browser would ask the person in front of it.
     if [StatusCode::SWITCHING_PROTOCOLS, StatusCode::PROXY_AUTHENTICATION_REQUIRED].contains(&head.status) {
-        return Err(NoWay::Unreachable.into());
+        return Err(ConnectError::Unreachable.into());
     }
     head.headers = headers::for_session(&head.headers);
     head.version = Version::HTTP_11;

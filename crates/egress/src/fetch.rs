@@ -39,7 +39,7 @@ pub enum FetchError {
     BadAddress,
     /// The rules, or nobody there.
     #[error("the host is not allowed, not known or does not answer")]
-    NoWay,
+    ConnectError,
     /// Its certificate, or the connection.
     #[error("the connection failed: {0}")]
     Connection(String),
@@ -146,8 +146,8 @@ pub(crate) async fn answer_of(
     };
     let target = Target::parse(host, Some(port)).map_err(|_| FetchError::BadAddress)?;
     let request = request(url, &target, bearer)?;
-    let candidates = upstream.candidates(&target).await.map_err(|_| FetchError::NoWay)?;
-    let (stream, _) = upstream.dial(&candidates).await.map_err(|_| FetchError::NoWay)?;
+    let candidates = upstream.candidates(&target).await.map_err(|_| FetchError::ConnectError)?;
+    let (stream, _) = upstream.dial(&candidates).await.map_err(|_| FetchError::ConnectError)?;
     if secure {
         let name =
             ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|_| FetchError::BadAddress)?;

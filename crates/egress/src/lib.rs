@@ -11,7 +11,7 @@
 //! - *Reach this machine or its neighbours by public addresses*: those of this machine, its gateways and what shares an
 //!   IPv6 network with it, as its routes tell, are refused as private ones are.
 //! - *Pose as a reverse proxy of this machine*: where the operator allows an address of this machine, and where Casement itself is
-//!   reached, connections come from [`FROM_INSIDE`], which nothing else speaks from.
+//!   reached, connections come from [`SANDBOX_SOURCE_ADDRESSES`], which nothing else speaks from.
 //! - *A name that changes its answer between check and use*: a name is resolved once per request, and exactly the address
 //!   that was checked is dialled. A request on a connection that is already open is checked like the first.
 //! - *A redirect inwards*: is a new request, made by the browser, and checked as such.
@@ -25,10 +25,11 @@
 //! What travels through a tunnel cannot be seen from here. UDP, and so QUIC and WebRTC, has no way out at all.
 
 mod address;
-mod answers;
 mod ask;
 mod check;
 mod connection;
+mod connection_slots;
+mod counted_stream;
 mod fault;
 mod fetch;
 mod headers;
@@ -36,22 +37,21 @@ mod limits;
 mod neighbours;
 mod proxy;
 mod resolver;
+mod responses;
 mod rules;
 mod session;
 mod stats;
 mod target;
 mod trust;
-mod turns;
 mod upstream;
-mod watched;
 
-pub use check::Checked;
+pub use check::ProxyCheck;
 pub use fault::ProxyFault;
 pub use fetch::{FetchError, Fetched};
 pub use limits::Limits;
-pub use proxy::{BadProxy, Proxy, ProxyProtocol, Route};
-pub use resolver::{LookupPlace, Resolver, SystemResolver};
-pub use rules::{Allow, BadAllow, Rules, Verdict};
+pub use proxy::{InvalidProxy, Proxy, ProxyProtocol, Route};
+pub use resolver::{LookupPermit, Resolver, SystemResolver};
+pub use rules::{Allow, ParseAllowError, Rules, Verdict};
 pub use session::{Egress, EgressHandle, OnProxyDown};
 pub use stats::Stats;
-pub use upstream::FROM_INSIDE;
+pub use upstream::SANDBOX_SOURCE_ADDRESSES;

@@ -41,7 +41,7 @@ pub enum ProxyProtocol {
 /// The proxy cannot be read. It says nothing of the credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("not a proxy that can be dialled")]
-pub struct BadProxy;
+pub struct InvalidProxy;
 
 /// A proxy, with its credentials.
 pub struct Proxy {
@@ -123,20 +123,20 @@ impl Proxy {
     /// A proxy at that name or address. Each of `bypass` is a host name, `*.` and a host name, an address or a network.
     ///
     /// # Errors
-    /// [`BadProxy`] if the host, the port, the credentials or a bypass cannot be read.
+    /// [`InvalidProxy`] if the host, the port, the credentials or a bypass cannot be read.
     pub fn new(
         protocol: ProxyProtocol,
         (host, port): (&str, u16),
         credentials: Option<(String, SecretString)>,
         bypass: &[String],
-    ) -> Result<Self, BadProxy> {
+    ) -> Result<Self, InvalidProxy> {
         let bracketed = host.parse::<std::net::Ipv6Addr>().map(|address| format!("[{address}]"));
         let target = Target {
-            host: parse_host(bracketed.as_deref().unwrap_or(host)).ok_or(BadProxy)?,
-            port: Some(port).filter(|port| *port != 0).ok_or(BadProxy)?,
+            host: parse_host(bracketed.as_deref().unwrap_or(host)).ok_or(InvalidProxy)?,
+            port: Some(port).filter(|port| *port != 0).ok_or(InvalidProxy)?,
         };
         let authorization = credentials.as_ref().map(|(name, password)| basic(name, password)).transpose()?;
-        let bypass = bypass.iter().map(|text| Bypass::parse(text)).collect::<Option<_>>().ok_or(BadProxy)?;
+        let bypass = bypass.iter().map(|text| Bypass::parse(text)).collect::<Option<_>>().ok_or(InvalidProxy)?;
         Ok(Self { protocol, target, credentials, authorization, bypass })
     }
 
@@ -146,7 +146,7 @@ impl Proxy {
     }
 
     /// Whether it takes whole requests, and not tunnels alone.
-    pub(crate) fn takes_requests(&self) -> bool {
+    pub(crate) fn is_http(&self) -> bool {
         self.protocol != ProxyProtocol::Socks5
     }
 
@@ -260,12 +260,12 @@ fn status_of(line: &[u8]) -> Option<u16> {
     first.get(2..5)?.parse().ok()
 }
 
-fn basic(name: &str, password: &SecretString) -> Result<HeaderValue, BadProxy> {
+fn basic(name: &str, password: &SecretString) -> Result<HeaderValue, InvalidProxy> {
     use base64::Engine as _;
 
     let pair = SecretString::from(format!("{name}:{}", password.expose_secret()));
     let encoded = base64::engine::general_purpose::STANDARD.encode(pair.expose_secret());
-    let mut value = HeaderValue::try_from(format!("Basic {encoded}")).map_err(|_| BadProxy)?;
+    let mut value = HeaderValue::try_from(format!("Basic {encoded}")).map_err(|_| InvalidProxy)?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -5,7 +5,7 @@ use std::{io, net::IpAddr, sync::Arc};
 use async_trait::async_trait;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::turns::Turns;
+use crate::connection_slots::ConnectionSlots;
 
 /// Lookups of the whole process at one time. Each holds a thread of the runtime's blocking pool, which others need too, and may do so for
 /// long after whoever asked has given up.
@@ -13,11 +13,11 @@ const LOOKUPS: usize = 128;
 
 /// A lookup's place among those of its session, free again once this is dropped.
 #[derive(Debug)]
-pub struct LookupPlace {
+pub struct LookupPermit {
     permit: OwnedSemaphorePermit,
 }
 
-impl LookupPlace {
+impl LookupPermit {
     pub(crate) fn new(permit: OwnedSemaphorePermit) -> Self {
         Self { permit }
     }
@@ -37,18 +37,18 @@ pub trait Resolver: Send + Sync {
     ///
     /// # Errors
     /// Whatever keeps the name from being resolved; the session only learns that it could not be reached.
-    async fn resolve(&self, host: &str, place: LookupPlace) -> io::Result<Vec<IpAddr>>;
+    async fn resolve(&self, host: &str, place: LookupPermit) -> io::Result<Vec<IpAddr>>;
 }
 
 /// The resolver of the operating system.
 #[derive(Debug, Clone)]
 pub struct SystemResolver {
-    turns: Turns,
+    connection_slots: ConnectionSlots,
 }
 
 impl Default for SystemResolver {
     fn default() -> Self {
-        Self { turns: Turns::new(LOOKUPS) }
+        Self { connection_slots: ConnectionSlots::new(LOOKUPS) }
     }
 }
 
@@ -56,10 +56,10 @@ impl SystemResolver {
     /// Runs a lookup when it is its session's turn.
     async fn in_turn<T: Send + 'static>(
         &self,
-        place: LookupPlace,
+        place: LookupPermit,
         lookup: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> io::Result<T> {
-        let turn = self.turns.take(place.session()).await?;
+        let turn = self.connection_slots.take(place.session()).await?;
         // In a task of its own: the thread goes on when the caller gives up, and both places must stay taken until it ends.
         let lookup = tokio::spawn(async move {
             let found = lookup.await;
@@ -72,7 +72,7 @@ impl SystemResolver {
 
 #[async_trait]
 impl Resolver for SystemResolver {
-    async fn resolve(&self, host: &str, place: LookupPlace) -> io::Result<Vec<IpAddr>> {
+    async fn resolve(&self, host: &str, place: LookupPermit) -> io::Result<Vec<IpAddr>> {
         let host = host.to_owned();
         let lookup =
             async move { Ok(tokio::net::lookup_host((host.as_str(), 0)).await?.map(|one| one.ip()).collect()) };
@@ -93,7 +93,7 @@ mod tests {
     async fn hang(resolver: &SystemResolver, lookups: usize) {
         let places = Arc::new(Semaphore::new(lookups));
         for _ in 0..lookups {
-            let place = LookupPlace::new(Arc::clone(&places).acquire_owned().await.unwrap());
+            let place = LookupPermit::new(Arc::clone(&places).acquire_owned().await.unwrap());
             let resolver = resolver.clone();
             tokio::spawn(async move { resolver.in_turn(place, pending::<io::Result<()>>()).await });
         }
@@ -106,7 +106,7 @@ mod tests {
         for _ in 0..16 {
             hang(&resolver, Limits::default().lookups).await;
         }
-        let place = LookupPlace::new(Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap());
+        let place = LookupPermit::new(Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap());
         let found = timeout(Duration::from_secs(5), resolver.in_turn(place, async { Ok("found") })).await;
         assert_eq!(found.unwrap().unwrap(), "found");
     }

@@ -36,12 +36,12 @@ pub struct Rules {
 /// address it has. With a port it allows that port only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allow {
-    what: What,
+    what: AllowTarget,
     port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
+enum AllowTarget {
     Net(IpNet),
     Name(String),
     /// With the dot in front.
@@ -50,7 +50,7 @@ enum What {
 
 /// An exception that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum BadAllow {
+pub enum ParseAllowError {
     /// There is nothing.
     #[error("empty")]
     Empty,
@@ -97,8 +97,8 @@ impl Rules {
     /// Reads one exception.
     ///
     /// # Errors
-    /// [`BadAllow`] says what is wrong with it.
-    pub fn parse(text: &str) -> Result<Allow, BadAllow> {
+    /// [`ParseAllowError`] says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Allow, ParseAllowError> {
         text.parse()
     }
 
@@ -121,7 +121,7 @@ impl Rules {
     }
 
     /// Whether somebody else may be asked to look up `name` and go there. Without its address, only exceptions by name count.
-    pub(crate) fn may_ask_for(&self, name: &str, port: u16) -> bool {
+    pub(crate) fn proxy_may_connect(&self, name: &str, port: u16) -> bool {
         let name = without_final_dot(name);
         let excepted = |allow: &&Allow| allow.allows_port(port) && allow.matches_name(name);
         let mut exceptions = self.allow.iter().filter(excepted);
@@ -135,8 +135,8 @@ impl Rules {
     pub(crate) fn could_reach(&self, name: &str, port: u16) -> bool {
         let name = without_final_dot(name);
         let excepted = |allow: &Allow| match &allow.what {
-            What::Net(_) => allow.allows_port(port),
-            What::Name(_) | What::Suffix(_) => allow.allows_port(port) && allow.matches_name(name),
+            AllowTarget::Net(_) => allow.allows_port(port),
+            AllowTarget::Name(_) | AllowTarget::Suffix(_) => allow.allows_port(port) && allow.matches_name(name),
         };
         if port == SMTP {
             return self.allow.iter().any(|allow| allow.port == Some(SMTP) && excepted(allow));
@@ -148,8 +148,8 @@ impl Rules {
 impl Allow {
     fn matches(&self, host: &str, ip: IpAddr, port: u16) -> bool {
         let place = match &self.what {
-            What::Net(net) => net.contains(&ip),
-            What::Name(_) | What::Suffix(_) => self.matches_name(host),
+            AllowTarget::Net(net) => net.contains(&ip),
+            AllowTarget::Name(_) | AllowTarget::Suffix(_) => self.matches_name(host),
         };
         place && self.allows_port(port)
     }
@@ -160,52 +160,52 @@ impl Allow {
 
     fn matches_name(&self, host: &str) -> bool {
         match &self.what {
-            What::Net(_) => false,
-            What::Name(name) => host.eq_ignore_ascii_case(name),
-            What::Suffix(suffix) => ends_with_ignoring_case(host, suffix),
+            AllowTarget::Net(_) => false,
+            AllowTarget::Name(name) => host.eq_ignore_ascii_case(name),
+            AllowTarget::Suffix(suffix) => ends_with_ignoring_case(host, suffix),
         }
     }
 }
 
 impl FromStr for Allow {
-    type Err = BadAllow;
+    type Err = ParseAllowError;
 
-    fn from_str(text: &str) -> Result<Self, BadAllow> {
+    fn from_str(text: &str) -> Result<Self, ParseAllowError> {
         let text = text.trim();
         if text.is_empty() {
-            return Err(BadAllow::Empty);
+            return Err(ParseAllowError::Empty);
         }
         if text.contains('/') {
-            let net: IpNet = text.parse().map_err(|_| BadAllow::Network(text.to_owned()))?;
-            return Ok(Self { what: What::Net(net.trunc()), port: None });
+            let net: IpNet = text.parse().map_err(|_| ParseAllowError::Network(text.to_owned()))?;
+            return Ok(Self { what: AllowTarget::Net(net.trunc()), port: None });
         }
         if let Ok(ip) = text.parse::<IpAddr>() {
-            return Ok(Self { what: What::Net(ip.to_canonical().into()), port: None });
+            return Ok(Self { what: AllowTarget::Net(ip.to_canonical().into()), port: None });
         }
-        let bad_host = || BadAllow::Host(text.to_owned());
+        let bad_host = || ParseAllowError::Host(text.to_owned());
         let (host, port) = split_port(text).ok_or_else(bad_host)?;
         let port = match port {
             None => None,
-            Some(digits) => Some(parse_port(digits).ok_or_else(|| BadAllow::Port(text.to_owned()))?),
+            Some(digits) => Some(parse_port(digits).ok_or_else(|| ParseAllowError::Port(text.to_owned()))?),
         };
-        Ok(Self { what: What::parse(host).ok_or_else(bad_host)?, port })
+        Ok(Self { what: AllowTarget::parse(host).ok_or_else(bad_host)?, port })
     }
 }
 
 impl fmt::Display for Allow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.what, self.port) {
-            (What::Net(net), None) => write!(f, "{net}"),
-            (What::Net(net), Some(port)) => write!(f, "{}", SocketAddr::new(net.addr(), port)),
-            (What::Name(name), None) => f.write_str(name),
-            (What::Name(name), Some(port)) => write!(f, "{name}:{port}"),
-            (What::Suffix(suffix), None) => write!(f, "*{suffix}"),
-            (What::Suffix(suffix), Some(port)) => write!(f, "*{suffix}:{port}"),
+            (AllowTarget::Net(net), None) => write!(f, "{net}"),
+            (AllowTarget::Net(net), Some(port)) => write!(f, "{}", SocketAddr::new(net.addr(), port)),
+            (AllowTarget::Name(name), None) => f.write_str(name),
+            (AllowTarget::Name(name), Some(port)) => write!(f, "{name}:{port}"),
+            (AllowTarget::Suffix(suffix), None) => write!(f, "*{suffix}"),
+            (AllowTarget::Suffix(suffix), Some(port)) => write!(f, "*{suffix}:{port}"),
         }
     }
 }
 
-impl What {
+impl AllowTarget {
     fn parse(host: &str) -> Option<Self> {
         let parent = host.strip_prefix("*.").or_else(|| host.strip_prefix('.'));
         match (parse_host(parent.unwrap_or(host))?, parent) {

@@ -247,18 +247,18 @@ fn an_exception_reads_and_prints_the_same() {
 #[test]
 fn a_bad_exception_says_what_is_wrong() {
     for (text, error) in [
-        ("", BadAllow::Empty),
-        ("  ", BadAllow::Empty),
-        ("10.0.0.0/33", BadAllow::Network("10.0.0.0/33".into())),
-        ("http://app.internal/", BadAllow::Network("http://app.internal/".into())),
-        ("app.internal:0", BadAllow::Port("app.internal:0".into())),
-        ("app.internal:", BadAllow::Port("app.internal:".into())),
-        ("app.internal:http", BadAllow::Port("app.internal:http".into())),
-        ("*", BadAllow::Host("*".into())),
-        ("*.", BadAllow::Host("*.".into())),
-        ("*.10.0.0.1", BadAllow::Host("*.10.0.0.1".into())),
-        ("a b", BadAllow::Host("a b".into())),
-        ("a.*.b", BadAllow::Host("a.*.b".into())),
+        ("", ParseAllowError::Empty),
+        ("  ", ParseAllowError::Empty),
+        ("10.0.0.0/33", ParseAllowError::Network("10.0.0.0/33".into())),
+        ("http://app.internal/", ParseAllowError::Network("http://app.internal/".into())),
+        ("app.internal:0", ParseAllowError::Port("app.internal:0".into())),
+        ("app.internal:", ParseAllowError::Port("app.internal:".into())),
+        ("app.internal:http", ParseAllowError::Port("app.internal:http".into())),
+        ("*", ParseAllowError::Host("*".into())),
+        ("*.", ParseAllowError::Host("*.".into())),
+        ("*.10.0.0.1", ParseAllowError::Host("*.10.0.0.1".into())),
+        ("a b", ParseAllowError::Host("a b".into())),
+        ("a.*.b", ParseAllowError::Host("a.*.b".into())),
     ] {
         assert_eq!(Rules::parse(text), Err(error), "{text:?}");
     }
@@ -307,7 +307,7 @@ fn closed_rules_let_through_what_is_named_and_nothing_else() {
     assert_eq!(check("registry.example", "93.184.216.34:80"), Verdict::Refused);
     assert_eq!(check("elsewhere.example", "93.184.216.34:443"), Verdict::Refused);
     assert_eq!(check("10.0.0.7", "10.0.0.7:80"), Verdict::Allowed);
-    assert!(rules.may_ask_for("registry.example", 443) && !rules.may_ask_for("elsewhere.example", 443));
+    assert!(rules.proxy_may_connect("registry.example", 443) && !rules.proxy_may_connect("elsewhere.example", 443));
     assert!(!Rules::only(vec![allow("registry.example:443")]).could_reach("elsewhere.example", 443));
     let more = rules.and([allow("elsewhere.example")]);
     assert_eq!(more.check("elsewhere.example", "93.184.216.34:443".parse().expect("an address")), Verdict::Allowed);

@@ -70,13 +70,13 @@ impl Egress {
 
     /// The same, with only these certificates (in DER) trusted where this side speaks TLS, in place of what this machine trusts.
     #[must_use]
-    pub fn trusting(self, certificates: Vec<Vec<u8>>) -> Self {
+    pub fn with_trusted_certificates(self, certificates: Vec<Vec<u8>>) -> Self {
         Self { trust: Trust::only(certificates), ..self }
     }
 
     /// The same, with somebody who is told of each request for which a session's proxy could not be used.
     #[must_use]
-    pub fn telling(self, on_proxy_down: OnProxyDown) -> Self {
+    pub fn with_proxy_down_callback(self, on_proxy_down: OnProxyDown) -> Self {
         Self { on_proxy_down: Some(on_proxy_down), ..self }
     }
 
@@ -89,11 +89,11 @@ impl Egress {
     ///
     /// Must be called within a tokio runtime, which the connections then belong to.
     pub fn serve(&self, session: String, listener: UnixListener) -> EgressHandle {
-        self.serve_by(session, listener, Route::Direct)
+        self.serve_with_route(session, listener, Route::Direct)
     }
 
     /// As [`serve`](Self::serve), by another way than straight.
-    pub fn serve_by(&self, session: String, listener: UnixListener, route: Route) -> EgressHandle {
+    pub fn serve_with_route(&self, session: String, listener: UnixListener, route: Route) -> EgressHandle {
         let span = tracing::info_span!(parent: None, "egress", %session);
         let session = Arc::new(Session {
             upstream: self.upstream(),

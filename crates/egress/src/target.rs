@@ -19,25 +19,25 @@ pub(crate) struct Target {
 /// The text names no destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("not a host with a port")]
-pub(crate) struct BadTarget;
+pub(crate) struct InvalidTarget;
 
 impl Target {
     /// Reads `[user@]host[:port]`. Whoever the user is said to be is dropped.
     ///
     /// # Errors
-    /// [`BadTarget`] if the host does not parse, the port is 0 or no port, or there is none and no default.
-    pub(crate) fn parse(authority: &str, default_port: Option<u16>) -> Result<Self, BadTarget> {
+    /// [`InvalidTarget`] if the host does not parse, the port is 0 or no port, or there is none and no default.
+    pub(crate) fn parse(authority: &str, default_port: Option<u16>) -> Result<Self, InvalidTarget> {
         let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
-        let (host, port) = split_port(place).ok_or(BadTarget)?;
+        let (host, port) = split_port(place).ok_or(InvalidTarget)?;
         let port = match port {
-            None | Some("") => default_port.ok_or(BadTarget)?,
-            Some(digits) => parse_port(digits).ok_or(BadTarget)?,
+            None | Some("") => default_port.ok_or(InvalidTarget)?,
+            Some(digits) => parse_port(digits).ok_or(InvalidTarget)?,
         };
-        Ok(Self { host: parse_host(host).ok_or(BadTarget)?, port })
+        Ok(Self { host: parse_host(host).ok_or(InvalidTarget)?, port })
     }
 
     /// What belongs into the `Host` header of a plain HTTP request.
-    pub(crate) fn host_header(&self) -> String {
+    pub(crate) fn to_host_header(&self) -> String {
         if self.port == 80 { self.host.to_string() } else { format!("{}:{}", self.host, self.port) }
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn parse(authority: &str) -> Option<String> {
-        Target::parse(authority, Some(80)).ok().map(|target| target.host_header())
+        Target::parse(authority, Some(80)).ok().map(|target| target.to_host_header())
     }
 
     #[test]
@@ -149,6 +149,6 @@ mod tests {
         }
         assert_eq!(parse(&"a.".repeat(127)), Some("a.".repeat(127)));
         assert_eq!(parse(&"a.".repeat(128)), None);
-        assert_eq!(Target::parse("example.com", None), Err(BadTarget));
+        assert_eq!(Target::parse("example.com", None), Err(InvalidTarget));
     }
 }

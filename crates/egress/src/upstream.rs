@@ -20,7 +20,7 @@ use crate::{
     limits::Limits,
     neighbours::{Neighbours, neighbours},
     proxy::{Io, Proxy, Refused, Route},
-    resolver::{LookupPlace, Resolver},
+    resolver::{LookupPermit, Resolver},
     rules::{Rules, Verdict},
     target::Target,
     trust::Trust,
@@ -29,7 +29,8 @@ use crate::{
 /// Where connections come from that a sandbox makes to this machine itself: to a service here that the operator allowed, or to Casement.
 /// Everything else on this machine speaks from other addresses (of IPv6 the loopback has but one, so nothing that is to be told from a
 /// sandbox may speak from that). Whoever believes a proxy on this machine must not believe these.
-pub const FROM_INSIDE: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(127, 67, 83, 77)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+pub const SANDBOX_SOURCE_ADDRESSES: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(127, 67, 83, 77)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// A failure that a lookup ends in comes at a multiple of this time after its beginning: how long the lookup took would tell names that
 /// this machine's network knows from those that nobody knows.
@@ -51,13 +52,13 @@ pub(crate) struct Upstream {
 
 /// Why there is nothing to dial. It says nothing that the session must not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub(crate) enum NoWay {
+pub(crate) enum ConnectError {
     /// For what was asked alone: a spelled-out address, a name that is never let through, a port.
     #[error("refused by the rules")]
     Refused,
     /// For an address that this machine knows and the session does not. The session is told of it as of [`Unreachable`](Self::Unreachable).
     #[error("refused by the rules for what this machine knows")]
-    Concealed,
+    RefusedAddress,
     #[error("no such host, or it does not answer")]
     Unreachable,
     #[error("the session's proxy cannot be used: {0}")]
@@ -65,12 +66,12 @@ pub(crate) enum NoWay {
 }
 
 /// Which way a request goes, with what may be dialled for it.
-pub(crate) enum Way {
+pub(crate) enum UpstreamPath {
     Straight(Vec<SocketAddr>),
     Proxy(Arc<Proxy>, Vec<SocketAddr>),
 }
 
-impl Way {
+impl UpstreamPath {
     pub(crate) fn candidates(&self) -> &[SocketAddr] {
         match self {
             Self::Straight(candidates) | Self::Proxy(_, candidates) => candidates,
@@ -85,7 +86,7 @@ impl Way {
     }
 }
 
-impl From<Refused> for NoWay {
+impl From<Refused> for ConnectError {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Proxy(fault) => Self::ProxyDown(fault),
@@ -101,28 +102,28 @@ impl Upstream {
 
     /// The addresses of `target` that may be dialled, in the resolver's order; at least one. Asks the resolver once, and
     /// not at all for an address or for a name that could not be allowed anyway.
-    pub(crate) async fn candidates(&self, target: &Target) -> Result<Vec<SocketAddr>, NoWay> {
+    pub(crate) async fn candidates(&self, target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
         let began = Instant::now();
         let checked = self.resolve_and_check(target).await;
-        if matches!(checked, Err(NoWay::Refused | NoWay::Concealed)) {
+        if matches!(checked, Err(ConnectError::Refused | ConnectError::RefusedAddress)) {
             tracing::debug!(host = %target.host, port = target.port, "refused by the rules");
         }
-        if matches!(checked, Err(NoWay::Concealed | NoWay::Unreachable)) {
+        if matches!(checked, Err(ConnectError::RefusedAddress | ConnectError::Unreachable)) {
             let steps = began.elapsed().as_millis() / FAILURE_STEP.as_millis() + 1;
             sleep_until(began + FAILURE_STEP * u32::try_from(steps).unwrap_or(u32::MAX)).await;
         }
         checked
     }
 
-    async fn resolve_and_check(&self, target: &Target) -> Result<Vec<SocketAddr>, NoWay> {
+    async fn resolve_and_check(&self, target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
         let found = match &target.host {
             Host::Ipv4(ip) => vec![IpAddr::V4(*ip)],
             Host::Ipv6(ip) => vec![IpAddr::V6(*ip)],
-            Host::Domain(name) if !self.rules.could_reach(name, target.port) => return Err(NoWay::Refused),
+            Host::Domain(name) if !self.rules.could_reach(name, target.port) => return Err(ConnectError::Refused),
             Host::Domain(name) => self.look_up(name).await?,
         };
         if found.is_empty() {
-            return Err(NoWay::Unreachable);
+            return Err(ConnectError::Unreachable);
         }
         let host = target.host.to_string();
         let mut checked = Vec::new();
@@ -133,14 +134,14 @@ impl Upstream {
             }
         }
         match checked.as_slice() {
-            [] if self.refuses_by_rule(target) => Err(NoWay::Refused),
-            [] => Err(NoWay::Concealed),
+            [] if self.refuses_by_rule(target) => Err(ConnectError::Refused),
+            [] => Err(ConnectError::RefusedAddress),
             _ => Ok(checked),
         }
     }
 
     /// Connects to the first of `candidates` that answers.
-    pub(crate) async fn dial(&self, candidates: &[SocketAddr]) -> Result<(TcpStream, SocketAddr), NoWay> {
+    pub(crate) async fn dial(&self, candidates: &[SocketAddr]) -> Result<(TcpStream, SocketAddr), ConnectError> {
         let deadline = Instant::now() + self.limits.connect_timeout;
         for (tried, address) in candidates.iter().enumerate() {
             let last = tried + 1 == candidates.len();
@@ -151,35 +152,35 @@ impl Upstream {
                 Err(_) => tracing::debug!("an address does not answer in time"),
             }
         }
-        Err(NoWay::Unreachable)
+        Err(ConnectError::Unreachable)
     }
 
     /// Which way a request for `target` goes.
-    pub(crate) async fn way(&self, route: &Route, target: &Target) -> Result<Way, NoWay> {
+    pub(crate) async fn way(&self, route: &Route, target: &Target) -> Result<UpstreamPath, ConnectError> {
         match route {
-            Route::Nowhere => Err(NoWay::ProxyDown(ProxyFault::Unknown)),
+            Route::Nowhere => Err(ConnectError::ProxyDown(ProxyFault::Unknown)),
             Route::Through(proxy) if !proxy.bypasses(&target.host) => {
-                self.may_be_asked_for(target)?;
-                let unreachable = |_| NoWay::ProxyDown(ProxyFault::Unreachable);
+                self.check_proxy_may_connect(target)?;
+                let unreachable = |_| ConnectError::ProxyDown(ProxyFault::Unreachable);
                 let candidates = self.candidates(&proxy.target).await.map_err(unreachable)?;
-                Ok(Way::Proxy(Arc::clone(proxy), candidates))
+                Ok(UpstreamPath::Proxy(Arc::clone(proxy), candidates))
             }
-            Route::Direct | Route::Through(_) => Ok(Way::Straight(self.candidates(target).await?)),
+            Route::Direct | Route::Through(_) => Ok(UpstreamPath::Straight(self.candidates(target).await?)),
         }
     }
 
     /// Whether a proxy may be asked to go there.
-    pub(crate) fn may_be_asked_for(&self, target: &Target) -> Result<(), NoWay> {
+    pub(crate) fn check_proxy_may_connect(&self, target: &Target) -> Result<(), ConnectError> {
         let may = match address_of(target) {
             Some(address) => self.may_dial(&target.host.to_string(), address),
-            None => self.rules.may_ask_for(&target.host.to_string(), target.port),
+            None => self.rules.proxy_may_connect(&target.host.to_string(), target.port),
         };
         if may {
             return Ok(());
         }
         tracing::debug!(host = %target.host, port = target.port, "refused by the rules");
         let told = address_of(target).is_none() || self.refuses_by_rule(target);
-        Err(if told { NoWay::Refused } else { NoWay::Concealed })
+        Err(if told { ConnectError::Refused } else { ConnectError::RefusedAddress })
     }
 
     /// Whether the rules refuse a spelled-out address for what it is, wherever this machine stands.
@@ -189,53 +190,62 @@ impl Upstream {
     }
 
     /// A connection to `target`, by a tunnel where it goes through a proxy; and what was dialled.
-    pub(crate) async fn open(&self, way: &Way, target: &Target) -> Result<(Box<dyn Io>, SocketAddr), NoWay> {
+    pub(crate) async fn open(
+        &self,
+        way: &UpstreamPath,
+        target: &Target,
+    ) -> Result<(Box<dyn Io>, SocketAddr), ConnectError> {
         let (stream, address) = self.reach(way).await?;
         match way {
-            Way::Straight(_) => Ok((stream, address)),
-            Way::Proxy(proxy, _) => Ok((self.in_time(proxy.tunnel(stream, target)).await?, address)),
+            UpstreamPath::Straight(_) => Ok((stream, address)),
+            UpstreamPath::Proxy(proxy, _) => {
+                Ok((self.with_proxy_timeout(proxy.tunnel(stream, target)).await?, address))
+            }
         }
     }
 
     /// A connection to what is dialled: the destination, or the proxy on the way to it.
-    pub(crate) async fn reach(&self, way: &Way) -> Result<(Box<dyn Io>, SocketAddr), NoWay> {
+    pub(crate) async fn reach(&self, way: &UpstreamPath) -> Result<(Box<dyn Io>, SocketAddr), ConnectError> {
         match way {
-            Way::Straight(candidates) => {
+            UpstreamPath::Straight(candidates) => {
                 let (stream, address) = self.dial(candidates).await?;
                 Ok((Box::new(stream), address))
             }
-            Way::Proxy(proxy, candidates) => {
+            UpstreamPath::Proxy(proxy, candidates) => {
                 let (stream, address) =
-                    self.dial(candidates).await.map_err(|_| NoWay::ProxyDown(ProxyFault::Unreachable))?;
-                Ok((self.in_time(proxy.greet(stream, &self.trust)).await?, address))
+                    self.dial(candidates).await.map_err(|_| ConnectError::ProxyDown(ProxyFault::Unreachable))?;
+                Ok((self.with_proxy_timeout(proxy.greet(stream, &self.trust)).await?, address))
             }
         }
     }
 
     /// A step of a proxy, which may keep silent for so long.
-    pub(crate) async fn in_time<T>(&self, step: impl Future<Output = Result<T, Refused>>) -> Result<T, Refused> {
+    pub(crate) async fn with_proxy_timeout<T>(
+        &self,
+        step: impl Future<Output = Result<T, Refused>>,
+    ) -> Result<T, Refused> {
         timeout(self.limits.proxy_timeout, step).await.unwrap_or(Err(Refused::Proxy(ProxyFault::Timeout)))
     }
 
     /// A connection to a proxy.
-    pub(crate) async fn to_proxy(&self, proxy: &Arc<Proxy>) -> Result<Box<dyn Io>, NoWay> {
-        let unreachable = |_| NoWay::ProxyDown(ProxyFault::Unreachable);
+    pub(crate) async fn connect_to_proxy(&self, proxy: &Arc<Proxy>) -> Result<Box<dyn Io>, ConnectError> {
+        let unreachable = |_| ConnectError::ProxyDown(ProxyFault::Unreachable);
         let candidates = self.candidates(&proxy.target).await.map_err(unreachable)?;
-        Ok(self.reach(&Way::Proxy(Arc::clone(proxy), candidates)).await?.0)
+        Ok(self.reach(&UpstreamPath::Proxy(Arc::clone(proxy), candidates)).await?.0)
     }
 
-    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, NoWay> {
+    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, ConnectError> {
         let lookup = async {
             let permit = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
-            self.resolver.resolve(name, LookupPlace::new(permit)).await
+            self.resolver.resolve(name, LookupPermit::new(permit)).await
         };
         match timeout(self.limits.lookup_timeout, lookup).await {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a name does not resolve");
-                Err(NoWay::Unreachable)
+                Err(ConnectError::Unreachable)
             }
-            Err(_) => Err(NoWay::Unreachable),
+            Err(_) => Err(ConnectError::Unreachable),
         }
     }
 
@@ -274,8 +284,8 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 /// A connection to this machine itself, from the address by which what listens there can tell it.
 async fn from_inside(address: SocketAddr) -> io::Result<TcpStream> {
     let (socket, source) = match address {
-        SocketAddr::V4(_) => (TcpSocket::new_v4()?, FROM_INSIDE[0]),
-        SocketAddr::V6(_) => (TcpSocket::new_v6()?, FROM_INSIDE[1]),
+        SocketAddr::V4(_) => (TcpSocket::new_v4()?, SANDBOX_SOURCE_ADDRESSES[0]),
+        SocketAddr::V6(_) => (TcpSocket::new_v6()?, SANDBOX_SOURCE_ADDRESSES[1]),
     };
     let bound = socket.bind((source, 0).into());
     bound.inspect_err(
@@ -319,7 +329,7 @@ mod tests {
         Upstream::new(rules, Arc::new(crate::SystemResolver::default()), limits, Trust::default())
     }
 
-    async fn checked(rules: Rules, address: &str) -> Result<Vec<SocketAddr>, NoWay> {
+    async fn checked(rules: Rules, address: &str) -> Result<Vec<SocketAddr>, ConnectError> {
         let neighbours = || Arc::new(Neighbours::parse(&v4(), V6));
         let upstream = Upstream { neighbours, ..upstream(rules, Limits::default()) };
         upstream.candidates(&Target::parse(address, None).unwrap()).await
@@ -330,9 +340,9 @@ mod tests {
     #[tokio::test]
     async fn a_gateway_or_a_neighbour_with_a_public_address_is_refused_and_the_session_is_not_told_for_what() {
         for address in NEAR {
-            assert_eq!(checked(Rules::default(), address).await, Err(NoWay::Concealed), "{address}");
+            assert_eq!(checked(Rules::default(), address).await, Err(ConnectError::RefusedAddress), "{address}");
         }
-        assert_eq!(checked(Rules::default(), "10.0.0.1:80").await, Err(NoWay::Refused));
+        assert_eq!(checked(Rules::default(), "10.0.0.1:80").await, Err(ConnectError::Refused));
     }
 
     #[tokio::test]
@@ -365,7 +375,7 @@ mod tests {
             let Ok(listener) = tokio::net::TcpListener::bind(place).await else { continue };
             let upstream = upstream(Rules::default(), Limits::default());
             let (_stream, _) = upstream.dial(&[listener.local_addr().unwrap()]).await.unwrap();
-            assert_eq!(listener.accept().await.unwrap().1.ip(), FROM_INSIDE[index]);
+            assert_eq!(listener.accept().await.unwrap().1.ip(), SANDBOX_SOURCE_ADDRESSES[index]);
         }
     }
 

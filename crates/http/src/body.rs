@@ -7,7 +7,7 @@ use actix_web::{
     http::header::{self, HeaderValue},
     web::{Bytes, BytesMut, Payload},
 };
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use futures_util::StreamExt as _;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
@@ -112,7 +112,7 @@ pub(crate) fn stream(
     mut payload: Payload,
     longest: u64,
 ) -> Result<(ByteStream, Rest), ApiError> {
-    let too_large = move || InsideError::TooLarge(format!("the body must be at most {longest} bytes"));
+    let too_large = move || OperationError::TooLarge(format!("the body must be at most {longest} bytes"));
     let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| length > longest) {
         return Err(too_large().into());
@@ -129,10 +129,10 @@ pub(crate) fn stream(
                 () = sender.closed() => return forget(payload, longest.saturating_sub(came)).await,
             };
             let part = match next {
-                Err(_) => Err(InsideError::Stalled { seconds: PATIENCE.as_secs() as u32 }),
+                Err(_) => Err(OperationError::Stalled { seconds: PATIENCE.as_secs() as u32 }),
                 Ok(None) => return,
                 Ok(Some(Err(error))) => {
-                    Err(InsideError::Broken(format!("the body broke off or cannot be read: {error}")))
+                    Err(OperationError::Broken(format!("the body broke off or cannot be read: {error}")))
                 }
                 Ok(Some(Ok(part))) => {
                     came += part.len() as u64;

@@ -16,7 +16,7 @@ use casement_domain::{
     OrganizationId, SessionId, UserId,
     access::Scope,
     api_key::{AuthenticateError, Caller},
-    audit::EarlyRecord,
+    audit::PreparedRecord,
     project::Project,
     session::Session,
 };
@@ -318,7 +318,7 @@ impl Authorized {
     }
 
     /// The call's audit record if it is answered with `status` right now, see [`early_record`].
-    pub(crate) fn early_record(&self, status: StatusCode) -> Option<Arc<EarlyRecord>> {
+    pub(crate) fn early_record(&self, status: StatusCode) -> Option<Arc<PreparedRecord>> {
         early_record(&self.call.request, status)
     }
 

@@ -7,7 +7,7 @@ use actix_web::{
 use casement_domain::{
     extension::{Extension, ExtensionError, ExtensionFilter, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, Upload},
     field::{Bad, FieldCode, InvalidInput},
-    inside::{ByteStream, InsideError},
+    inside::{ByteStream, OperationError},
 };
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
@@ -102,7 +102,7 @@ pub(crate) async fn upload_extension(mut caller: Authorized) -> Answer {
     let rest = stream::once(async move {
         match form.next_file().await {
             Ok(None) => None,
-            Ok(Some(_)) => Some(Err(InsideError::Broken("the form's part file is given twice".to_owned()))),
+            Ok(Some(_)) => Some(Err(OperationError::Broken("the form's part file is given twice".to_owned()))),
             Err(error) => Some(Err(error)),
         }
     });
@@ -243,7 +243,7 @@ pub(crate) async fn load_extensions(mut inside: Inside) -> Answer {
     let names = form.texts(NAMES);
     let extensions = inside.services().extensions.clone();
     extensions.check_names(&names, form.has_file())?;
-    let unequal = || InsideError::Broken(format!("there must be as many {FILES} as {NAMES}"));
+    let unequal = || OperationError::Broken(format!("there must be as many {FILES} as {NAMES}"));
     let mut wishes = Vec::new();
     for (n, name) in names.into_iter().enumerate() {
         let file = form.next_file().await?.ok_or_else(unequal)?;

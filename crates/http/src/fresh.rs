@@ -12,12 +12,12 @@ use crate::{
 };
 
 /// A session on its way to its caller: dropped on the way, it is given back.
-pub(crate) struct Fresh {
+pub(crate) struct UndeliveredSession {
     session: Session,
     give_back: Option<(Leases, Handle)>,
 }
 
-impl Fresh {
+impl UndeliveredSession {
     pub(crate) fn new(session: Session, services: &Services) -> Self {
         Self { session, give_back: Some((services.leases.clone(), services.runtime.clone())) }
     }
@@ -53,7 +53,7 @@ impl Fresh {
     }
 }
 
-impl Drop for Fresh {
+impl Drop for UndeliveredSession {
     fn drop(&mut self) {
         if let Some((leases, runtime)) = self.give_back.take() {
             give_back(self.session.clone(), leases, &runtime);

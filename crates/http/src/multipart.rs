@@ -18,7 +18,7 @@ use actix_web::{
     http::header,
     web::{Bytes, Payload},
 };
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use futures_util::{Stream, StreamExt as _};
 use multer::{Field, Multipart};
 
@@ -86,7 +86,7 @@ impl Form {
         self.rest.take()
     }
 
-    async fn parse(mut content: ByteStream, boundary: String, files: &[&str]) -> Result<Self, InsideError> {
+    async fn parse(mut content: ByteStream, boundary: String, files: &[&str]) -> Result<Self, OperationError> {
         let allowance = Arc::new(AtomicUsize::new(usize::MAX));
         let multipart = match content.next().await.transpose()? {
             None => None,
@@ -114,11 +114,11 @@ impl Form {
     ///
     /// # Errors
     /// `bad_request` if there are two.
-    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, InsideError> {
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, OperationError> {
         let mut found = self.texts.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
         match (found.next(), found.next()) {
             (first, None) => Ok(first),
-            _ => Err(InsideError::Broken(format!("the form's part {name} is given twice"))),
+            _ => Err(OperationError::Broken(format!("the form's part {name} is given twice"))),
         }
     }
 
@@ -144,13 +144,13 @@ impl Form {
     ///
     /// # Errors
     /// What is wrong with the body; a text that comes after a file.
-    pub(crate) async fn next_file(&mut self) -> Result<Option<File>, InsideError> {
+    pub(crate) async fn next_file(&mut self) -> Result<Option<File>, OperationError> {
         if let Some(file) = self.next.take() {
             return Ok(Some(file));
         }
         match self.parts.next().await? {
             Some(file) if !self.parts.files.contains(&file.name) => {
-                Err(InsideError::Broken(format!("the form's part {} must come before the files", file.name)))
+                Err(OperationError::Broken(format!("the form's part {} must come before the files", file.name)))
             }
             next => Ok(next),
         }
@@ -158,7 +158,7 @@ impl Form {
 }
 
 impl Parts {
-    async fn next(&mut self) -> Result<Option<File>, InsideError> {
+    async fn next(&mut self) -> Result<Option<File>, OperationError> {
         let Some(multipart) = &mut self.multipart else { return Ok(None) };
         self.allowance.store(LONGEST_HEAD, Ordering::Relaxed);
         let field = multipart.next_field().await.map_err(broken)?;
@@ -166,7 +166,7 @@ impl Parts {
         let Some(field) = field else { return Ok(None) };
         self.seen += 1;
         if self.seen > MOST_PARTS {
-            return Err(InsideError::Broken(format!("a form has at most {MOST_PARTS} parts")));
+            return Err(OperationError::Broken(format!("a form has at most {MOST_PARTS} parts")));
         }
         let name = field.name().unwrap_or_default().to_owned();
         Ok(Some(File { name, field }))
@@ -174,22 +174,22 @@ impl Parts {
 }
 
 impl File {
-    async fn text(mut self, room: &mut usize) -> Result<(String, String), InsideError> {
+    async fn text(mut self, room: &mut usize) -> Result<(String, String), OperationError> {
         let mut bytes = Vec::new();
         while let Some(piece) = self.next().await.transpose()? {
             *room = room.checked_sub(piece.len()).ok_or_else(|| {
-                InsideError::TooLarge(format!("the texts of a form have at most {LONGEST_TEXTS} bytes"))
+                OperationError::TooLarge(format!("the texts of a form have at most {LONGEST_TEXTS} bytes"))
             })?;
             bytes.extend_from_slice(&piece);
         }
         let text = String::from_utf8(bytes);
-        let text = text.map_err(|_| InsideError::Broken(format!("the form's part {} is not UTF-8", self.name)))?;
+        let text = text.map_err(|_| OperationError::Broken(format!("the form's part {} is not UTF-8", self.name)))?;
         Ok((mem::take(&mut self.name), text))
     }
 }
 
 impl Stream for File {
-    type Item = Result<Bytes, InsideError>;
+    type Item = Result<Bytes, OperationError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.field.poll_next_unpin(context).map(|next| next.map(|piece| piece.map_err(broken)))
@@ -204,7 +204,7 @@ struct Paced {
 }
 
 impl Stream for Paced {
-    type Item = Result<Bytes, InsideError>;
+    type Item = Result<Bytes, OperationError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if mem::take(&mut self.gave) {
@@ -215,7 +215,7 @@ impl Stream for Paced {
         if let Some(Ok(piece)) = &next {
             let left = self.allowance.load(Ordering::Relaxed);
             if left == 0 {
-                return Poll::Ready(Some(Err(InsideError::Broken("the head of a part is too long".to_owned()))));
+                return Poll::Ready(Some(Err(OperationError::Broken("the head of a part is too long".to_owned()))));
             }
             if left != usize::MAX {
                 self.allowance.store(left.saturating_sub(piece.len()), Ordering::Relaxed);
@@ -239,13 +239,13 @@ fn boundary(request: &HttpRequest) -> Result<String, ApiError> {
 }
 
 /// What the body's own source said, or what the parser makes of it.
-fn broken(error: multer::Error) -> InsideError {
+fn broken(error: multer::Error) -> OperationError {
     match error {
-        multer::Error::StreamReadFailed(cause) => match cause.downcast::<InsideError>() {
+        multer::Error::StreamReadFailed(cause) => match cause.downcast::<OperationError>() {
             Ok(error) => *error,
-            Err(other) => InsideError::Broken(format!("the form cannot be read: {other}")),
+            Err(other) => OperationError::Broken(format!("the form cannot be read: {other}")),
         },
-        other => InsideError::Broken(format!("the form cannot be read: {other}")),
+        other => OperationError::Broken(format!("the form cannot be read: {other}")),
     }
 }
 
@@ -258,7 +258,7 @@ pub(crate) mod tests {
         futures_util::stream::iter(pieces).boxed()
     }
 
-    pub(crate) async fn form(body: &str, size: usize) -> Result<Form, InsideError> {
+    pub(crate) async fn form(body: &str, size: usize) -> Result<Form, OperationError> {
         Form::parse(pieces(body.as_bytes(), size), "b".to_owned(), &["files[][file]"]).await
     }
 
@@ -311,31 +311,31 @@ pub(crate) mod tests {
                 while let Some(mut file) = form.next_file().await? {
                     while file.next().await.transpose()?.is_some() {}
                 }
-                Ok::<_, InsideError>(())
+                Ok::<_, OperationError>(())
             };
-            assert!(matches!(read.await, Err(InsideError::Broken(_))), "cut at {cut}");
+            assert!(matches!(read.await, Err(OperationError::Broken(_))), "cut at {cut}");
         }
         let late = [part("files[][file]", "content"), part("x", "1"), "--b--\r\n".to_owned()].concat();
         let mut late = form(&late, 100).await.expect("a form");
         drop(late.next_file().await);
-        assert!(matches!(late.next_file().await, Err(InsideError::Broken(_))));
+        assert!(matches!(late.next_file().await, Err(OperationError::Broken(_))));
     }
 
     #[tokio::test]
     async fn heads_texts_and_numbers_of_parts_are_bounded() {
         let head = format!("--b\r\nContent-Disposition: form-data; name=\"{}", "x".repeat(4 << 20));
-        assert!(matches!(form(&head, 4096).await, Err(InsideError::Broken(_))));
+        assert!(matches!(form(&head, 4096).await, Err(OperationError::Broken(_))));
         let text = part("x", &"y".repeat(LONGEST_TEXTS + 1)) + "--b--\r\n";
-        assert!(matches!(form(&text, 4096).await, Err(InsideError::TooLarge(_))));
+        assert!(matches!(form(&text, 4096).await, Err(OperationError::TooLarge(_))));
         let many = part("x", "y").repeat(MOST_PARTS + 1) + "--b--\r\n";
-        assert!(matches!(form(&many, 4096).await, Err(InsideError::Broken(_))));
+        assert!(matches!(form(&many, 4096).await, Err(OperationError::Broken(_))));
     }
 
     #[tokio::test]
     async fn what_the_source_says_is_passed_on() {
         let first = Bytes::from(part("x", "1"));
-        let source = futures_util::stream::iter([Ok(first), Err(InsideError::Stalled { seconds: 60 })]).boxed();
+        let source = futures_util::stream::iter([Ok(first), Err(OperationError::Stalled { seconds: 60 })]).boxed();
         let read = Form::parse(source, "b".to_owned(), &[]).await;
-        assert!(matches!(read, Err(InsideError::Stalled { seconds: 60 })));
+        assert!(matches!(read, Err(OperationError::Stalled { seconds: 60 })));
     }
 }

@@ -7,7 +7,7 @@ use casement_domain::{
     audit::ReadAuditError,
     browser::{EngineError, EngineFault},
     field::{Bad, FieldCode, InvalidInput},
-    inside::{InsideError, UpstreamFault},
+    inside::{OperationError, UpstreamFault},
     organization::LimitExceeded,
     pool::{AcquireError, CreatePoolError, DeletePoolError, FlushPoolError, ReleaseError, UpdatePoolError},
     project::{CreateProjectError, DeleteProjectError, ProjectNotFound, ProjectRefused, UpdateProjectError},
@@ -69,33 +69,33 @@ impl From<EngineError> for ApiError {
     }
 }
 
-impl From<InsideError> for ApiError {
-    fn from(error: InsideError) -> Self {
+impl From<OperationError> for ApiError {
+    fn from(error: OperationError) -> Self {
         let code = match error {
-            InsideError::Invalid(invalid) => return invalid.into(),
-            InsideError::Engine(engine) => return engine.into(),
-            InsideError::Upstream { fault, message } => {
+            OperationError::Invalid(invalid) => return invalid.into(),
+            OperationError::Engine(engine) => return engine.into(),
+            OperationError::Upstream { fault, message } => {
                 return Self::new(Code::UpstreamError, message.clone()).with_inner(fault, message);
             }
-            InsideError::Unanswered { .. } => {
+            OperationError::Unanswered { .. } => {
                 let message = error.to_string();
                 return Self::new(Code::Timeout, message.clone()).with_inner(UpstreamFault::Connect, message);
             }
-            InsideError::OutsideRange { size } => {
+            OperationError::OutsideRange { size } => {
                 let outside = Bad::new(FieldCode::OutOfRange, error.to_string());
                 return Self::from(InvalidInput::of("Range", outside)).for_range(size);
             }
-            InsideError::NotSupported(_) => Code::NotSupported,
-            InsideError::Missing(_) => Code::NotFound,
-            InsideError::Forbidden(_) => Code::PathForbidden,
-            InsideError::Exists(_) => Code::AlreadyExists,
-            InsideError::State(_) => Code::InvalidState,
-            InsideError::Limit(_) | InsideError::DiskFull(_) => Code::LimitExceeded,
-            InsideError::TooLarge(_) => Code::PayloadTooLarge,
-            InsideError::Broken(_) => Code::BadRequest,
-            InsideError::Stalled { .. } => Code::RequestTimeout,
-            InsideError::Timeout { .. } => Code::Timeout,
-            InsideError::Failed(_) => Code::Internal,
+            OperationError::NotSupported(_) => Code::NotSupported,
+            OperationError::Missing(_) => Code::NotFound,
+            OperationError::Forbidden(_) => Code::PathForbidden,
+            OperationError::Exists(_) => Code::AlreadyExists,
+            OperationError::State(_) => Code::InvalidState,
+            OperationError::Limit(_) | OperationError::DiskFull(_) => Code::LimitExceeded,
+            OperationError::TooLarge(_) => Code::PayloadTooLarge,
+            OperationError::Broken(_) => Code::BadRequest,
+            OperationError::Stalled { .. } => Code::RequestTimeout,
+            OperationError::Timeout { .. } => Code::Timeout,
+            OperationError::Failed(_) => Code::Internal,
         };
         Self::new(code, error.to_string())
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix_web::{HttpResponse, HttpResponseBuilder, http::header, web::Bytes};
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub(crate) const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 /// The events as the body of an answer. It ends with them, with the first failure, which a comment tells, or with the session.
 pub(crate) fn answer<T: Serialize>(
     inside: Inside,
-    events: impl Stream<Item = Result<T, InsideError>> + 'static,
+    events: impl Stream<Item = Result<T, OperationError>> + 'static,
 ) -> HttpResponse {
     let (end, open) = inside.into_open();
     let ended = Box::pin(async move { end.ended().await });
@@ -47,7 +47,7 @@ pub(crate) fn head() -> HttpResponseBuilder {
 }
 
 /// Clients pass comments over; a person who looks finds why the stream ends.
-fn comment(error: &InsideError) -> Bytes {
+fn comment(error: &OperationError) -> Bytes {
     format!(": {}\n\n", error.to_string().replace(['\r', '\n'], " ")).into()
 }
 
@@ -61,13 +61,13 @@ pub(crate) fn frame(event: &impl Serialize) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::inside::InsideError;
+    use casement_domain::inside::OperationError;
 
     use super::{comment, frame};
 
     #[test]
     fn the_last_word_is_one_comment() {
-        let said = comment(&InsideError::State("it ended:\ndata: x".to_owned()));
+        let said = comment(&OperationError::State("it ended:\ndata: x".to_owned()));
         assert_eq!(said, ": it ended: data: x\n\n");
     }
 

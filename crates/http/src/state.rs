@@ -38,7 +38,7 @@ use crate::{
     cors::{Cors, Origin},
     host::Hosts,
     rate::{AddressRate, Rate},
-    relay::Dial,
+    relay::BrowserConnector,
     token::SessionTokens,
     ui::{PoolOutlook, SignIns},
     webdriver::ClassicSessions,
@@ -68,7 +68,7 @@ pub struct Config {
 /// Finds the way into a session's browser.
 pub trait SessionDial: Send + Sync {
     /// The way into that browser. Whether it still runs shows when it is dialled.
-    fn of(&self, browser: BrowserId) -> Arc<dyn Dial>;
+    fn of(&self, browser: BrowserId) -> Arc<dyn BrowserConnector>;
 }
 
 /// Whether the server can do its work.

@@ -1,7 +1,7 @@
 //! Answers that are made while they are sent, and end with the session they come from.
 
 use actix_web::{HttpResponse, HttpResponseBuilder, web::Bytes};
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use futures_util::{Stream, StreamExt as _, stream};
 
 use crate::{caller::Inside, error::ApiError};
@@ -11,7 +11,7 @@ use crate::{caller::Inside, error::ApiError};
 pub(crate) fn answer(
     mut response: HttpResponseBuilder,
     inside: Inside,
-    content: impl Stream<Item = Result<Bytes, InsideError>> + 'static,
+    content: impl Stream<Item = Result<Bytes, OperationError>> + 'static,
 ) -> HttpResponse {
     let (end, open) = inside.into_open();
     let ended = Box::pin(async move { end.ended().await });

@@ -21,7 +21,7 @@ use crate::{
     error::{ApiError, Code},
     fs::{LONGEST_UPLOAD, done},
     live_view::{self, Access, LiveView, PageDialogs, WholeDisplay},
-    relay::{Channel, ClientHandshake, Dial, EndSignal, Limits, Relay, Witness},
+    relay::{BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, Witness},
     replay,
     session::Urls,
     telemetry::{Connection, Kind},
@@ -37,7 +37,7 @@ struct Open {
 
 /// Everything that a connection into a session needs.
 struct Way {
-    dial: std::sync::Arc<dyn Dial>,
+    dial: std::sync::Arc<dyn BrowserConnector>,
     webdriver_url: Url,
     view_url: String,
     permission: Permission,

@@ -154,7 +154,7 @@ async fn from_a_pool(service: &Service, scope: &Scope, engine: &FakeEngine) -> R
         engine.say(format!("delete: {refused}"));
     }
     service.pools.delete(scope, "warm", true).await?;
-    service.sessions.clear_remains().await?;
+    service.sessions.clean_up_pending().await?;
     engine.say("deleted by force");
     Ok(())
 }
@@ -170,7 +170,7 @@ async fn fill(service: &Service, pool: PoolId) -> Result<(), Failure> {
         service.filler.warm(pool, launch).await?;
     }
     for browser in round.discarded {
-        service.sessions.bury(browser).await;
+        service.sessions.clean_up(browser).await;
     }
     Ok(())
 }

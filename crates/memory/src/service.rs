@@ -67,7 +67,7 @@ impl Service {
             pools: rows.clone(),
             sessions: rows.clone(),
             line: rows.clone(),
-            turns: rows.clone(),
+            tickets: rows.clone(),
             engine,
             extensions: Arc::new(NoExtensions),
             proxies: ProxyRouting::none(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::pool::{
-    Entered, LeaseFrom, LeaseRequest, Outcome, Place, TakenNow, Turn, TurnEvent, Turns, WaitingLine,
+    Entered, LeaseFrom, LeaseRequest, Outcome, Place, TakenNow, TicketNotifier, WaitQueue, Waiter, WaiterEvent,
 };
 use casement_domain::{MonotonicTime, NodeId, PoolId, StoreError, TicketId};
 use time::OffsetDateTime;
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::Memory;
 
 #[async_trait]
-impl WaitingLine for Memory {
+impl WaitQueue for Memory {
     async fn take_now(
         &self,
         from: &LeaseFrom,
@@ -86,34 +86,34 @@ impl WaitingLine for Memory {
     }
 }
 
-impl Turns for Memory {
-    fn expect(&self, ticket: TicketId) -> Box<dyn Turn> {
+impl TicketNotifier for Memory {
+    fn expect(&self, ticket: TicketId) -> Box<dyn Waiter> {
         let notify = Arc::new(Notify::new());
         self.state().waiters.insert(ticket, notify.clone());
-        Box::new(Waiter { notify, ticket, memory: self.clone() })
+        Box::new(LocalWaiter { notify, ticket, memory: self.clone() })
     }
 }
 
-struct Waiter {
+struct LocalWaiter {
     notify: Arc<Notify>,
     ticket: TicketId,
     memory: Memory,
 }
 
-impl Drop for Waiter {
+impl Drop for LocalWaiter {
     fn drop(&mut self) {
         self.memory.state().waiters.remove(&self.ticket);
     }
 }
 
 #[async_trait]
-impl Turn for Waiter {
-    async fn wait(&mut self, until: MonotonicTime) -> TurnEvent {
+impl Waiter for LocalWaiter {
+    async fn wait(&mut self, until: MonotonicTime) -> WaiterEvent {
         let left = until - self.memory.clock.monotonic_now();
         let left = std::time::Duration::try_from(left).unwrap_or_default();
         match tokio::time::timeout(left, self.notify.notified()).await {
-            Ok(()) => TurnEvent::Look,
-            Err(_) => TurnEvent::TimeUp,
+            Ok(()) => WaiterEvent::Look,
+            Err(_) => WaiterEvent::TimeUp,
         }
     }
 }

@@ -295,7 +295,7 @@ impl CredentialRepository for PgCredentials {
         self.database.call("credential.delete", work).await
     }
 
-    async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<SealedSecret>, StoreError> {
+    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedSecret>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let statement = diesel::sql_query(
                 "SELECT credential_id, name, sealed FROM credential_values WHERE substring(sealed FROM 2 FOR 8) <> $1

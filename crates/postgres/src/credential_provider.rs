@@ -327,7 +327,7 @@ impl CredentialProviderRepository for PgCredentialProviders {
         self.database.transaction("credential_provider.delete", work).await
     }
 
-    async fn sealed_otherwise(
+    async fn sealed_with_other_key(
         &self,
         key: KeyId,
         most: u32,

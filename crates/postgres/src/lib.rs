@@ -50,7 +50,7 @@ pub use database::{BadDatabaseUrl, Database, DatabaseConfig};
 pub use deployment::{PgDeployments, PgLines, apps_channel};
 pub use extension::PgExtensions;
 pub use invocation::PgInvocations;
-pub use line::{PgWaitingLine, node_channel};
+pub use line::{PgWaitQueue, node_channel};
 pub use migrate::{MigrateError, migrate, revert_all};
 pub use node::PgNodes;
 pub use notify::{Heard, Notifications};

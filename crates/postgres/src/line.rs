@@ -1,6 +1,6 @@
 //! The waiting line of each pool.
 //!
-//! When nobody waits, [`WaitingLine::take_now`] leases in one statement. Otherwise a caller enters the line and looks
+//! When nobody waits, [`WaitQueue::take_now`] leases in one statement. Otherwise a caller enters the line and looks
 //! once; from then on whoever makes a browser ready hands it, in the same transaction, to the oldest living ticket, and
 //! the ticket's node is notified when that transaction commits.
 //!
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use casement_domain::audit::AuditEntry;
 use casement_domain::node::Node;
-use casement_domain::pool::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, TakenNow, WaitingLine};
+use casement_domain::pool::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, TakenNow, WaitQueue};
 use casement_domain::session::{Session, SessionEvent};
 use casement_domain::{BrowserId, NodeId, PoolId, StoreError, TicketId};
 use diesel::dsl::{exists, sql};
@@ -49,12 +49,12 @@ pub fn node_channel(node: NodeId) -> String {
 
 /// The waiting line in PostgreSQL.
 #[derive(Clone, Debug)]
-pub struct PgWaitingLine {
+pub struct PgWaitQueue {
     database: Database,
     audit: PgAudit,
 }
 
-impl PgWaitingLine {
+impl PgWaitQueue {
     /// On this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
@@ -62,7 +62,7 @@ impl PgWaitingLine {
     }
 }
 
-impl PgWaitingLine {
+impl PgWaitQueue {
     async fn taken(
         &self,
         pool: PoolId,
@@ -229,7 +229,7 @@ async fn take_back(connection: &mut AsyncPgConnection, granted: Session, at: Off
 }
 
 #[async_trait]
-impl WaitingLine for PgWaitingLine {
+impl WaitQueue for PgWaitQueue {
     async fn take_now(
         &self,
         from: &LeaseFrom,

@@ -290,7 +290,7 @@ impl ProxyRepository for PgProxies {
         self.database.transaction("proxy.due", work).await
     }
 
-    async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError> {
+    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let statement = diesel::sql_query(
                 "SELECT id, sealed_password AS sealed FROM proxies

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use casement_domain::blob::{BlobError, BlobStore};
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use futures_util::TryStreamExt as _;
 use tar::{Archive, EntryType};
 use time::OffsetDateTime;
@@ -78,7 +78,8 @@ impl Artifacts {
     /// Keeps a packed artifact.
     pub(crate) async fn keep(&self, name: &str, packed: File) -> Result<(), ArtifactError> {
         let content = ReaderStream::with_capacity(tokio::fs::File::from_std(packed), PART);
-        let content = content.map_err(|error| InsideError::Failed(format!("what was built cannot be read: {error}")));
+        let content =
+            content.map_err(|error| OperationError::Failed(format!("what was built cannot be read: {error}")));
         Ok(self.blobs.put(&key(name), Box::pin(content)).await?)
     }
 

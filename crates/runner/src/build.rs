@@ -22,14 +22,14 @@ use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 
 use crate::artifact::{Artifacts, LIMITS};
-use crate::config::{RunnerConfig, RunnerSetupError};
+use crate::config::{AppRunnerConfig, AppRunnerSetupError};
+use crate::egress::{AppEgressPort, EgressPolicy};
 use crate::failure;
 use crate::git;
-use crate::host::{Room, RoomError, Rooms, Wanted, authority};
-use crate::link::{self, Ear};
-use crate::package::{hex, write_down};
-use crate::protocol::{APP, Answer, App, Command, Exit, NODE, Outcome, Request, Said, VENV};
-use crate::way_out::{Reach, WayOut};
+use crate::host::{AppSandbox, AppSandboxError, AppSandboxes, SandboxParams, authority};
+use crate::link::{self, LineSink};
+use crate::package::{hex, spool_to_file};
+use crate::protocol::{APP, Answer, App, Command, Exit, NODE, Outcome, OutputLine, Request, VENV};
 
 /// Builds that run at a time.
 const AT_ONCE: usize = 2;
@@ -52,8 +52,8 @@ const INSTALL_PYTHON: &str = include_str!("loaders/install_python.sh");
 const INSTALL_NODE: &str = include_str!("loaders/install_node.sh");
 
 /// Builds programs.
-pub struct Workshop {
-    rooms: Arc<Rooms>,
+pub struct AppBuilder {
+    rooms: Arc<AppSandboxes>,
     artifacts: Arc<Artifacts>,
     blobs: Arc<dyn BlobStore>,
     clock: Arc<dyn Clock>,
@@ -79,22 +79,22 @@ struct Package {
     entrypoint: Entrypoint,
 }
 
-impl Workshop {
+impl AppBuilder {
     /// Makes its directories. Must be called inside the runtime that its sandboxes' ways out are served in.
     ///
     /// # Errors
     /// If there can be no sandboxes, or a directory cannot be made.
     pub fn new(
-        config: RunnerConfig,
+        config: AppRunnerConfig,
         blobs: Arc<dyn BlobStore>,
-        way_out: Arc<dyn WayOut>,
+        egress: Arc<dyn AppEgressPort>,
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
-    ) -> Result<Self, RunnerSetupError> {
+    ) -> Result<Self, AppRunnerSetupError> {
         let path = config.data_dir.join("artifacts");
         let artifacts = Artifacts::new(path.clone(), Arc::clone(&blobs));
-        let artifacts = Arc::new(artifacts.map_err(|source| RunnerSetupError::Directory { path, source })?);
-        let rooms = Arc::new(Rooms::new(config, "builds", way_out, ids)?);
+        let artifacts = Arc::new(artifacts.map_err(|source| AppRunnerSetupError::Directory { path, source })?);
+        let rooms = Arc::new(AppSandboxes::new(config, "builds", egress, ids)?);
         Ok(Self { rooms, artifacts, blobs, clock, turns: Semaphore::new(AT_ONCE), building: Mutex::default() })
     }
 
@@ -136,7 +136,7 @@ impl Workshop {
                 let content = self.blobs.get(blob).await.map_err(ours)?;
                 let content = content.ok_or_else(|| ours("the uploaded archive is not there any more"))?;
                 let spool = self.artifacts.spool().map_err(ours)?;
-                let (archive, ..) = write_down(spool, content, package::MAX_BYTES).await.map_err(ours)?;
+                let (archive, ..) = spool_to_file(spool, content, package::MAX_BYTES).await.map_err(ours)?;
                 Ok(Package { archive, checksum: checksum.clone(), top: None, entrypoint: entrypoint.clone() })
             }
             BuildSource::Git { url, git_ref, path, entrypoint, token } => {
@@ -161,7 +161,7 @@ impl Workshop {
         token: Option<&SecretString>,
         journal: &Journal,
     ) -> Result<File, BuildFailure> {
-        let room = self.room(Reach::Only(authority(url.as_str()).into_iter().collect())).await?;
+        let room = self.room(EgressPolicy::Only(authority(url.as_str()).into_iter().collect())).await?;
         let seconds = self.rooms.config.build_seconds;
         let command = git::command(url, git_ref, path, token, self.rooms.environment(None), seconds);
         run(&room, command, BuildStep::Fetch, "fetching the source", journal, token).await?;
@@ -176,7 +176,7 @@ impl Workshop {
         let runtime = package.entrypoint.runtime();
         let script = self.script(runtime)?;
         let config = &self.rooms.config;
-        let room = self.room(Reach::Only(config.registries.clone())).await?;
+        let room = self.room(EgressPolicy::Only(config.registries.clone())).await?;
         let mut stream = room.ask(&Request::Unpack { top: package.top }).await.map_err(ours)?;
         let unpacked = link::unpack(&mut stream, package.archive, PACKING).await.map_err(ours)?;
         unpacked.map_err(|reason| {
@@ -252,12 +252,12 @@ impl Workshop {
         journal.say(&format!("loading {}", entrypoint.path())).await;
         let place = self.artifacts.place(artifact).await.map_err(ours)?;
         let (limits, seconds) = (self.rooms.config.call_limits, self.rooms.config.load_seconds);
-        let wanted = Wanted {
+        let wanted = SandboxParams {
             kind: 'b',
             memory_bytes: limits.memory_bytes,
             disk_bytes: limits.disk_bytes,
             processes: limits.processes,
-            reach: Reach::Web(authority(&environment.base_url).into_iter().collect()),
+            reach: EgressPolicy::Web(authority(&environment.base_url).into_iter().collect()),
             artifact: Some(&place),
             base_url: Some(&environment.base_url),
         };
@@ -276,7 +276,7 @@ impl Workshop {
             |reason: String| Err(failure::build(BuildStep::Load, format_args!("{}: {reason}", entrypoint.path())));
         let loaded = match answer {
             Answer::Loaded { apps } => Ok(apps.into_iter().map(built_app).collect()),
-            Answer::Ended(outcome) => failed(not_loaded(outcome, &room)),
+            Answer::Ended(outcome) => failed(load_failure(outcome, &room)),
             Answer::Refused { reason } => failed(reason),
             _ => failed("its process said something else than was asked".to_owned()),
         };
@@ -284,9 +284,9 @@ impl Workshop {
         loaded
     }
 
-    async fn room(&self, reach: Reach) -> Result<Room, BuildFailure> {
+    async fn room(&self, reach: EgressPolicy) -> Result<AppSandbox, BuildFailure> {
         let config = &self.rooms.config;
-        let wanted = Wanted {
+        let wanted = SandboxParams {
             kind: 'b',
             memory_bytes: config.build_memory_bytes,
             disk_bytes: config.build_disk_bytes,
@@ -298,7 +298,13 @@ impl Workshop {
         self.rooms.open(wanted).await.map_err(no_room)
     }
 
-    async fn taken(&self, room: &Room, request: &Request, most: u64, step: BuildStep) -> Result<File, BuildFailure> {
+    async fn taken(
+        &self,
+        room: &AppSandbox,
+        request: &Request,
+        most: u64,
+        step: BuildStep,
+    ) -> Result<File, BuildFailure> {
         let mut stream = room.ask(request).await.map_err(ours)?;
         let spool = self.artifacts.spool().map_err(ours)?;
         let taken = link::take(&mut stream, spool, most, PACKING).await.map_err(ours)?;
@@ -315,7 +321,7 @@ impl Workshop {
 }
 
 #[async_trait]
-impl Builder for Workshop {
+impl Builder for AppBuilder {
     async fn build(&self, build: Build, lines: Arc<dyn Lines>) -> Result<Built, BuildFailure> {
         let journal = Journal::new(lines, Arc::clone(&self.clock)).await;
         let _turn = self.turns.acquire().await;
@@ -343,7 +349,12 @@ impl Builder for Workshop {
 }
 
 /// The command that loads an entrypoint.
-pub(crate) fn load_command(rooms: &Rooms, entrypoint: &Entrypoint, environment: &Environment, seconds: u64) -> Command {
+pub(crate) fn load_command(
+    rooms: &AppSandboxes,
+    entrypoint: &Entrypoint,
+    environment: &Environment,
+    seconds: u64,
+) -> Command {
     use secrecy::ExposeSecret as _;
     let mut env = rooms.environment(Some(&environment.base_url));
     let own = environment.variables();
@@ -355,7 +366,7 @@ pub(crate) fn load_command(rooms: &Rooms, entrypoint: &Entrypoint, environment: 
 pub(crate) const OUT_OF_MEMORY: &str = "it used more memory than it may have";
 
 /// Why an entrypoint was not loaded.
-pub(crate) fn not_loaded(outcome: Outcome, room: &Room) -> String {
+pub(crate) fn load_failure(outcome: Outcome, room: &AppSandbox) -> String {
     if room.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed) {
         return OUT_OF_MEMORY.to_owned();
     }
@@ -368,7 +379,7 @@ pub(crate) fn not_loaded(outcome: Outcome, room: &Room) -> String {
 
 /// Runs a command in a sandbox, with what it says in the journal.
 async fn run(
-    room: &Room,
+    room: &AppSandbox,
     command: Command,
     step: BuildStep,
     what: &str,
@@ -405,8 +416,8 @@ impl<'a> Relay<'a> {
 }
 
 #[async_trait]
-impl Ear for Relay<'_> {
-    async fn hear(&mut self, mut lines: Vec<Said>) {
+impl LineSink for Relay<'_> {
+    async fn hear(&mut self, mut lines: Vec<OutputLine>) {
         for line in &mut lines {
             line.text = git::without(&line.text, self.secret);
         }
@@ -468,7 +479,7 @@ fn ours(error: impl Display) -> BuildFailure {
     failure::build(BuildStep::Host, error)
 }
 
-fn no_room(error: RoomError) -> BuildFailure {
+fn no_room(error: AppSandboxError) -> BuildFailure {
     ours(error)
 }
 
@@ -492,7 +503,7 @@ impl Journal {
     }
 
     /// Hands on what a program said.
-    async fn relay(&self, lines: Vec<Said>) {
+    async fn relay(&self, lines: Vec<OutputLine>) {
         let now = self.clock.now();
         self.push(lines.into_iter().map(|line| (moment(line.at, now), line.text)).collect()).await;
     }

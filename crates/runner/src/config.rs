@@ -7,7 +7,7 @@ use casement_sandbox::HostError;
 
 /// How programs are built and run.
 #[derive(Clone, Debug)]
-pub struct RunnerConfig {
+pub struct AppRunnerConfig {
     /// All of it lives below here: sandboxes, artifacts, calls. One server at a time; sandboxes' users must be able to pass through.
     pub data_dir: PathBuf,
     /// The program that is [`crate::inside`] when called with `args`, and [`casement_sandbox::prepare_network`] when called with `network`
@@ -55,7 +55,7 @@ pub struct RunnerConfig {
 /// The public registries.
 const REGISTRIES: [&str; 3] = ["pypi.org:443", "files.pythonhosted.org:443", "registry.npmjs.org:443"];
 
-impl RunnerConfig {
+impl AppRunnerConfig {
     /// The usual limits, the running program as the inside, and the other programs where this system has them.
     #[must_use]
     pub fn discover(data_dir: PathBuf, program: PathBuf, args: Vec<String>) -> Self {
@@ -101,7 +101,7 @@ pub(crate) fn trusted() -> Option<&'static Path> {
 
 /// Programs cannot be built and run here.
 #[derive(Debug, thiserror::Error)]
-pub enum RunnerSetupError {
+pub enum AppRunnerSetupError {
     /// There can be no sandboxes.
     #[error(transparent)]
     Host(#[from] HostError),

@@ -11,10 +11,10 @@ use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use url::Url;
 
-use crate::config::{RunnerConfig, RunnerSetupError, trusted};
+use crate::config::{AppRunnerConfig, AppRunnerSetupError, trusted};
+use crate::egress::{self, AppEgressPort, EgressPolicy};
 use crate::link;
 use crate::protocol::{Base, CONFIG_PATH, Config, LOADER_NODE, LOADER_PYTHON, NODE, PLACE, Request};
-use crate::way_out::{self, Reach, WayOut};
 
 /// What the program of a sandbox is called with to run [`casement_sandbox::prepare_network`].
 const NETWORK: &str = "network";
@@ -22,23 +22,23 @@ const NETWORK: &str = "network";
 const MAX_OPEN_FILES: u32 = 4096;
 
 /// Where sandboxes are made.
-pub(crate) struct Rooms {
+pub(crate) struct AppSandboxes {
     pub(crate) host: Host,
-    pub(crate) config: RunnerConfig,
-    way_out: Arc<dyn WayOut>,
+    pub(crate) config: AppRunnerConfig,
+    egress: Arc<dyn AppEgressPort>,
     ids: Arc<dyn IdSource>,
     root: PathBuf,
     runtime: Handle,
 }
 
 /// What a sandbox is made for.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct SandboxParams<'a> {
     /// What its name begins with.
     pub(crate) kind: char,
     pub(crate) memory_bytes: u64,
     pub(crate) disk_bytes: u64,
     pub(crate) processes: u32,
-    pub(crate) reach: Reach,
+    pub(crate) reach: EgressPolicy,
     /// What was built, which it sees at its place and cannot change.
     pub(crate) artifact: Option<&'a Path>,
     /// Where the API is, if its programs shall reach it.
@@ -47,21 +47,21 @@ pub(crate) struct Wanted<'a> {
 
 /// There is no sandbox.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RoomError {
+pub(crate) enum AppSandboxError {
     #[error("a sandbox could not be started: {0}")]
     Start(#[from] StartError),
     #[error("a sandbox could not be spoken to: {0}")]
     Io(#[from] io::Error),
 }
 
-impl Rooms {
+impl AppSandboxes {
     /// Needs a runtime, which serves them.
     pub(crate) fn new(
-        config: RunnerConfig,
+        config: AppRunnerConfig,
         name: &str,
-        way_out: Arc<dyn WayOut>,
+        egress: Arc<dyn AppEgressPort>,
         ids: Arc<dyn IdSource>,
-    ) -> Result<Self, RunnerSetupError> {
+    ) -> Result<Self, AppRunnerSetupError> {
         let root = config.data_dir.join(name);
         let host = Host::new(HostConfig {
             root: root.clone(),
@@ -71,36 +71,36 @@ impl Rooms {
             setpriv: config.setpriv.clone(),
         })?;
         let root = root.canonicalize().unwrap_or(root);
-        Ok(Self { host, config, way_out, ids, root, runtime: Handle::current() })
+        Ok(Self { host, config, egress, ids, root, runtime: Handle::current() })
     }
 
     /// Makes one. It ends when what is answered is dropped.
-    pub(crate) async fn open(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<Room, RoomError> {
+    pub(crate) async fn open(self: &Arc<Self>, wanted: SandboxParams<'_>) -> Result<AppSandbox, AppSandboxError> {
         let id = format!("{}{}", wanted.kind, self.ids.next().to_string().to_lowercase());
         let reach = wanted.reach.clone();
         let spec = self.spec(&id, wanted)?;
         let sandbox = self.host.start(spec).await?;
-        let mut room = Room { rooms: Arc::clone(self), id, sandbox: Some(sandbox), held: None };
+        let mut room = AppSandbox { rooms: Arc::clone(self), id, sandbox: Some(sandbox), held: None };
         self.serve(room.sandbox()?, reach)?;
         room.held = Some(link::hold(room.sandbox()?).await?);
         Ok(room)
     }
 
     /// Serves the way out of a sandbox.
-    pub(crate) fn serve(&self, sandbox: &Sandbox, reach: Reach) -> io::Result<()> {
-        self.way_out.serve(&sandbox.id, way_out::listen(&sandbox.dir)?, reach);
+    pub(crate) fn serve(&self, sandbox: &Sandbox, reach: EgressPolicy) -> io::Result<()> {
+        self.egress.serve(&sandbox.id, egress::listen(&sandbox.dir)?, reach);
         Ok(())
     }
 
     /// Ends a sandbox, whatever runs in it. What cannot be ended is left to the next start's sweep.
     pub(crate) async fn end(&self, id: &str) {
-        self.way_out.close(id);
+        self.egress.close(id);
         if let Err(error) = self.host.end(id).await {
             tracing::warn!(sandbox = id, %error, "a sandbox of a program could not be ended");
         }
     }
 
-    fn spec(&self, id: &str, wanted: Wanted<'_>) -> io::Result<Spec> {
+    fn spec(&self, id: &str, wanted: SandboxParams<'_>) -> io::Result<Spec> {
         let config = &self.config;
         // Watched from inside where the kernel does not hold it down.
         let unheld = self.host.memory_limit() == MemoryLimit::None;
@@ -128,7 +128,7 @@ impl Rooms {
             files,
             sockets: 1,
             listeners: Vec::new(),
-            egress_dir: way_out::directory(&self.root.join(id)),
+            egress_dir: egress::directory(&self.root.join(id)),
             network,
             read_only: npm.filter(|npm| !npm.starts_with("/usr")).map(Path::to_owned).into_iter().collect(),
             read_only_at,
@@ -225,17 +225,17 @@ fn hosts(url: &str) -> Option<String> {
 }
 
 /// One sandbox, which ends when this is dropped.
-pub(crate) struct Room {
-    rooms: Arc<Rooms>,
+pub(crate) struct AppSandbox {
+    rooms: Arc<AppSandboxes>,
     pub(crate) id: String,
     sandbox: Option<Sandbox>,
     /// As long as this is open the inside stays.
     held: Option<UnixStream>,
 }
 
-impl Room {
+impl AppSandbox {
     /// The sandbox of an earlier life of the server.
-    pub(crate) fn found(rooms: &Arc<Rooms>, sandbox: Sandbox) -> Self {
+    pub(crate) fn found(rooms: &Arc<AppSandboxes>, sandbox: Sandbox) -> Self {
         Self { rooms: Arc::clone(rooms), id: sandbox.id.clone(), sandbox: Some(sandbox), held: None }
     }
 
@@ -256,7 +256,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for AppSandbox {
     fn drop(&mut self) {
         if self.sandbox.is_some() {
             let (rooms, id) = (Arc::clone(&self.rooms), std::mem::take(&mut self.id));

@@ -10,24 +10,24 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use crate::protocol::{Answer, Command, Exit, PART, Request, Said, next, next_bytes, send, send_bytes};
+use crate::protocol::{Answer, Command, Exit, OutputLine, PART, Request, next, next_bytes, send, send_bytes};
 
 /// How long the inside may take to answer what takes it no time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Hears what a program writes.
 #[async_trait]
-pub(crate) trait Ear: Send {
+pub(crate) trait LineSink: Send {
     /// Takes the next lines; holds their writer up meanwhile.
-    async fn hear(&mut self, lines: Vec<Said>);
+    async fn hear(&mut self, lines: Vec<OutputLine>);
 }
 
 /// Hears nothing.
-pub(crate) struct Deaf;
+pub(crate) struct DiscardLines;
 
 #[async_trait]
-impl Ear for Deaf {
-    async fn hear(&mut self, _: Vec<Said>) {}
+impl LineSink for DiscardLines {
+    async fn hear(&mut self, _: Vec<OutputLine>) {}
 }
 
 /// Sends a request.
@@ -96,7 +96,7 @@ pub(crate) async fn take(
 }
 
 /// Runs a program to its end.
-pub(crate) async fn command(sandbox: &Sandbox, command: Command, ear: &mut dyn Ear) -> io::Result<Exit> {
+pub(crate) async fn command(sandbox: &Sandbox, command: Command, ear: &mut dyn LineSink) -> io::Result<Exit> {
     let patience = Duration::from_secs(command.seconds) + PATIENCE;
     let mut stream = ask(sandbox, &Request::Command(command)).await?;
     let ended = async {
@@ -113,7 +113,7 @@ pub(crate) async fn command(sandbox: &Sandbox, command: Command, ear: &mut dyn E
 }
 
 /// What is answered next that is no line; lines are handed on.
-pub(crate) async fn words(stream: &mut UnixStream, ear: &mut dyn Ear) -> io::Result<Answer> {
+pub(crate) async fn words(stream: &mut UnixStream, ear: &mut dyn LineSink) -> io::Result<Answer> {
     loop {
         match next(stream).await?.ok_or_else(unclear)? {
             Answer::Lines { lines } => ear.hear(lines).await,

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use casement_archive::{ArchiveError, package};
 use casement_domain::deployment::{InspectedPackage, PackageArchives, PackagePath};
 use casement_domain::field::{Bad, FieldCode, InvalidInput};
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
@@ -36,17 +36,17 @@ impl Packages {
 }
 
 /// Writes content down, at most so many bytes; answers the file at its beginning, its length and its SHA-256 in hexadecimal.
-pub(crate) async fn write_down(
+pub(crate) async fn spool_to_file(
     file: File,
     mut content: ByteStream,
     most: u64,
-) -> Result<(File, u64, String), InsideError> {
+) -> Result<(File, u64, String), OperationError> {
     let mut file = tokio::fs::File::from_std(file);
     let (mut size, mut checksum) = (0, Sha256::new());
     while let Some(part) = content.try_next().await? {
         size += part.len() as u64;
         if size > most {
-            return Err(InsideError::TooLarge(format!("file: a package has at most {most} bytes")));
+            return Err(OperationError::TooLarge(format!("file: a package has at most {most} bytes")));
         }
         checksum.update(&part);
         file.write_all(&part).await.map_err(disk)?;
@@ -64,9 +64,9 @@ pub(crate) fn hex(checksum: Sha256) -> String {
 
 #[async_trait]
 impl PackageArchives for Packages {
-    async fn inspect(&self, entrypoint: &PackagePath, content: ByteStream) -> Result<InspectedPackage, InsideError> {
+    async fn inspect(&self, entrypoint: &PackagePath, content: ByteStream) -> Result<InspectedPackage, OperationError> {
         let file = tempfile::tempfile_in(&self.directory).map_err(disk)?;
-        let (file, size_bytes, checksum) = write_down(file, content, package::MAX_BYTES).await?;
+        let (file, size_bytes, checksum) = spool_to_file(file, content, package::MAX_BYTES).await?;
         let wanted = entrypoint.as_str().to_owned();
         let looked = {
             let _turn = self.turns.acquire().await;
@@ -94,11 +94,11 @@ fn look_through(file: File, entrypoint: &str) -> Result<(File, bool), ArchiveErr
     Ok((file, found))
 }
 
-fn disk(error: io::Error) -> InsideError {
+fn disk(error: io::Error) -> OperationError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            InsideError::DiskFull("the server has no room for another package now".to_owned())
+            OperationError::DiskFull("the server has no room for another package now".to_owned())
         }
-        _ => InsideError::Failed(format!("a package cannot be looked through: {error}")),
+        _ => OperationError::Failed(format!("a package cannot be looked through: {error}")),
     }
 }

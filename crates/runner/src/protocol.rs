@@ -27,7 +27,7 @@ pub(crate) const APP: &str = "/home/casement/deployment/app";
 pub(crate) const VENV: &str = "/home/casement/deployment/venv";
 
 /// The longest frame: a payload or a result of 1 MiB, however JSON writes it, and what stands around it.
-pub(crate) const MAX_FRAME: usize = 16 << 20;
+pub(crate) const MAX_FRAME_BYTES: usize = 16 << 20;
 /// How many bytes go into one frame of a stream.
 pub(crate) const PART: usize = 256 << 10;
 
@@ -69,7 +69,7 @@ pub(crate) enum Request {
     /// Start the process that will take the call, and answer when it is loaded.
     Load(Command),
     /// Give the loaded process its call.
-    Call(CallWords),
+    Call(CallParams),
     /// Answer the lines from this number on, and how the call ended.
     Follow { from: u64 },
 }
@@ -93,7 +93,7 @@ impl std::fmt::Debug for Command {
 
 /// The call of an action.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct CallWords {
+pub(crate) struct CallParams {
     pub(crate) invocation: String,
     pub(crate) app: String,
     pub(crate) action: String,
@@ -114,7 +114,7 @@ pub(crate) enum Answer {
     /// It cannot be done, for people.
     Refused { reason: String },
     /// What a program has written.
-    Lines { lines: Vec<Said> },
+    Lines { lines: Vec<OutputLine> },
     /// A program has ended.
     Exit(Exit),
     /// The process waits for its call, and has registered this.
@@ -125,7 +125,7 @@ pub(crate) enum Answer {
 
 /// A line that was written.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Said {
+pub(crate) struct OutputLine {
     pub(crate) number: u64,
     /// Milliseconds since 1970.
     pub(crate) at: i64,
@@ -189,7 +189,7 @@ pub(crate) async fn next_bytes<R: AsyncRead + Unpin>(from: &mut R) -> io::Result
         read => read?,
     };
     let length = u32::from_le_bytes(length) as usize;
-    if length > MAX_FRAME {
+    if length > MAX_FRAME_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
     }
     let mut body = vec![0; length];

@@ -4,7 +4,7 @@
 //! missing, exchanged or repeated chunks are detected before any false content is returned.
 
 use bytes::{Bytes, BytesMut};
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use casement_domain::sealing::{SealError, Sealer as _, StreamSealer};
 use chacha20poly1305::XChaCha20Poly1305;
 use chacha20poly1305::aead::stream::{DecryptorBE32, EncryptorBE32};
@@ -60,7 +60,7 @@ struct Chunks<S> {
 
 impl<S> Chunks<S> {
     /// Returns the next chunk that is not the last; `None` if `held` is the rest.
-    async fn next(&mut self) -> Result<Option<BytesMut>, InsideError> {
+    async fn next(&mut self) -> Result<Option<BytesMut>, OperationError> {
         loop {
             if self.held.len() > self.size {
                 return Ok(Some(self.held.split_to(self.size)));
@@ -74,7 +74,7 @@ impl<S> Chunks<S> {
 }
 
 impl Chunks<EncryptorBE32<XChaCha20Poly1305>> {
-    async fn sealed(mut self) -> Result<Option<(Bytes, Self)>, InsideError> {
+    async fn sealed(mut self) -> Result<Option<(Bytes, Self)>, OperationError> {
         let Some(mut seal) = self.seal.take() else { return Ok(None) };
         let sealed = match self.next().await? {
             Some(chunk) => {
@@ -84,13 +84,13 @@ impl Chunks<EncryptorBE32<XChaCha20Poly1305>> {
             }
             None => seal.encrypt_last(&self.held[..]),
         };
-        let sealed = sealed.map_err(|_| InsideError::TooLarge("too long to be sealed".to_owned()))?;
+        let sealed = sealed.map_err(|_| OperationError::TooLarge("too long to be sealed".to_owned()))?;
         Ok(Some((sealed.into(), self)))
     }
 }
 
 impl Chunks<DecryptorBE32<XChaCha20Poly1305>> {
-    async fn opened(mut self) -> Result<Option<(Bytes, Self)>, InsideError> {
+    async fn opened(mut self) -> Result<Option<(Bytes, Self)>, OperationError> {
         let Some(mut seal) = self.seal.take() else { return Ok(None) };
         let opened = match self.next().await? {
             Some(chunk) => {
@@ -100,7 +100,7 @@ impl Chunks<DecryptorBE32<XChaCha20Poly1305>> {
             }
             None => seal.decrypt_last(&self.held[..]),
         };
-        let opened = opened.map_err(|_| InsideError::Failed("what was saved is cut or altered".to_owned()))?;
+        let opened = opened.map_err(|_| OperationError::Failed("what was saved is cut or altered".to_owned()))?;
         Ok(Some((opened.into(), self)))
     }
 }
@@ -125,7 +125,7 @@ mod tests {
         stream::iter(pieces).boxed()
     }
 
-    async fn whole(content: ByteStream) -> Result<Vec<u8>, InsideError> {
+    async fn whole(content: ByteStream) -> Result<Vec<u8>, OperationError> {
         let parts: Vec<Bytes> = content.try_collect().await?;
         Ok(parts.concat())
     }
@@ -169,17 +169,17 @@ mod tests {
             ("another key", &sealed, &other_key),
         ] {
             let opened = whole(seals.open("here", key, pieces(bytes)).expect("the key")).await;
-            assert!(matches!(opened, Err(InsideError::Failed(_))), "{what}");
+            assert!(matches!(opened, Err(OperationError::Failed(_))), "{what}");
         }
     }
 
     #[tokio::test]
     async fn content_that_breaks_off_is_never_sealed_as_if_it_were_whole() {
         let (_folder, seals) = seals();
-        let broken = stream::iter([Ok(Bytes::from(vec![1; 2 * CHUNK])), Err(InsideError::Broken("off".to_owned()))]);
+        let broken = stream::iter([Ok(Bytes::from(vec![1; 2 * CHUNK])), Err(OperationError::Broken("off".to_owned()))]);
         let (_, mut sealed) = seals.seal("here", broken.boxed()).expect("sealed");
         assert!(sealed.next().await.is_some_and(|part| part.is_ok()), "the first chunk is full");
-        assert!(matches!(sealed.next().await, Some(Err(InsideError::Broken(_)))));
+        assert!(matches!(sealed.next().await, Some(Err(OperationError::Broken(_)))));
         assert!(sealed.next().await.is_none());
     }
 }

@@ -28,7 +28,7 @@ use super::names::{Walk, open_directory};
 use super::path::Place;
 use super::receive::blocking;
 use casement_agent_protocol::ErrorCode;
-use casement_agent_protocol::fs::{Change, ChangeKind, MAX_WATCHES, Seen, Watch};
+use casement_agent_protocol::fs::{Change, ChangeKind, MAX_WATCHES, Watch, WatchLine};
 
 /// Directories of one watch.
 const MOST_DIRECTORIES: usize = 4096;
@@ -159,11 +159,11 @@ impl Watches {
                 let seen = match change {
                     Some(change) => {
                         waiting.fetch_sub(weight(&change), Ordering::Relaxed);
-                        Seen::Change(change)
+                        WatchLine::Change(change)
                     }
                     None => {
                         let (watches, id) = watches.take()?;
-                        Seen::Ended { ended: has_ended(watches.why_ended(&id).filter(|why| *why != STOPPED)?) }
+                        WatchLine::Ended { ended: has_ended(watches.why_ended(&id).filter(|why| *why != STOPPED)?) }
                     }
                 };
                 let mut line = serde_json::to_vec(&seen).unwrap_or_default();

@@ -27,7 +27,8 @@ use crate::core::Core;
 use crate::reply::{self, Answer, Refusal, ok, read};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::login_page::{
-    ACT, Act, Acts, Done, Fault, MAX_ACTS, MAX_TYPED, MAX_WAIT_MS, OPEN, OpenPage, PICTURE, READ, ReadPage, Reading,
+    ACT, Act, ActRequest, Done, Fault, MAX_ACTS, MAX_TYPED, MAX_WAIT_MS, OPEN, OpenPage, PICTURE, READ, ReadPage,
+    Reading,
 };
 
 /// How long a document may take to begin.
@@ -156,7 +157,7 @@ async fn look(tab: &Tab, settled: bool) -> Result<Reading, Refusal> {
     }
 }
 
-async fn act(core: &Core, asked: Acts) -> Result<Done, Refusal> {
+async fn act(core: &Core, asked: ActRequest) -> Result<Done, Refusal> {
     if asked.acts.len() > MAX_ACTS {
         return Err(Refusal::new(ErrorCode::OutOfRange, format_args!("at most {MAX_ACTS}")).of_field("acts"));
     }

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use casement_agent_protocol::process::{MAX_KEPT_OUTPUT, OutputStream};
+use casement_agent_protocol::process::{MAX_BUFFERED_OUTPUT, OutputStream};
 
 /// Up to this size what is written to one stream in a row is kept as one piece: a program may write byte by byte.
 const PIECE: usize = 8 << 10;
 /// What a piece costs besides its bytes.
 const PIECE_COST: usize = 64;
 
-/// Output in the order it was read. Grows as needed, to [`MAX_KEPT_OUTPUT`] at most.
+/// Output in the order it was read. Grows as needed, to [`MAX_BUFFERED_OUTPUT`] at most.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     pieces: VecDeque<Piece>,
@@ -42,7 +42,7 @@ impl Ring {
             self.add(stream, data);
             self.end += data.len() as u64;
         }
-        while self.weight > MAX_KEPT_OUTPUT {
+        while self.weight > MAX_BUFFERED_OUTPUT {
             let Some(oldest) = self.pieces.pop_front() else { return };
             self.weight -= oldest.data.len() + PIECE_COST;
         }
@@ -123,7 +123,7 @@ mod tests {
         let read: u64 = parts.iter().map(|(_, length, _)| *length as u64).sum();
         let missed: u64 = parts.iter().map(|(.., dropped)| dropped).sum();
         assert_eq!(read + missed, ring.end);
-        assert!(read as usize <= MAX_KEPT_OUTPUT && read as usize > MAX_KEPT_OUTPUT * 9 / 10, "{read}");
+        assert!(read as usize <= MAX_BUFFERED_OUTPUT && read as usize > MAX_BUFFERED_OUTPUT * 9 / 10, "{read}");
         assert!(parts.iter().skip(1).all(|(.., dropped)| *dropped == 0));
     }
 
@@ -133,7 +133,7 @@ mod tests {
         for n in 0..200_000 {
             ring.write(if n % 2 == 0 { Stdout } else { Stderr }, b"x");
         }
-        assert!(ring.pieces.len() <= MAX_KEPT_OUTPUT / PIECE_COST);
+        assert!(ring.pieces.len() <= MAX_BUFFERED_OUTPUT / PIECE_COST);
         assert!(ring.pieces.iter().all(|piece| piece.data.capacity() < 64));
     }
 

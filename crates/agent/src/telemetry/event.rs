@@ -168,7 +168,7 @@ pub(super) fn now() -> u64 {
 mod tests {
     use super::*;
 
-    fn told(event: Event) -> casement_agent_protocol::telemetry::Told {
+    fn told(event: Event) -> casement_agent_protocol::telemetry::EventLine {
         let mut line = br#"{"seq":1,"#.to_vec();
         line.extend_from_slice(&event.into_json(Addresses::Full)[1..]);
         serde_json::from_slice(&line).expect("readable")

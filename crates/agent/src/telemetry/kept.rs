@@ -7,7 +7,9 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::watch;
 
 use super::event::Event;
-use casement_agent_protocol::telemetry::{Addresses, Category, GAP, KEPT_BYTES, KEPT_EVENTS, SourceKind};
+use casement_agent_protocol::telemetry::{
+    Addresses, Category, GAP, MAX_UNCONFIRMED_BYTES, MAX_UNCONFIRMED_EVENTS, SourceKind,
+};
 
 /// How much is handed to a reader at once, in bytes; one event at least.
 const CHUNK: usize = 64 << 10;
@@ -139,7 +141,8 @@ impl Events {
         let line = line.freeze();
         self.bytes += line.len();
         self.lines.push_back((self.last, line));
-        while self.lines.len() > KEPT_EVENTS || (self.bytes > KEPT_BYTES && self.lines.len() > 1) {
+        while self.lines.len() > MAX_UNCONFIRMED_EVENTS || (self.bytes > MAX_UNCONFIRMED_BYTES && self.lines.len() > 1)
+        {
             let Some((_, line)) = self.lines.pop_front() else { break };
             self.bytes -= line.len();
         }

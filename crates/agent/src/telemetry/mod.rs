@@ -40,7 +40,8 @@ pub(crate) use self::system::Phase;
 use crate::core::Core;
 use crate::reply::{self, Answer, Refusal, empty, read};
 use casement_agent_protocol::telemetry::{
-    CONFIGURE, CONFIRM, Category, Configure, Confirm, FINISH, FOLLOW, Finished, Follow, SourceKind,
+    CONFIGURE, CONFIRM, Category, ConfigureRequest, ConfirmRequest, FINISH, FOLLOW, FinishResponse, FollowRequest,
+    SourceKind,
 };
 use casement_agent_protocol::{ErrorCode, State};
 
@@ -126,19 +127,19 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
         CONFIGURE => configure(core, read(body).await?).await,
         FOLLOW => Ok(follow(core, read(body).await?)),
         CONFIRM => {
-            let Confirm { through } = read(body).await?;
+            let ConfirmRequest { through } = read(body).await?;
             core.telemetry.kept.confirm(through);
             Ok(empty())
         }
         FINISH => {
             drop(tokio::time::timeout(APPLIED, core.telemetry.stop()).await);
-            reply::ok(&Finished { last: core.telemetry.kept.finish() })
+            reply::ok(&FinishResponse { last: core.telemetry.kept.finish() })
         }
         other => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
     }
 }
 
-async fn configure(core: &Arc<Core>, asked: Configure) -> Answer {
+async fn configure(core: &Arc<Core>, asked: ConfigureRequest) -> Answer {
     let telemetry = &core.telemetry;
     let on = On::of(&asked.categories);
     telemetry.kept.tell_addresses(asked.addresses);
@@ -162,7 +163,7 @@ async fn configure(core: &Arc<Core>, asked: Configure) -> Answer {
     Ok(empty())
 }
 
-fn follow(core: &Arc<Core>, asked: Follow) -> http::Response<reply::Body> {
+fn follow(core: &Arc<Core>, asked: FollowRequest) -> http::Response<reply::Body> {
     let kept = &core.telemetry.kept;
     kept.confirm(asked.after);
     let reader = kept.read(asked.after);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use casement_agent_protocol::client::{AgentClient, ClientError};
-use casement_agent_protocol::extension::Restart;
+use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::profile::{CAPTURE, LOAD};
 use casement_agent_protocol::{AgentConfig, ErrorCode, Event, ExitReason, State, Status};
 use futures_util::{TryStreamExt as _, stream};
@@ -78,8 +78,8 @@ fn held(headless: bool) -> AgentConfig {
     AgentConfig { held: true, ..config(headless) }
 }
 
-fn with_profile() -> Restart {
-    Restart { profile: true, ..Restart::default() }
+fn with_profile() -> RestartRequest {
+    RestartRequest { profile: true, ..RestartRequest::default() }
 }
 
 /// A page of the site that keeps things, at `address`.
@@ -130,7 +130,7 @@ async fn what_one_browser_knew_the_next_knows_with_a_display_and_without() {
         assert_eq!(client.status().await.unwrap().state, State::Closed);
         gone(&first, "--user-data-dir").await;
         assert_eq!(capture(&client).await, archive, "the same again");
-        assert_eq!(refusal(client.restart(&Restart::default()).await), ErrorCode::NotReady);
+        assert_eq!(refusal(client.restart(&RestartRequest::default()).await), ErrorCode::NotReady);
 
         for headless in [true, false] {
             let next = Sandbox::start(&held(headless));
@@ -298,6 +298,6 @@ async fn a_browser_that_was_never_started_has_no_profile() {
     let client = sandbox.client().await;
     let refused = client.download(CAPTURE, &(), PATIENCE).await.map(drop);
     assert_eq!(refusal(refused), ErrorCode::NotReady);
-    client.restart(&Restart::default()).await.unwrap();
+    client.restart(&RestartRequest::default()).await.unwrap();
     assert!(!capture(&client).await.is_empty());
 }

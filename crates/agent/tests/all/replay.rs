@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use casement_agent_protocol::client::{AgentClient, ClientError};
-use casement_agent_protocol::extension::{RESTART, Restart};
+use casement_agent_protocol::extension::{RESTART, RestartRequest};
 use casement_agent_protocol::replay::{
     LIST, READ, ReadReplay, Replay, ReplayName, ReplayState, Replays, START, STOP, StartReplay,
 };
@@ -203,7 +203,7 @@ async fn it_goes_on_when_chromium_is_started_anew(sandbox: &Sandbox, client: &Ag
     let filmed = Instant::now();
     let_it_film(1.5).await;
     let before = filmed.elapsed().as_secs_f64();
-    client.call::<Status>(RESTART, &Restart::default(), WITHIN).await.unwrap();
+    client.call::<Status>(RESTART, &RestartRequest::default(), WITHIN).await.unwrap();
     films_anew(sandbox, "anew").await;
     let_it_film(4.0).await;
     let done = stop(client, "anew").await;

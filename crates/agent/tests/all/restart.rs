@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use casement_agent_protocol::client::{AgentClient, ClientError};
-use casement_agent_protocol::extension::{ADD, ExtensionName, Restart};
+use casement_agent_protocol::extension::{ADD, ExtensionName, RestartRequest};
 use casement_agent_protocol::{ErrorCode, Event, ExitReason, State, Viewport};
 use serde_json::{Value, json};
 
@@ -53,8 +53,8 @@ async fn add(client: &AgentClient, name: &str, archive: Vec<u8>) -> Result<(), C
     client.upload::<Value>(ADD, &name, content, Duration::from_secs(60)).await.map(drop)
 }
 
-fn named(names: &[&str]) -> Restart {
-    Restart { extensions: names.iter().map(|name| (*name).to_owned()).collect(), ..Restart::default() }
+fn named(names: &[&str]) -> RestartRequest {
+    RestartRequest { extensions: names.iter().map(|name| (*name).to_owned()).collect(), ..RestartRequest::default() }
 }
 
 /// Opens `address` in a new page and waits until it shows `mark`.
@@ -149,7 +149,10 @@ async fn extensions_that_cannot_be_loaded_are_refused_and_the_session_goes_on() 
     ] {
         assert_eq!(refusal(add(&client, name, archive).await), code, "{name}");
     }
-    let too_large = Restart { viewport: Some(Viewport { width: 0, height: 5, refresh_rate: 1 }), ..Restart::default() };
+    let too_large = RestartRequest {
+        viewport: Some(Viewport { width: 0, height: 5, refresh_rate: 1 }),
+        ..RestartRequest::default()
+    };
     assert_eq!(refusal(client.restart(&too_large).await), ErrorCode::OutOfRange);
     assert_eq!(client.status().await.unwrap().browser_ws_path, first.browser_ws_path, "nothing was touched");
 
@@ -201,7 +204,7 @@ async fn a_viewport_larger_than_the_display_can_become_restarts_it() {
     cdp.until(&page, "document.readyState + document.title", &json!("completecoloured")).await;
     let larger = Viewport { width: 4200, height: 2700, refresh_rate: 10 };
     assert_eq!(refusal(client.viewport(larger).await), ErrorCode::OutOfRange);
-    let status = client.restart(&Restart { viewport: Some(larger), ..Restart::default() }).await.unwrap();
+    let status = client.restart(&RestartRequest { viewport: Some(larger), ..RestartRequest::default() }).await.unwrap();
     assert_eq!(status.viewport, larger);
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let page = restored(&mut cdp, "http://page.test/").await;
@@ -222,7 +225,7 @@ async fn a_browser_that_does_not_come_up_again_ends_the_session_with_the_reason(
     let mut events = client.events().await.unwrap();
     let asked = tokio::spawn({
         let client = sandbox.client().await;
-        async move { client.restart(&Restart::default()).await }
+        async move { client.restart(&RestartRequest::default()).await }
     });
     // The new browser is killed as soon as it is there.
     let old = sandbox.browser();

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use casement_agent_protocol::AgentConfig;
 use casement_agent_protocol::client::AgentClient;
-use casement_agent_protocol::extension::Restart;
+use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::replay::{Replay, START, StartReplay};
 use casement_agent_protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
 use casement_agent_protocol::telemetry::{
-    Addresses, CONFIGURE, CONFIRM, Category, Configure, Confirm, FOLLOW, Follow, MAX_EVENT_BYTES, Told,
+    Addresses, CONFIGURE, CONFIRM, Category, ConfigureRequest, ConfirmRequest, EventLine, FOLLOW, FollowRequest,
+    MAX_EVENT_BYTES,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
@@ -33,13 +34,13 @@ const EVERYTHING: [Category; 7] = [
 
 /// What was told so far.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<Told>>>);
+struct Heard(Arc<Mutex<Vec<EventLine>>>);
 
 impl Heard {
     /// Listens to what comes after a number, in the background.
     async fn after(sandbox: &Sandbox, after: u64) -> Self {
         let heard = Self::default();
-        let lines = sandbox.client().await.download(FOLLOW, &Follow { after }, WITHIN).await.unwrap();
+        let lines = sandbox.client().await.download(FOLLOW, &FollowRequest { after }, WITHIN).await.unwrap();
         let into = heard.clone();
         tokio::spawn(async move {
             let mut lines = std::pin::pin!(lines);
@@ -55,16 +56,16 @@ impl Heard {
         heard
     }
 
-    fn all(&self) -> Vec<Told> {
+    fn all(&self) -> Vec<EventLine> {
         self.0.lock().unwrap().clone()
     }
 
-    fn find(&self, wanted: impl Fn(&Told) -> bool) -> Option<Told> {
+    fn find(&self, wanted: impl Fn(&EventLine) -> bool) -> Option<EventLine> {
         self.0.lock().unwrap().iter().find(|told| wanted(told)).cloned()
     }
 
     /// Waits for an event.
-    async fn until(&self, what: &str, wanted: impl Fn(&Told) -> bool) -> Told {
+    async fn until(&self, what: &str, wanted: impl Fn(&EventLine) -> bool) -> EventLine {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(told) = self.find(&wanted) {
@@ -81,17 +82,17 @@ impl Heard {
         }
     }
 
-    async fn kind(&self, kind: &str) -> Told {
+    async fn kind(&self, kind: &str) -> EventLine {
         self.until(kind, |told| told.kind == kind).await
     }
 }
 
-fn data(told: &Told) -> Value {
+fn data(told: &EventLine) -> Value {
     Value::Object(told.data.clone().unwrap_or_default())
 }
 
 async fn capture(client: &AgentClient, categories: &[Category]) {
-    let wish = Configure { categories: categories.to_vec(), addresses: Addresses::Full };
+    let wish = ConfigureRequest { categories: categories.to_vec(), addresses: Addresses::Full };
     client.command(CONFIGURE, &wish, WITHIN).await.unwrap();
 }
 
@@ -179,7 +180,7 @@ async fn its_console_and_errors(heard: &Heard, target: &str) {
 
 async fn its_requests(heard: &Heard, target: &str) {
     let of = |kind: &'static str, path: &'static str| {
-        move |told: &Told| told.kind == kind && data(told)["url"] == format!("http://site.test{path}")
+        move |told: &EventLine| told.kind == kind && data(told)["url"] == format!("http://site.test{path}")
     };
     let document = data(&heard.until("the document", of("network_request", "/telemetry/")).await);
     assert_eq!((&document["resource_type"], &document["method"]), (&json!("Document"), &json!("GET")));
@@ -230,7 +231,7 @@ async fn no_event_tells_a_query_of_an_address_if_that_is_asked() {
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     for (addresses, told) in [(Addresses::Full, true), (Addresses::WithoutQuery, false)] {
         let before = Heard::after(&sandbox, 0).await;
-        let wish = Configure { categories: EVERYTHING.to_vec(), addresses };
+        let wish = ConfigureRequest { categories: EVERYTHING.to_vec(), addresses };
         client.command(CONFIGURE, &wish, WITHIN).await.unwrap();
         // Whatever was told until now was told as it was asked for then.
         let after = before.all().last().map_or(0, |last| last.seq);
@@ -247,7 +248,7 @@ async fn no_event_tells_a_query_of_an_address_if_that_is_asked() {
         heard.until("what it opens", |told| data(told)["text"] == "opened").await;
         client.handout(Some("http://site.test/telemetry/plain".to_owned()), None, SLOWLY).await.unwrap();
         heard.kind("captcha_solve_result").await;
-        let with_it = |one: &&Told| {
+        let with_it = |one: &&EventLine| {
             let mut fields = data(one);
             // What a server answered is content.
             ["body", "png"].iter().for_each(|content| drop(fields.as_object_mut().unwrap().remove(*content)));
@@ -319,7 +320,7 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
         );
         cdp.evaluate(page, &frame).await;
         heard.until("the frame", |told| told.kind == "console_log" && data(told)["url"] == source).await;
-        let clicked = |told: &Told| told.kind == "interaction_click" && data(told)["url"] == source;
+        let clicked = |told: &EventLine| told.kind == "interaction_click" && data(told)["url"] == source;
         let deadline = Instant::now() + PATIENCE;
         while heard.find(clicked).is_none() {
             assert!(Instant::now() < deadline, "the frame takes no click");
@@ -343,7 +344,7 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
     let wheel = json!({ "type": "mouseWheel", "x": 100, "y": 100, "deltaX": 0, "deltaY": 400 });
     cdp.call(Some(page), "Input.dispatchMouseEvent", wheel).await;
     // Not the scrolling of an earlier focus: a wheel that still turns would move what is clicked next.
-    let by_the_wheel = |told: &Told| {
+    let by_the_wheel = |told: &EventLine| {
         told.seq > last && told.kind == "interaction_scroll_settled" && data(told)["to_y"].as_i64() >= Some(400)
     };
     let scrolled = data(&heard.until("the wheel's scrolling", by_the_wheel).await);
@@ -374,8 +375,9 @@ async fn a_captcha(heard: &Heard, client: &AgentClient) {
     assert!(solved["duration_ms"].as_u64().is_some());
 
     client.handout(Some("http://site.test/telemetry/unsolved".to_owned()), None, SLOWLY).await.unwrap();
-    let ended =
-        |status: &'static str| move |told: &Told| told.kind == "captcha_solve_result" && data(told)["status"] == status;
+    let ended = |status: &'static str| {
+        move |told: &EventLine| told.kind == "captcha_solve_result" && data(told)["status"] == status
+    };
     let failed = data(&heard.until("one that is not loaded", ended("failure")).await);
     assert_eq!(
         (&failed["captcha_type"], &failed["error_code"]),
@@ -398,7 +400,7 @@ async fn a_crash(heard: &Heard, sandbox: &Sandbox) {
     let kill = |renderer: &u32| Command::new("kill").args(["-s", "KILL", &renderer.to_string()]).status().unwrap();
     let killed = sandbox.processes("--type=renderer").iter().filter(|renderer| kill(renderer).success()).count();
     assert!(killed > 0, "no page has a process");
-    let crashed = |name: &'static str| move |told: &Told| data(told)["service_name"] == name;
+    let crashed = |name: &'static str| move |told: &EventLine| data(told)["service_name"] == name;
     let page = heard.until("a page's crash", crashed("chromium-renderer")).await;
     assert_eq!((page.kind.as_str(), page.category), ("service_crashed", Category::System));
     signal(browser, "KILL");
@@ -469,7 +471,7 @@ async fn programs_beside_the_browser_that_crash_are_told_of() {
     let client = sandbox.client().await;
     let heard = Heard::after(&sandbox, 0).await;
     capture(&client, &[Category::System]).await;
-    let crashed = |name: &'static str| move |told: &Told| data(told)["service_name"] == name;
+    let crashed = |name: &'static str| move |told: &EventLine| data(told)["service_name"] == name;
 
     // One that ends by itself is no crash.
     for code in ["process.exit(3)", "process.abort()"] {
@@ -604,7 +606,7 @@ async fn g3_a_burst_stays_bounded_and_what_it_cost_is_counted() {
     assert!(grown < 60 << 10, "{grown} KiB");
 
     // What is confirmed is not told again, and goes on where it was.
-    client.command(CONFIRM, &Confirm { through: end.seq }, WITHIN).await.unwrap();
+    client.command(CONFIRM, &ConfirmRequest { through: end.seq }, WITHIN).await.unwrap();
     let again = Heard::after(&sandbox, end.seq).await;
     let deadline = Instant::now() + PATIENCE;
     // While the capture has no time left for this page, a line is counted and not read.
@@ -635,7 +637,7 @@ async fn a_browser_that_is_started_anew_is_captured_again() {
     let client = sandbox.client().await;
     let heard = Heard::after(&sandbox, 0).await;
     capture(&client, &[Category::Page, Category::Console]).await;
-    let status = client.restart(&Restart::default()).await.unwrap();
+    let status = client.restart(&RestartRequest::default()).await.unwrap();
     let lost = heard.kind("monitor_disconnected").await;
     assert_eq!((lost.category, &data(&lost)["reason"]), (Category::Monitor, &json!("chrome_restarted")));
     let back = heard.kind("monitor_reconnected").await;
@@ -654,7 +656,7 @@ async fn a_browser_that_does_not_come_back_is_told_of() {
     let client = sandbox.client().await;
     let heard = Heard::after(&sandbox, 0).await;
     capture(&client, &[Category::Page, Category::System]).await;
-    let wish = Restart::default();
+    let wish = RestartRequest::default();
     let mut restarting = std::pin::pin!(client.restart(&wish));
     let first = sandbox.browser();
     // Whatever is started now ends at once.

@@ -1,7 +1,7 @@
 //! Deployments and invocations, put together.
 
-mod lines;
-mod news;
+mod change_feed;
+mod log_writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use casement_domain::deployment::{
 use casement_domain::invocation::{CallLimits, InvocationDeps, InvocationRepository, Invocations, Runner, Runs};
 use casement_domain::session::Sessions;
 use casement_postgres::{Notifications, apps_channel};
-pub(crate) use lines::StoredLines;
-pub(crate) use news::{Bells, NewsRoom};
+pub(crate) use change_feed::{AppWakers, ChangeFeed};
+pub(crate) use log_writer::LogWriter;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use url::Url;
 
-use crate::jobs::{AppWork, Attended};
+use crate::jobs::{AppJobs, AwaitedCalls};
 use crate::settings::AppSettings;
 use crate::store::Store;
 use crate::system::System;
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where rows lie.
 #[derive(Clone)]
-pub(crate) struct AppRows {
+pub(crate) struct AppRepositories {
     pub(crate) deployments: Arc<dyn DeploymentRepository>,
     pub(crate) invocations: Arc<dyn InvocationRepository>,
     pub(crate) lines: Arc<dyn LineStore>,
@@ -41,14 +41,14 @@ pub(crate) struct AppRows {
 
 /// What looks through programs, builds and runs them.
 #[derive(Clone)]
-pub(crate) struct AppMachines {
+pub(crate) struct AppRuntime {
     pub(crate) archives: Arc<dyn PackageArchives>,
     pub(crate) builder: Arc<dyn Builder>,
     pub(crate) runner: Arc<dyn Runner>,
 }
 
 /// What else they stand on.
-pub(crate) struct AppGround<'a> {
+pub(crate) struct AppServices<'a> {
     pub(crate) node: NodeId,
     pub(crate) public_url: &'a Url,
     pub(crate) sessions: Sessions,
@@ -61,22 +61,22 @@ pub(crate) struct AppGround<'a> {
 pub(crate) struct Apps {
     pub(crate) deployments: Deployments,
     pub(crate) invocations: Invocations,
-    pub(crate) room: NewsRoom,
+    pub(crate) room: ChangeFeed,
     pub(crate) runs: Runs,
-    work: AppWork,
+    work: AppJobs,
     public_url: Url,
 }
 
 impl Apps {
     /// Put together; nothing works yet.
     pub(crate) fn new(
-        ground: AppGround<'_>,
-        rows: AppRows,
-        machines: AppMachines,
+        ground: AppServices<'_>,
+        rows: AppRepositories,
+        machines: AppRuntime,
         settings: &AppSettings,
         stop: CancellationToken,
     ) -> Self {
-        let room = NewsRoom::default();
+        let room = ChangeFeed::default();
         let news = Arc::new(room.clone());
         let system = Arc::new(System);
         let deployments = Deployments::new(DeploymentDeps {
@@ -106,7 +106,7 @@ impl Apps {
         let builds = Builds::new(deployments.clone(), ground.node, base_url);
         let at_once = settings.app_parallel as usize;
         let runs = Runs::new(rows.invocations, rows.deployments, system, builds.clone(), CallLimits::DEFAULT, at_once);
-        let work = AppWork {
+        let work = AppJobs {
             builds,
             runs: runs.clone(),
             invocations: invocations.clone(),
@@ -114,18 +114,18 @@ impl Apps {
             runner: machines.runner,
             lines: rows.lines,
             news,
-            bells: Arc::new(Bells::default()),
+            wakers: Arc::new(AppWakers::default()),
             ready: settings.app_ready,
-            attended: Attended::default(),
+            attended: AwaitedCalls::default(),
             stop,
         };
         Self { deployments, invocations, room, runs, work, public_url: ground.public_url.clone() }
     }
 
     /// Begins the work, which is answered.
-    pub(crate) fn spawn(self, store: &Store) -> AppWork {
+    pub(crate) fn spawn(self, store: &Store) -> AppJobs {
         let notifications = Notifications::listen(&store.config, vec![apps_channel()]);
-        let hearing = news::hear(notifications, self.room, self.work.bells.clone());
+        let hearing = change_feed::hear(notifications, self.room, self.work.wakers.clone());
         tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(hearing));
         tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(look_for(self.public_url)));
         self.work.clone().spawn();
@@ -137,8 +137,8 @@ impl Apps {
 async fn look_for(public_url: Url) {
     let place = public_url.host_str().zip(public_url.port_or_known_default());
     let Some((host, port)) = place.map(|(host, port)| (host.trim_matches(['[', ']']), port)) else { return };
-    let dialled = tokio::time::timeout(PATIENCE, TcpStream::connect((host, port))).await;
-    let failed = dialled.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())).err();
+    let to_egress_proxy = tokio::time::timeout(PATIENCE, TcpStream::connect((host, port))).await;
+    let failed = to_egress_proxy.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())).err();
     if let Some(error) = failed {
         warn!(%public_url, %error, "this machine does not reach the public address, so that programs will not either");
     }

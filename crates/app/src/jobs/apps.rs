@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use casement_domain::deployment::{
-    Build, BuildEnd, BuildFailure, BuildStep, Builder, Builds, Deployment, LineStore, News, Subject, TakenBuild,
-    Waiting, Woken,
+    Build, BuildEnd, BuildFailure, BuildStep, Builder, Builds, ChangeNotifier, Deployment, LineStore, Subject,
+    TakenBuild, Waiting, WakeReason,
 };
 use casement_domain::invocation::{Invocations, RunFailure, RunFault, Runner, Runs, TakenRun};
 use casement_domain::{Clock as _, InvocationId, StoreError};
@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use super::{AppRetention, LateInvocations};
-use crate::apps::{Bells, StoredLines};
+use crate::apps::{AppWakers, LogWriter};
 use crate::system::System;
 
 /// After so long it is looked for work, whatever was or was not heard.
-const NET: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// How long until the store is asked again that is away.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often a build says that it goes on.
@@ -30,19 +30,19 @@ const CATCH_UP: time::Duration = time::Duration::seconds(10);
 
 /// What the work stands on.
 #[derive(Clone)]
-pub(crate) struct AppWork {
+pub(crate) struct AppJobs {
     pub(crate) builds: Builds,
     pub(crate) runs: Runs,
     pub(crate) invocations: Invocations,
     pub(crate) builder: Arc<dyn Builder>,
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) lines: Arc<dyn LineStore>,
-    pub(crate) news: Arc<dyn News>,
-    pub(crate) bells: Arc<Bells>,
+    pub(crate) news: Arc<dyn ChangeNotifier>,
+    pub(crate) wakers: Arc<AppWakers>,
     /// Deployments that are held ready.
     pub(crate) ready: u32,
     /// The calls that somebody here waits for.
-    pub(crate) attended: Attended,
+    pub(crate) attended: AwaitedCalls,
     pub(crate) stop: CancellationToken,
 }
 
@@ -56,15 +56,15 @@ enum GivenUp {
 
 /// The calls that somebody on this node waits for.
 #[derive(Clone, Default)]
-pub(crate) struct Attended(Arc<Mutex<HashSet<InvocationId>>>);
+pub(crate) struct AwaitedCalls(Arc<Mutex<HashSet<InvocationId>>>);
 
-impl Attended {
+impl AwaitedCalls {
     pub(super) fn ids(&self) -> MutexGuard<'_, HashSet<InvocationId>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl AppWork {
+impl AppJobs {
     /// Begins all of it.
     pub(crate) fn spawn(self) {
         tokio::spawn(self.clone().build());
@@ -74,7 +74,7 @@ impl AppWork {
     }
 
     /// Ends the calls that this node runs, for a server that is stopped with all it has.
-    pub(crate) async fn end_calls(&self) {
+    pub(crate) async fn end_awaited_calls(&self) {
         let running = self.runs.forgotten().await.unwrap_or_else(|error| {
             warn!(%error, "cannot list the calls that run");
             Vec::new()
@@ -116,8 +116,8 @@ impl AppWork {
                 Ok(Some(taken)) => drop(tokio::spawn(self.clone().attend_build(taken))),
                 Ok(None) | Err(GivenUp::Refused) => tokio::select! {
                     () = self.stop.cancelled() => return,
-                    () = self.bells.builds.notified() => {}
-                    () = tokio::time::sleep(NET) => {}
+                    () = self.wakers.builds.notified() => {}
+                    () = tokio::time::sleep(POLL_INTERVAL) => {}
                 },
             }
         }
@@ -128,14 +128,14 @@ impl AppWork {
         self.build_to_its_end(deployment, build, deadline).await;
         drop(place);
         // There is room for the next one.
-        self.bells.builds.notify_one();
+        self.wakers.builds.notify_one();
     }
 
     async fn build_to_its_end(&self, deployment: Deployment, build: Build, deadline: OffsetDateTime) {
         let subject = Subject::Deployment(deployment.id);
         info!(deployment = %deployment.id, "a deployment is being built");
         let mut waiting = self.news.expect(subject);
-        let lines = StoredLines::of_build(self.lines.clone(), subject, self.stop.clone()).await;
+        let lines = LogWriter::of_build(self.lines.clone(), subject, self.stop.clone()).await;
         let mut building = self.builder.build(build, Arc::new(lines));
         let end = loop {
             let renew_at = deadline.min(System.now() + RENEW);
@@ -143,7 +143,7 @@ impl AppWork {
                 end = &mut building => break BuildEnd::Done(end),
                 woken = waiting.next(Some(renew_at)) => woken,
             };
-            if woken == Woken::Closed {
+            if woken == WakeReason::Closed {
                 // Dropped, it ends; the next life of this node begins it again.
                 return;
             }
@@ -169,7 +169,7 @@ impl AppWork {
         if finished.is_ok() {
             info!(deployment = %deployment.id, built = matches!(end, BuildEnd::Done(Ok(_))), "a build is over");
         }
-        self.bells.ready.notify_one();
+        self.wakers.ready.notify_one();
     }
 
     async fn run(self) {
@@ -196,14 +196,14 @@ impl AppWork {
                 self.attended.ids().insert(one.invocation.id);
                 tokio::spawn(self.clone().call(one));
             }
-            if looked.elapsed() >= NET {
+            if looked.elapsed() >= POLL_INTERVAL {
                 looked = Instant::now();
                 self.give_up_lost().await;
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
-                () = self.bells.runs.notified() => {}
-                () = tokio::time::sleep(NET) => {}
+                () = self.wakers.runs.notified() => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
     }
@@ -226,7 +226,7 @@ impl AppWork {
             match self.insist("earlier calls are looked for", || self.runs.forgotten()).await {
                 // Nothing can be begun before it is known what runs.
                 Err(GivenUp::Refused) => {
-                    let slept = self.stop.run_until_cancelled(tokio::time::sleep(NET)).await;
+                    let slept = self.stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await;
                     slept.ok_or(GivenUp::Stopping)?;
                 }
                 other => break other?,
@@ -252,9 +252,9 @@ impl AppWork {
         Ok(())
     }
 
-    fn lines_of(&self, id: InvocationId) -> Arc<StoredLines> {
+    fn lines_of(&self, id: InvocationId) -> Arc<LogWriter> {
         let subject = Subject::Invocation(id);
-        Arc::new(StoredLines::of_call(self.lines.clone(), subject, self.stop.clone()))
+        Arc::new(LogWriter::of_call(self.lines.clone(), subject, self.stop.clone()))
     }
 
     async fn call(self, taken: TakenRun) {
@@ -265,7 +265,7 @@ impl AppWork {
         self.attend(id, deadline, waiting, self.runner.run(call, lines)).await;
         drop(place);
         // There is room for the next one.
-        self.bells.runs.notify_one();
+        self.wakers.runs.notify_one();
     }
 
     async fn resume(self, id: InvocationId, deadline: OffsetDateTime) {
@@ -301,15 +301,15 @@ impl AppWork {
                     over
                 }
                 woken = waiting.next(Some(deadline)) => match woken {
-                    Woken::Closed => return,
-                    Woken::TimeUp => {
+                    WakeReason::Closed => return,
+                    WakeReason::TimeUp => {
                         let stored = self.insist("a call's time is up", || self.runs.time_up(id)).await;
                         if let Err(GivenUp::Stopping) = stored {
                             return;
                         }
                         Ok(true)
                     }
-                    Woken::News => self.runs.over(id).await,
+                    WakeReason::Changed => self.runs.over(id).await,
                 },
             };
             match over {
@@ -343,8 +343,8 @@ impl AppWork {
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
-                () = self.bells.ready.notified() => {}
-                () = tokio::time::sleep(NET) => {}
+                () = self.wakers.ready.notified() => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
     }

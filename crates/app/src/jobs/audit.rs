@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use casement_domain::Clock as _;
 use casement_domain::audit::AuditRepository;
 use casement_domain::node::Node;
-use casement_telemetry::audit::GroupedTrail;
+use casement_telemetry::audit::BatchedAuditTrail;
 use tokio_util::sync::CancellationToken;
 
 use super::Job;
@@ -37,7 +37,7 @@ impl Job for AuditRetention {
 
 /// Tells other nodes how far this node's records are complete. The first run records the calls that an earlier run of the node began.
 pub(crate) struct AuditCompleteness {
-    pub(crate) trail: Arc<GroupedTrail>,
+    pub(crate) trail: Arc<BatchedAuditTrail>,
 }
 
 #[async_trait]

@@ -11,21 +11,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::Job;
-use crate::replays::RemainsBell;
+use crate::replays::CleanupSignal;
 
 /// Browsers that are removed at the same time.
 const MAX_PARALLEL: usize = 8;
 
 pub(crate) struct BrowserCleanup {
     sessions: Sessions,
-    ended: RemainsBell,
+    ended: CleanupSignal,
     tasks: JoinSet<()>,
     browsers: HashMap<Id, BrowserId>,
 }
 
 impl BrowserCleanup {
     /// `ended` tells that a session has ended whose browser is to be removed.
-    pub(crate) fn new(sessions: Sessions, ended: RemainsBell) -> Self {
+    pub(crate) fn new(sessions: Sessions, ended: CleanupSignal) -> Self {
         Self { sessions, ended, tasks: JoinSet::new(), browsers: HashMap::new() }
     }
 
@@ -57,13 +57,13 @@ impl Job for BrowserCleanup {
                         return;
                     }
                 }
-                () = self.ended.rung() => return,
+                () = self.ended.signalled() => return,
             }
         }
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        for browser in self.sessions.remains().await? {
+        for browser in self.sessions.pending_cleanup().await? {
             if self.is_full() {
                 break;
             }
@@ -72,7 +72,7 @@ impl Job for BrowserCleanup {
             }
             let (id, sessions) = (browser.id, self.sessions.clone());
             let task = self.tasks.spawn(async move {
-                if let Err(error) = sessions.lay_to_rest(&browser).await {
+                if let Err(error) = sessions.clean_up_browser(&browser).await {
                     debug!(browser = %browser.id, %error, "a browser cannot be removed yet");
                 }
             });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_chromium::{Engine, EngineEvent, What, Why};
+use casement_chromium::{BrowserExitReason, Engine, EngineEvent, What};
 use casement_domain::session::{SessionEvent, Sessions};
 use casement_domain::{BrowserId, Clock as _, telemetry};
 use tokio::sync::mpsc;
@@ -38,7 +38,7 @@ impl Job for BrowserEvents {
         {
             if self.spares.lost(browser) {
                 warn!(%browser, ?why, "a spare browser ended by itself");
-                self.sessions.bury(browser).await;
+                self.sessions.clean_up(browser).await;
             } else {
                 tokio::spawn(end_session(self.engine.clone(), self.sessions.clone(), browser, why));
             }
@@ -49,15 +49,15 @@ impl Job for BrowserEvents {
     }
 }
 
-async fn end_session(engine: Engine, sessions: Sessions, browser: BrowserId, why: Why) {
+async fn end_session(engine: Engine, sessions: Sessions, browser: BrowserId, why: BrowserExitReason) {
     let event = match why {
-        Why::Crashed => SessionEvent::Crash,
-        Why::Oom => SessionEvent::OutOfMemory,
-        Why::Closed => SessionEvent::BrowserClosed,
-        Why::Hung => SessionEvent::BrowserHung,
+        BrowserExitReason::Crashed => SessionEvent::Crash,
+        BrowserExitReason::Oom => SessionEvent::OutOfMemory,
+        BrowserExitReason::Closed => SessionEvent::BrowserClosed,
+        BrowserExitReason::Hung => SessionEvent::BrowserHung,
     };
     warn!(%browser, reason = event.name(), "a browser ended by itself");
-    if why == Why::Oom {
+    if why == BrowserExitReason::Oom {
         record_oom_kill(&engine, &sessions, browser).await;
     }
     while let Err(error) = sessions.browser_lost(browser, event).await {

@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use casement_domain::invocation::{Invocations, Runs};
 use tokio_util::sync::CancellationToken;
 
-use super::{Attended, Job};
+use super::{AwaitedCalls, Job};
 
 pub(crate) struct LateInvocations {
     pub(crate) runs: Runs,
     pub(crate) invocations: Invocations,
-    pub(crate) attended: Attended,
+    pub(crate) attended: AwaitedCalls,
 }
 
 #[async_trait]

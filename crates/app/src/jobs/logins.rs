@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_domain::auth_connection::{CarriedFlow, FlowNews, FlowRunner, Memory, Next};
+use casement_domain::auth_connection::{CarriedFlow, FlowChangeNotifier, FlowRunner, Memory, Next};
 use casement_domain::{AuthConnectionId, AuthFlowId, Clock as _};
 use casement_postgres::{AUTH_CHANNEL, DatabaseConfig, Heard, Notifications};
 use futures_util::stream::BoxStream;
@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// What is heard of auth connections, for whoever follows one. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct AuthNews {
+pub(crate) struct AuthChanges {
     followed: Arc<Mutex<HashMap<AuthConnectionId, watch::Sender<u64>>>>,
     /// Rung for whoever takes flows on.
     any: Arc<Notify>,
@@ -31,7 +31,7 @@ pub(crate) struct AuthNews {
     over: CancellationToken,
 }
 
-impl AuthNews {
+impl AuthChanges {
     fn followed(&self) -> MutexGuard<'_, HashMap<AuthConnectionId, watch::Sender<u64>>> {
         // Every change is one call, so a panic elsewhere leaves nothing half-made.
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
@@ -54,9 +54,9 @@ impl AuthNews {
     }
 }
 
-/// Passes the database's notifications about auth connections on to [`AuthNews`].
+/// Passes the database's notifications about auth connections on to [`AuthChanges`].
 pub(crate) struct AuthNotifications {
-    pub(crate) news: AuthNews,
+    pub(crate) news: AuthChanges,
     pub(crate) database: DatabaseConfig,
 }
 
@@ -87,7 +87,7 @@ impl Job for AuthNotifications {
     }
 }
 
-impl FlowNews for AuthNews {
+impl FlowChangeNotifier for AuthChanges {
     fn follow(&self, connection: AuthConnectionId) -> BoxStream<'static, ()> {
         let from = (self.receiver(connection), self.over.clone());
         let next = async |(mut receiver, over): (watch::Receiver<u64>, CancellationToken)| {
@@ -103,12 +103,12 @@ impl FlowNews for AuthNews {
 #[derive(Clone)]
 pub(crate) struct LoginFlows {
     runner: FlowRunner,
-    news: AuthNews,
+    news: AuthChanges,
     carried: Arc<Mutex<HashSet<AuthFlowId>>>,
 }
 
 impl LoginFlows {
-    pub(crate) fn new(runner: FlowRunner, news: AuthNews) -> Self {
+    pub(crate) fn new(runner: FlowRunner, news: AuthChanges) -> Self {
         Self { runner, news, carried: Arc::default() }
     }
 
@@ -150,7 +150,7 @@ impl Job for LoginFlows {
 async fn carry(
     runner: &FlowRunner,
     CarriedFlow { flow, connection }: CarriedFlow,
-    news: &AuthNews,
+    news: &AuthChanges,
     stop: CancellationToken,
 ) {
     match runner.take(flow).await {
@@ -232,7 +232,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_follows_a_login_is_at_the_end_when_the_server_stops() {
-        let (news, stop) = (AuthNews::default(), CancellationToken::new());
+        let (news, stop) = (AuthChanges::default(), CancellationToken::new());
         let mut follow = news.follow(AuthConnectionId::from_ulid(ulid::Ulid::nil()));
         news.say(None);
         assert_eq!(follow.next().await, Some(()));

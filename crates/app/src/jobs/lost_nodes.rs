@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use casement_domain::Clock as _;
 use casement_domain::invocation::Runs;
 use casement_domain::node::NodeWatch;
-use casement_domain::pool::WaitingLine;
+use casement_domain::pool::WaitQueue;
 use casement_domain::session::Sessions;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -17,7 +17,7 @@ use crate::system::System;
 
 pub(crate) struct LostNodes {
     pub(crate) others: NodeWatch,
-    pub(crate) line: Arc<dyn WaitingLine>,
+    pub(crate) line: Arc<dyn WaitQueue>,
     pub(crate) sessions: Sessions,
     pub(crate) runs: Runs,
 }
@@ -36,8 +36,8 @@ impl Job for LostNodes {
         for node in self.others.lost().await? {
             warn!(%node, "a node is lost; its sessions end");
             self.line.clear(node, System.now()).await?;
-            self.sessions.mourn(node).await?;
-            self.runs.mourn(node).await?;
+            self.sessions.mark_node_lost(node).await?;
+            self.runs.mark_node_lost(node).await?;
         }
         Ok(())
     }

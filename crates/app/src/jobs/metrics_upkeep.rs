@@ -8,11 +8,11 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Job, Spares};
-use crate::egress::WaysOut;
+use crate::egress::SandboxEgress;
 
 pub(crate) struct MetricsUpkeep {
     pub(crate) metrics: PrometheusHandle,
-    pub(crate) ways_out: Arc<WaysOut>,
+    pub(crate) sandbox_egress: Arc<SandboxEgress>,
     pub(crate) spares: Spares,
 }
 
@@ -27,7 +27,7 @@ impl Job for MetricsUpkeep {
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        self.ways_out.measure();
+        self.sandbox_egress.measure();
         metrics::gauge!("casement_spare_browsers").set(f64::from(self.spares.ready()));
         self.metrics.run_upkeep();
         Ok(())

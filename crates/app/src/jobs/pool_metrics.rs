@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_domain::pool::{PoolRepository, WaitingLine};
+use casement_domain::pool::{PoolRepository, WaitQueue};
 use casement_domain::session::Sessions;
 use casement_domain::{Clock as _, PoolId};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ use crate::system::System;
 pub(crate) struct PoolMetrics {
     pub(crate) sessions: Sessions,
     pub(crate) pools: Arc<dyn PoolRepository>,
-    pub(crate) line: Arc<dyn WaitingLine>,
+    pub(crate) line: Arc<dyn WaitQueue>,
     pub(crate) figures: PoolFigures,
 }
 

@@ -22,34 +22,34 @@ const ROUND: Duration = Duration::from_secs(8);
 
 /// Rung when something about a pool has changed; many rings for one pool are one.
 #[derive(Clone, Default)]
-pub(crate) struct PoolBell {
-    rung: Arc<Mutex<HashSet<PoolId>>>,
+pub(crate) struct PoolWaker {
+    signalled: Arc<Mutex<HashSet<PoolId>>>,
     heard: Arc<Notify>,
 }
 
-impl PoolBell {
+impl PoolWaker {
     fn answer(&self) -> HashSet<PoolId> {
-        std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.signalled.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl PoolWake for PoolBell {
+impl PoolWake for PoolWaker {
     fn wake(&self, pool: PoolId) {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner).insert(pool);
+        self.signalled.lock().unwrap_or_else(PoisonError::into_inner).insert(pool);
         self.heard.notify_one();
     }
 }
 
 /// What the loop stands on.
-pub(crate) struct PoolLoop {
+pub(crate) struct PoolFillJob {
     pub(crate) filler: PoolFiller,
     pub(crate) pools: Arc<dyn PoolRepository>,
     pub(crate) sessions: Sessions,
-    pub(crate) bell: PoolBell,
+    pub(crate) bell: PoolWaker,
     pub(crate) slots: StartSlots,
     pub(crate) figures: PoolFigures,
     /// Hears of each pool that was looked at, as long as somebody wants to know.
-    pub(crate) looked_at: mpsc::UnboundedSender<PoolId>,
+    pub(crate) checked_pools: mpsc::UnboundedSender<PoolId>,
 }
 
 fn word(error: &EngineError) -> &'static str {
@@ -72,7 +72,7 @@ fn word(error: &EngineError) -> &'static str {
 }
 
 #[async_trait]
-impl Job for PoolLoop {
+impl Job for PoolFillJob {
     fn name(&self) -> &'static str {
         "pools"
     }
@@ -88,7 +88,7 @@ impl Job for PoolLoop {
     }
 }
 
-async fn fill_pools(context: &PoolLoop, stop: &CancellationToken) {
+async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
     let mut queue: FairQueue<ProjectId, (PoolId, Launch)> = FairQueue::default();
     let mut later: BTreeMap<PoolId, MonotonicTime> = BTreeMap::new();
     let mut round = tokio::time::interval(ROUND);
@@ -116,7 +116,7 @@ async fn fill_pools(context: &PoolLoop, stop: &CancellationToken) {
                 Ok(found) => {
                     later.extend(found.again_at.map(|at| (pool, at)));
                     take_up(context, &mut queue, pool, found);
-                    let _ = context.looked_at.send(pool);
+                    let _ = context.checked_pools.send(pool);
                 }
                 Err(error) => {
                     warn!(%pool, %error, "cannot look after a pool");
@@ -127,7 +127,7 @@ async fn fill_pools(context: &PoolLoop, stop: &CancellationToken) {
     }
 }
 
-async fn every_pool(context: &PoolLoop) -> HashSet<PoolId> {
+async fn every_pool(context: &PoolFillJob) -> HashSet<PoolId> {
     match context.pools.all().await {
         Ok(pools) => pools.into_iter().collect(),
         Err(error) => {
@@ -148,17 +148,17 @@ async fn until(moment: Option<MonotonicTime>) {
     }
 }
 
-fn take_up(context: &PoolLoop, queue: &mut FairQueue<ProjectId, (PoolId, Launch)>, pool: PoolId, found: Round) {
+fn take_up(context: &PoolFillJob, queue: &mut FairQueue<ProjectId, (PoolId, Launch)>, pool: PoolId, found: Round) {
     for browser in found.discarded {
         let sessions = context.sessions.clone();
-        tokio::spawn(async move { sessions.bury(browser).await });
+        tokio::spawn(async move { sessions.clean_up(browser).await });
     }
     if let Some(project) = found.project {
         found.launches.into_iter().for_each(|launch| queue.push(project, (pool, launch)));
     }
 }
 
-fn start(context: &PoolLoop, pool: PoolId, launch: Launch, permit: tokio::sync::OwnedSemaphorePermit) {
+fn start(context: &PoolFillJob, pool: PoolId, launch: Launch, permit: tokio::sync::OwnedSemaphorePermit) {
     let filler = context.filler.clone();
     let figures = context.figures.clone();
     let bell = context.bell.clone();

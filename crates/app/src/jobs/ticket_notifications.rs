@@ -4,22 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_domain::pool::{Leases, WaitingLine};
+use casement_domain::pool::{Leases, WaitQueue};
 use casement_domain::{NodeId, StoreError};
 use casement_postgres::{DatabaseConfig, Heard, Notifications, node_channel};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::Job;
-use crate::turns::WaitingRoom;
+use crate::local_waiters::LocalWaiters;
 
 #[derive(Clone)]
 pub(crate) struct TicketNotifications {
     pub(crate) node: NodeId,
     pub(crate) database: DatabaseConfig,
-    pub(crate) line: Arc<dyn WaitingLine>,
+    pub(crate) line: Arc<dyn WaitQueue>,
     pub(crate) leases: Leases,
-    pub(crate) room: WaitingRoom,
+    pub(crate) room: LocalWaiters,
 }
 
 impl TicketNotifications {

@@ -11,14 +11,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::ground::Ground;
-use super::sessions::Core;
+use super::infrastructure::Infrastructure;
+use super::sessions::SessionServices;
 use super::use_cases::UseCases;
-use crate::apps::NewsRoom;
+use crate::apps::ChangeFeed;
 use crate::jobs::{
-    AppWork, AuditCompleteness, AuditRetention, AuthNotifications, BrowserCleanup, BrowserEvents, DiskJob,
+    AppJobs, AuditCompleteness, AuditRetention, AuthNotifications, BrowserCleanup, BrowserEvents, DiskJob,
     ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows, LoginRetention, LostNodes, MetricsUpkeep,
-    PoolLoop, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SpareFilling, StartSlots,
+    PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SpareFilling, StartSlots,
     TelemetryRetention, TicketNotifications, UncertainWrites, spawn,
 };
 use crate::proxies;
@@ -34,35 +34,39 @@ pub(super) struct Events {
 
 /// The jobs that the end of the server waits for, or that it ends itself.
 pub(super) struct BackgroundJobs {
-    pub(super) apps: AppWork,
-    pub(super) news: NewsRoom,
+    pub(super) apps: AppJobs,
+    pub(super) news: ChangeFeed,
     pub(super) browser_cleanup: JoinHandle<()>,
     /// Ends the heartbeat: while sessions end, no other node may take this one for lost.
     pub(super) heartbeat: CancellationToken,
 }
 
 impl BackgroundJobs {
-    /// Spawns every job. `looked_at` receives each pool that the job of pools has looked at.
+    /// Spawns every job. `checked_pools` receives each pool that the job of pools has looked at.
     pub(super) fn spawn(
-        ground: &Ground,
-        core: &Core,
+        infrastructure: &Infrastructure,
+        core: &SessionServices,
         cases: UseCases,
         events: Events,
-        looked_at: mpsc::UnboundedSender<PoolId>,
+        checked_pools: mpsc::UnboundedSender<PoolId>,
         (settings, store, metrics): (&ServeSettings, &Store, PrometheusHandle),
     ) -> Self {
-        let jobs = Jobs { ground, core, settings, store };
+        let jobs = Jobs { infrastructure, core, settings, store };
         let heartbeat = CancellationToken::new();
-        spawn(Heartbeat { node: ground.node, nodes: ground.rows.nodes.clone() }, heartbeat.clone());
+        spawn(Heartbeat { node: infrastructure.node, nodes: infrastructure.rows.nodes.clone() }, heartbeat.clone());
         jobs.sessions(&cases);
-        jobs.browsers(events, looked_at);
+        jobs.browsers(events, checked_pools);
         jobs.retention(&cases);
         jobs.logins(&cases);
         jobs.start(ProxyChecks { proxies: cases.proxies });
-        jobs.start(DiskJob::new(ground.disk.clone(), ground.rows.storage_usage.clone()));
-        let upkeep = MetricsUpkeep { metrics, ways_out: ground.ways_out.clone(), spares: core.spares.clone() };
+        jobs.start(DiskJob::new(infrastructure.disk.clone(), infrastructure.rows.storage_usage.clone()));
+        let upkeep = MetricsUpkeep {
+            metrics,
+            sandbox_egress: infrastructure.sandbox_egress.clone(),
+            spares: core.spares.clone(),
+        };
         spawn(upkeep, CancellationToken::new());
-        let cleanup = BrowserCleanup::new(core.sessions.clone(), core.remains.clone());
+        let cleanup = BrowserCleanup::new(core.sessions.clone(), core.pending_cleanup.clone());
         let browser_cleanup = jobs.start(cleanup);
         let news = cases.apps.room.clone();
         Self { apps: cases.apps.spawn(store), news, browser_cleanup, heartbeat }
@@ -70,8 +74,8 @@ impl BackgroundJobs {
 }
 
 struct Jobs<'a> {
-    ground: &'a Ground,
-    core: &'a Core,
+    infrastructure: &'a Infrastructure,
+    core: &'a SessionServices,
     settings: &'a ServeSettings,
     store: &'a Store,
 }
@@ -82,13 +86,13 @@ impl Jobs<'_> {
     }
 
     fn filler(&self) -> PoolFiller {
-        let Core { pool_deps, sessions, .. } = self.core;
-        PoolFiller::new(pool_deps.clone(), self.ground.rows.browsers.clone(), sessions.clone())
+        let SessionServices { pool_deps, sessions, .. } = self.core;
+        PoolFiller::new(pool_deps.clone(), self.infrastructure.rows.browsers.clone(), sessions.clone())
     }
 
     fn sessions(&self, cases: &UseCases) {
-        let Ground { node, rows, .. } = self.ground;
-        let Core { sessions, leases, .. } = self.core;
+        let Infrastructure { node, rows, .. } = self.infrastructure;
+        let SessionServices { sessions, leases, .. } = self.core;
         let (sessions, leases, line) = (sessions.clone(), leases.clone(), rows.line.clone());
         let tickets = TicketNotifications {
             node: *node,
@@ -110,32 +114,32 @@ impl Jobs<'_> {
         self.start(tickets);
     }
 
-    fn browsers(&self, events: Events, looked_at: mpsc::UnboundedSender<PoolId>) {
-        let Core { sessions, spares, port, stop, .. } = self.core;
+    fn browsers(&self, events: Events, checked_pools: mpsc::UnboundedSender<PoolId>) {
+        let SessionServices { sessions, spares, port, stop, .. } = self.core;
         let Events { browsers: events, failed_proxies } = events;
-        let (engine, spares, slots) = (self.ground.engine.clone(), spares.clone(), StartSlots::per_core());
-        let telling = proxies::tell_failed(failed_proxies, sessions.clone());
+        let (engine, spares, slots) = (self.infrastructure.engine.clone(), spares.clone(), StartSlots::per_core());
+        let telling = proxies::report_failed_proxies(failed_proxies, sessions.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(telling));
         // Browsers end, too, while the server stops.
         spawn(
             BrowserEvents { engine, events, sessions: sessions.clone(), spares: spares.clone() },
             CancellationToken::new(),
         );
-        self.start(PoolLoop {
+        self.start(PoolFillJob {
             filler: self.filler(),
-            pools: self.ground.rows.pools.clone(),
+            pools: self.infrastructure.rows.pools.clone(),
             sessions: sessions.clone(),
             bell: self.core.bell.clone(),
             slots: slots.clone(),
             figures: self.core.figures.clone(),
-            looked_at,
+            checked_pools,
         });
         self.start(SpareFilling { spares, engine: port.clone(), slots });
     }
 
     /// What is kept for a time and then deleted.
     fn retention(&self, cases: &UseCases) {
-        let Ground { rows, blobs, replays, .. } = self.ground;
+        let Infrastructure { rows, blobs, replays, .. } = self.infrastructure;
         let days = |days: u32| time::Duration::days(days.into());
         self.start(AuditRetention { repository: rows.audit.clone(), kept: days(self.settings.audit_days) });
         self.start(AuditCompleteness { trail: self.core.trail.clone() });
@@ -146,9 +150,9 @@ impl Jobs<'_> {
     }
 
     fn logins(&self, cases: &UseCases) {
-        let UseCases { logins, auth_news, .. } = cases;
-        self.start(AuthNotifications { news: auth_news.clone(), database: self.store.config.clone() });
-        self.start(LoginFlows::new(logins.clone(), auth_news.clone()));
+        let UseCases { logins, auth_changes, .. } = cases;
+        self.start(AuthNotifications { news: auth_changes.clone(), database: self.store.config.clone() });
+        self.start(LoginFlows::new(logins.clone(), auth_changes.clone()));
         self.start(LoginChecks { runner: logins.clone() });
         self.start(LoginRetention { runner: logins.clone() });
     }

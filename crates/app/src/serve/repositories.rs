@@ -10,7 +10,7 @@ use casement_domain::credential::CredentialRepository;
 use casement_domain::credential_provider::CredentialProviderRepository;
 use casement_domain::extension::ExtensionRepository;
 use casement_domain::node::NodeRepository;
-use casement_domain::pool::{PoolRepository, WaitingLine};
+use casement_domain::pool::{PoolRepository, WaitQueue};
 use casement_domain::profile::ProfileRepository;
 use casement_domain::project::ProjectRepository;
 use casement_domain::proxy::ProxyRepository;
@@ -21,10 +21,10 @@ use casement_domain::telemetry::TelemetryStore;
 use casement_postgres::{
     PgApiKeys, PgAudit, PgAuthConnections, PgBrowsers, PgCredentialProviders, PgCredentials, PgDeployments,
     PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects, PgProxies,
-    PgReplays, PgSessions, PgStorageUsage, PgTelemetry, PgWaitingLine, RecentKeys,
+    PgReplays, PgSessions, PgStorageUsage, PgTelemetry, PgWaitQueue, RecentKeys,
 };
 
-use crate::apps::AppRows;
+use crate::apps::AppRepositories;
 use crate::store::Store;
 use crate::system::System;
 
@@ -36,7 +36,7 @@ pub(super) struct Repositories {
     pub(super) sessions: Arc<dyn SessionRepository>,
     pub(super) browsers: Arc<dyn BrowserRepository>,
     pub(super) pools: Arc<dyn PoolRepository>,
-    pub(super) line: Arc<dyn WaitingLine>,
+    pub(super) line: Arc<dyn WaitQueue>,
     pub(super) audit: Arc<dyn AuditRepository>,
     pub(super) telemetry: Arc<dyn TelemetryStore>,
     pub(super) storage_usage: Arc<dyn StorageUsage>,
@@ -44,7 +44,7 @@ pub(super) struct Repositories {
     pub(super) profiles: Arc<dyn ProfileRepository>,
     pub(super) replays: Arc<dyn ReplayRepository>,
     pub(super) credentials: Arc<dyn CredentialRepository>,
-    pub(super) apps: AppRows,
+    pub(super) apps: AppRepositories,
     pub(super) credential_providers: Arc<dyn CredentialProviderRepository>,
     pub(super) auth_connections: Arc<dyn AuthConnectionRepository>,
     pub(super) proxies: Arc<dyn ProxyRepository>,
@@ -61,7 +61,7 @@ impl Repositories {
         let key_rows = Arc::new(PgApiKeys::new(database()).remembering(recent_keys.clone()));
         Self {
             organizations: Arc::new(PgOrganizations::new(database())),
-            apps: AppRows {
+            apps: AppRepositories {
                 deployments: Arc::new(PgDeployments::new(database()).forgetting(recent_keys.clone())),
                 invocations: Arc::new(PgInvocations::new(database())),
                 lines: Arc::new(PgLines::new(database(), bounds.clone())),
@@ -71,7 +71,7 @@ impl Repositories {
             sessions: Arc::new(PgSessions::new(database())),
             browsers: Arc::new(PgBrowsers::new(database())),
             pools: Arc::new(PgPools::new(database())),
-            line: Arc::new(PgWaitingLine::new(database())),
+            line: Arc::new(PgWaitQueue::new(database())),
             audit: Arc::new(PgAudit::new(database())),
             telemetry: Arc::new(PgTelemetry::new(database(), bounds.clone())),
             storage_usage: Arc::new(PgStorageUsage::new(database(), bounds.clone())),

@@ -8,46 +8,46 @@ use casement_domain::audit::NodeRun;
 use casement_domain::browser::BrowserEngine;
 use casement_domain::pool::{Leases, PoolDeps, Pools};
 use casement_domain::session::{Activity, SessionDeps, Sessions};
-use casement_domain::telemetry::Outlet;
+use casement_domain::telemetry::TelemetryExporter;
 use casement_domain::{NodeId, NodeRunId};
 use casement_http::ConnectionRegistry;
-use casement_telemetry::audit::{GroupedTrail, TrailWriter};
-use casement_telemetry::events::{self, Collector, EventWriter, Hubs};
-use casement_telemetry::otlp::{self, Export, Exporter};
+use casement_telemetry::audit::{AuditWriter, BatchedAuditTrail};
+use casement_telemetry::events::{self, EventCollector, EventHubs, EventWriter};
+use casement_telemetry::otlp::{self, ExportTask, OtlpExporter};
 use tokio_util::sync::CancellationToken;
 
-use super::ground::Ground;
+use super::infrastructure::Infrastructure;
 use crate::connections::LoggedConnections;
-use crate::jobs::{PoolBell, PoolFigures, Spares};
-use crate::metered::Metered;
+use crate::engine_metrics::MeteredEngine;
+use crate::jobs::{PoolFigures, PoolWaker, Spares};
+use crate::local_waiters::LocalWaiters;
 use crate::profiles;
-use crate::replays::{self, RemainsBell};
+use crate::replays::{self, CleanupSignal};
 use crate::settings::ServeSettings;
 use crate::system::System;
-use crate::turns::WaitingRoom;
 
 /// How long the last records, and the last events, may take.
 const WRITE: Duration = Duration::from_secs(10);
 /// How long the last telemetry may take to leave.
 const EXPORT_TELEMETRY: Duration = Duration::from_secs(5);
 
-pub(super) struct Core {
+pub(super) struct SessionServices {
     pub(super) sessions: Sessions,
     pub(super) pool_deps: PoolDeps,
     pub(super) pools: Pools,
     pub(super) leases: Leases,
     /// The engine, whose starts are counted.
     pub(super) port: Arc<dyn BrowserEngine>,
-    pub(super) trail: Arc<GroupedTrail>,
+    pub(super) trail: Arc<BatchedAuditTrail>,
     pub(super) connections: ConnectionRegistry,
     pub(super) logged: Arc<LoggedConnections>,
-    pub(super) recorder: Arc<Collector>,
-    pub(super) feed: Hubs,
+    pub(super) recorder: Arc<EventCollector>,
+    pub(super) feed: EventHubs,
     pub(super) spares: Spares,
-    pub(super) bell: PoolBell,
+    pub(super) bell: PoolWaker,
     pub(super) figures: PoolFigures,
-    pub(super) room: WaitingRoom,
-    pub(super) remains: RemainsBell,
+    pub(super) room: LocalWaiters,
+    pub(super) pending_cleanup: CleanupSignal,
     /// Ends the work in the background.
     pub(super) stop: CancellationToken,
     /// Ends the following of agents: after the sessions that are to end have ended, since their last events are read then.
@@ -56,35 +56,35 @@ pub(super) struct Core {
 
 /// What is written to the end when the server stops.
 pub(super) struct Writers {
-    trail: TrailWriter,
+    trail: AuditWriter,
     events: EventWriter,
-    export: Option<Export>,
+    export: Option<ExportTask>,
 }
 
-impl Core {
-    pub(super) fn new(ground: &Ground, settings: &ServeSettings) -> anyhow::Result<(Self, Writers)> {
-        let Ground { node, rows, engine, .. } = ground;
+impl SessionServices {
+    pub(super) fn new(infrastructure: &Infrastructure, settings: &ServeSettings) -> anyhow::Result<(Self, Writers)> {
+        let Infrastructure { node, rows, engine, .. } = infrastructure;
         let run = NodeRun { node: *node, run: NodeRunId::mint(&System) };
-        let (trail, trail_writer) = GroupedTrail::start(rows.audit.clone(), Arc::new(System), run);
+        let (trail, trail_writer) = BatchedAuditTrail::start(rows.audit.clone(), Arc::new(System), run);
         let trail = Arc::new(trail);
         let connections = ConnectionRegistry::new();
         let logged = Arc::new(LoggedConnections(connections.clone()));
         let spares = Spares::new(settings.spares);
-        let (bell, room, remains) = (PoolBell::default(), WaitingRoom::default(), RemainsBell::default());
+        let (bell, room, pending_cleanup) = (PoolWaker::default(), LocalWaiters::default(), CleanupSignal::default());
         let system = Arc::new(System);
-        let port: Arc<dyn BrowserEngine> = Arc::new(Metered(engine.clone()));
+        let port: Arc<dyn BrowserEngine> = Arc::new(MeteredEngine(engine.clone()));
         let stop = CancellationToken::new();
-        let (outlet, export) = exporter(settings, *node)?.unzip();
-        let outlet = outlet.map(|outlet| Arc::new(outlet) as Arc<dyn Outlet>);
+        let (exporter, export) = exporter(settings, *node)?.unzip();
+        let exporter = exporter.map(|exporter| Arc::new(exporter) as Arc<dyn TelemetryExporter>);
         let (store, tap, unfollowed) = (rows.telemetry.clone(), Arc::new(engine.clone()), CancellationToken::new());
         let (following, open) = (unfollowed.clone(), connections.clone());
         let open = Arc::new(move |session| open.of(session));
         let (recorder, feed, event_writer) =
-            events::start((system.clone(), system.clone()), store, tap, open, outlet, following);
+            events::start((system.clone(), system.clone()), store, tap, open, exporter, following);
         let recorder = Arc::new(recorder);
         let wake = Arc::new(bell.clone());
         let reports = (trail.clone() as _, recorder.clone() as _);
-        let profiles = profiles::of_sessions(ground.profiles.clone(), engine, reports, wake.clone());
+        let profiles = profiles::of_sessions(infrastructure.profiles.clone(), engine, reports, wake.clone());
         let sessions = Sessions::new(SessionDeps {
             node: *node,
             sessions: rows.sessions.clone(),
@@ -92,8 +92,8 @@ impl Core {
             engine: port.clone(),
             extensions: rows.extensions.clone(),
             profiles: profiles.clone(),
-            replays: replays::of_sessions(ground.replays.clone(), engine, remains.clone()),
-            proxies: ground.routing.clone(),
+            replays: replays::of_sessions(infrastructure.replays.clone(), engine, pending_cleanup.clone()),
+            proxies: infrastructure.routing.clone(),
             spares: Arc::new(spares.clone()),
             connections: logged.clone(),
             pools: wake.clone(),
@@ -108,11 +108,11 @@ impl Core {
             pools: rows.pools.clone(),
             sessions: rows.sessions.clone(),
             line: rows.line.clone(),
-            turns: Arc::new(room.clone()),
+            tickets: Arc::new(room.clone()),
             engine: port.clone(),
             extensions: rows.extensions.clone(),
             profiles,
-            proxies: ground.routing.clone(),
+            proxies: infrastructure.routing.clone(),
             wake,
             clock: system.clone(),
             monotonic: system.clone(),
@@ -136,7 +136,7 @@ impl Core {
             bell,
             figures: PoolFigures::default(),
             room,
-            remains,
+            pending_cleanup,
             stop,
             unfollowed,
         };
@@ -155,14 +155,14 @@ impl Writers {
 }
 
 /// Where telemetry is exported to, if it is.
-fn exporter(settings: &ServeSettings, node: NodeId) -> anyhow::Result<Option<(Exporter, Export)>> {
+fn exporter(settings: &ServeSettings, node: NodeId) -> anyhow::Result<Option<(OtlpExporter, ExportTask)>> {
     let Some(endpoint) = &settings.otlp_endpoint else {
         anyhow::ensure!(settings.otlp_headers.is_empty(), "--otlp-header: there is no --otlp-endpoint");
         return Ok(None);
     };
     let (headers, version) = (&settings.otlp_headers, env!("CARGO_PKG_VERSION"));
     let destination = otlp::Settings::new(endpoint, headers, &node.to_string(), version)
-        .and_then(|destination| Exporter::start(&destination))
+        .and_then(|destination| OtlpExporter::start(&destination))
         .context("--otlp-endpoint and --otlp-header")?;
     Ok(Some(destination))
 }

@@ -24,12 +24,12 @@ use casement_http::{Services, SessionTokens};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::runtime::Handle;
 
-use super::ground::Ground;
-use super::sessions::Core;
-use crate::apps::{AppGround, Apps};
+use super::infrastructure::Infrastructure;
+use super::sessions::SessionServices;
+use crate::apps::{AppServices, Apps};
+use crate::browser_connector::{EngineConnector, NodeHealth};
 use crate::data_dir::DataDir;
-use crate::dial::{EngineDial, NodeHealth};
-use crate::jobs::{AuthNews, PoolFigures};
+use crate::jobs::{AuthChanges, PoolFigures};
 use crate::settings::ServeSettings;
 use crate::store::Store;
 use crate::system::System;
@@ -43,7 +43,7 @@ pub(super) struct UseCases {
     pub(super) profiles: Profiles,
     pub(super) proxies: Proxies,
     pub(super) logins: FlowRunner,
-    pub(super) auth_news: AuthNews,
+    pub(super) auth_changes: AuthChanges,
     auth_connections: AuthConnections,
     credentials: Credentials,
     credential_providers: CredentialProviders,
@@ -51,46 +51,51 @@ pub(super) struct UseCases {
 }
 
 impl UseCases {
-    pub(super) fn new(ground: &Ground, core: &Core, settings: &ServeSettings, data_dir: &DataDir) -> Self {
-        let Ground { node, rows, keys, engine, .. } = ground;
-        let (limits, sessions, egress) = (&settings.limits, &core.sessions, ground.ways_out.egress());
+    pub(super) fn new(
+        infrastructure: &Infrastructure,
+        core: &SessionServices,
+        settings: &ServeSettings,
+        data_dir: &DataDir,
+    ) -> Self {
+        let Infrastructure { node, rows, keys, engine, .. } = infrastructure;
+        let (limits, sessions, egress) = (&settings.limits, &core.sessions, infrastructure.sandbox_egress.egress());
         let web_store = ChromeWebStore { egress: egress.clone(), url: settings.web_store_url.clone() };
         let extensions = extensions::use_cases(
             rows.extensions.clone(),
-            ground.blobs.clone(),
+            infrastructure.blobs.clone(),
             data_dir.path(),
             engine,
             sessions,
             core.logged.clone(),
             (web_store, limits.max_extensions),
         );
-        let dialer = proxies::Dialer { egress, address_url: settings.proxy_check_url.clone() };
-        let upstreams = ground.upstreams.clone();
+        let dialer = proxies::EgressProxyChecker { egress, address_url: settings.proxy_check_url.clone() };
+        let upstreams = infrastructure.upstreams.clone();
         let proxies = proxies::use_cases(rows.proxies.clone(), keys, dialer, upstreams, limits.max_proxies);
-        let profiles = profiles::use_cases(ground.profiles.clone(), limits.max_profiles);
-        let under_apps = AppGround {
+        let profiles = profiles::use_cases(infrastructure.profiles.clone(), limits.max_profiles);
+        let under_apps = AppServices {
             node: *node,
-            public_url: &ground.public_url,
+            public_url: &infrastructure.public_url,
             sessions: sessions.clone(),
             keys: rows.keys.clone(),
-            blobs: ground.blobs.clone(),
+            blobs: infrastructure.blobs.clone(),
             sealer: keys,
         };
-        let (machines, stop) = (ground.machines.clone(), core.stop.child_token());
+        let (machines, stop) = (infrastructure.machines.clone(), core.stop.child_token());
         let apps = Apps::new(under_apps, rows.apps.clone(), machines, &settings.apps, stop);
         let credentials = credentials::use_cases(rows.credentials.clone(), keys, limits.max_credentials);
         let credential_providers = credential_providers::use_cases(rows.credential_providers.clone(), keys, settings);
         let (machine, activity) = (Arc::new(engine.clone()), sessions.activity().clone());
-        let replays = Replays::new(machine, ground.replays.clone(), activity, Arc::new(System));
-        let auth_news = AuthNews::default();
+        let replays = Replays::new(machine, infrastructure.replays.clone(), activity, Arc::new(System));
+        let auth_changes = AuthChanges::default();
         let auth_connections = AuthConnections::new(AuthConnectionDeps {
             connections: rows.auth_connections.clone(),
             credentials: rows.credentials.clone(),
             external: Arc::new(credential_providers.clone()),
             profiles: profiles.clone(),
-            proxies: ground.routing.clone(),
+            proxies: infrastructure.routing.clone(),
             sessions: sessions.clone(),
-            news: Arc::new(auth_news.clone()),
+            news: Arc::new(auth_changes.clone()),
             sealer: Arc::new(keys.clone()),
             entropy: Arc::new(System),
             clock: Arc::new(System),
@@ -111,7 +116,7 @@ impl UseCases {
             profiles,
             proxies,
             logins: FlowRunner::new(auth_connections.clone(), under_logins),
-            auth_news,
+            auth_changes,
             auth_connections,
             credentials,
             credential_providers,
@@ -122,13 +127,13 @@ impl UseCases {
     /// All of them, as the server takes them.
     pub(super) fn services(
         &self,
-        ground: &Ground,
-        core: &Core,
+        infrastructure: &Infrastructure,
+        core: &SessionServices,
         store: &Store,
         data_dir: &DataDir,
         metrics: &PrometheusHandle,
     ) -> anyhow::Result<Services> {
-        let Ground { rows, engine, .. } = ground;
+        let Infrastructure { rows, engine, .. } = infrastructure;
         let (machine, system) = (Arc::new(engine.clone()), Arc::new(System));
         let activity = || core.sessions.activity().clone();
         let (keys, key_rows, projects) = (rows.keys.clone(), rows.key_rows.clone(), rows.projects.clone());
@@ -161,12 +166,12 @@ impl UseCases {
             telemetry: TelemetryEvents::new(rows.telemetry.clone(), Arc::new(core.feed.clone()), system.clone()),
             recorder: core.recorder.clone(),
             tokens: SessionTokens::new(&data_dir.token_key()?),
-            dial: Arc::new(EngineDial(engine.clone())),
+            dial: Arc::new(EngineConnector(engine.clone())),
             connections: core.connections.clone(),
             health: Arc::new(NodeHealth {
                 database: store.database.clone(),
                 spares: core.spares.clone(),
-                disk: ground.disk.clone(),
+                disk: infrastructure.disk.clone(),
             }),
             metrics: rendered(metrics.clone(), core.figures.clone()),
             outlook: Arc::new(core.figures.clone()),

@@ -11,11 +11,11 @@ use casement_domain::computer::{
     Action, BrokeOff, Button, ClickKind, Computer, Drag, DragMotion, KeySym, Move, Point, Way,
 };
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 
-use super::inside_error;
+use super::operation_error;
 use crate::engine::Engine;
 use crate::fault::failed;
 
@@ -31,33 +31,33 @@ struct Nothing {}
 #[async_trait]
 impl Computer for Engine {
     async fn perform(&self, browser: BrowserId, actions: Vec<Action>, longest: Duration) -> Result<(), BrokeOff> {
-        let running = self.running(browser).map_err(InsideError::from)?;
+        let running = self.running(browser).map_err(OperationError::from)?;
         let asked = Perform { actions: actions.into_iter().map(action).collect() };
         let done = running.agent.command("/v1/computer/perform", &asked, longest).await;
-        done.map_err(|error| BrokeOff { at: at(&error), error: inside_error(&running, &error) })
+        done.map_err(|error| BrokeOff { at: at(&error), error: operation_error(&running, &error) })
     }
 
-    async fn mouse(&self, browser: BrowserId) -> Result<Point, InsideError> {
+    async fn mouse(&self, browser: BrowserId) -> Result<Point, OperationError> {
         let running = self.running(browser)?;
         let place = running.agent.call::<words::Point>("/v1/computer/mouse", &(), QUICK).await;
-        let words::Point { x, y } = place.map_err(|error| inside_error(&running, &error))?;
+        let words::Point { x, y } = place.map_err(|error| operation_error(&running, &error))?;
         Ok(Point { x, y })
     }
 
-    async fn write_clipboard(&self, browser: BrowserId, text: String) -> Result<(), InsideError> {
+    async fn write_clipboard(&self, browser: BrowserId, text: String) -> Result<(), OperationError> {
         let running = self.running(browser)?;
         let content = stream::iter([Ok(Bytes::from(text))]);
         let written = running.agent.upload::<Nothing>("/v1/computer/clipboard/write", &(), content, CLIPBOARD).await;
-        written.map(drop).map_err(|error| inside_error(&running, &error))
+        written.map(drop).map_err(|error| operation_error(&running, &error))
     }
 
-    async fn read_clipboard(&self, browser: BrowserId) -> Result<String, InsideError> {
+    async fn read_clipboard(&self, browser: BrowserId) -> Result<String, OperationError> {
         let running = self.running(browser)?;
         let download = running.agent.download("/v1/computer/clipboard/read", &(), CLIPBOARD).await;
-        let mut download = download.map_err(|error| inside_error(&running, &error))?;
+        let mut download = download.map_err(|error| operation_error(&running, &error))?;
         let mut text = Vec::new();
         while let Some(part) = download.next().await {
-            text.extend_from_slice(&part.map_err(|error| inside_error(&running, &error))?);
+            text.extend_from_slice(&part.map_err(|error| operation_error(&running, &error))?);
             if text.len() > MAX_CLIPBOARD_BYTES {
                 return Err(failed(EngineFault::AgentError, "the agent gave more of the clipboard than it may").into());
             }

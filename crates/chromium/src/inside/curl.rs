@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use casement_agent_protocol::curl::{self as words, MAX_HEAD_LINE, REQUEST};
 use casement_domain::curl::{CurlAnswer, CurlMachine, CurlRequest};
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 
 use super::lines::{Lines, encoded};
 use super::process::{milliseconds, timed};
@@ -17,14 +17,14 @@ const ENDING: Duration = Duration::from_secs(5);
 
 #[async_trait]
 impl CurlMachine for Engine {
-    async fn send(&self, browser: BrowserId, request: CurlRequest) -> Result<CurlAnswer, InsideError> {
+    async fn send(&self, browser: BrowserId, request: CurlRequest) -> Result<CurlAnswer, OperationError> {
         let running = self.running(browser)?;
         let CurlRequest { url, method, headers, body, within } = request;
         let body_b64 = body.map(|body| encoded(&body));
         let asked = words::CurlRequest { url, method, headers, body_b64, timeout_ms: milliseconds(within) };
         let answer = running.agent.download(REQUEST, &asked, within + ENDING).await;
         let answer = answer.map_err(|error| match timed(&running, &error, within) {
-            InsideError::Timeout { seconds } => InsideError::Unanswered { seconds },
+            OperationError::Timeout { seconds } => OperationError::Unanswered { seconds },
             other => other,
         })?;
         let mut lines = Lines::new(running, answer, MAX_HEAD_LINE);

@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_agent_protocol::extension::{ADD, ExtensionName, Restart};
+use casement_agent_protocol::extension::{ADD, ExtensionName, RestartRequest};
 use casement_domain::extension::ExtensionMachine;
 use casement_domain::field::{Bad, FieldCode, InvalidInput};
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 
-use super::{Content, inside_error};
+use super::{Content, operation_error};
 use crate::engine::Engine;
-use crate::restart::NotRestarted;
+use crate::restart::RestartError;
 
 /// How long an agent may take to unpack an archive that it has.
 const UNPACKING: Duration = Duration::from_secs(60);
 
 #[async_trait]
 impl ExtensionMachine for Engine {
-    async fn add(&self, browser: BrowserId, name: &str, content: ByteStream) -> Result<(), InsideError> {
+    async fn add(&self, browser: BrowserId, name: &str, content: ByteStream) -> Result<(), OperationError> {
         let running = self.running(browser)?;
         // A browser that starts anew takes what waits for it: nothing is exchanged meanwhile.
         let _turn = running.changing.lock().await;
@@ -28,16 +28,16 @@ impl ExtensionMachine for Engine {
         added.map(drop).map_err(|error| noted.failed(&running, &error))
     }
 
-    async fn load(&self, browser: BrowserId, names: Vec<String>) -> Result<(), InsideError> {
+    async fn load(&self, browser: BrowserId, names: Vec<String>) -> Result<(), OperationError> {
         let running = self.running(browser)?;
         let _turn = running.changing.lock().await;
-        let wish = Restart { extensions: names, ..Restart::default() };
+        let wish = RestartRequest { extensions: names, ..RestartRequest::default() };
         self.restart(&running, &wish).await.map_err(|error| match error {
-            NotRestarted::Extension(why) => InvalidInput::of("extensions", Bad::new(FieldCode::NotAllowed, why)).into(),
-            NotRestarted::Refused(body) => {
-                inside_error(&running, &casement_agent_protocol::client::ClientError::Refused(body))
+            RestartError::Extension(why) => InvalidInput::of("extensions", Bad::new(FieldCode::NotAllowed, why)).into(),
+            RestartError::Refused(body) => {
+                operation_error(&running, &casement_agent_protocol::client::ClientError::Refused(body))
             }
-            NotRestarted::Failed(error) => error.into(),
+            RestartError::Failed(error) => error.into(),
         })
     }
 }

@@ -12,13 +12,13 @@ use casement_domain::fs::{
     NewMove, NewPermissions, NewWatch, Upload, Uploads, WatchId,
 };
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::lines::Lines;
-use super::{Content, inside_error, stream as bytes_of};
+use super::{Content, operation_error, stream as bytes_of};
 use crate::engine::Engine;
 use crate::fault::shorten;
 use crate::running::Running;
@@ -32,24 +32,24 @@ const MAX_LINE: usize = 1 << 20;
 
 #[async_trait]
 impl FileMachine for Engine {
-    async fn list(&self, browser: BrowserId, path: AbsolutePath) -> Result<Entries, InsideError> {
+    async fn list(&self, browser: BrowserId, path: AbsolutePath) -> Result<Entries, OperationError> {
         let (running, listed) = download(self, browser, words::LIST, &named(&path), WORK).await?;
         let batches = Lines::new(running, listed, MAX_LINE);
         Ok(batches.told(|batch: Vec<words::Entry>| Ok(batch.into_iter().map(entry).collect())))
     }
 
-    async fn info(&self, browser: BrowserId, path: AbsolutePath) -> Result<Entry, InsideError> {
+    async fn info(&self, browser: BrowserId, path: AbsolutePath) -> Result<Entry, OperationError> {
         let running = self.running(browser)?;
         let found = running.agent.call(words::INFO, &named(&path), QUICK).await;
-        found.map(entry).map_err(|error| inside_error(&running, &error))
+        found.map(entry).map_err(|error| operation_error(&running, &error))
     }
 
-    async fn read(&self, browser: BrowserId, path: AbsolutePath) -> Result<FileContent, InsideError> {
+    async fn read(&self, browser: BrowserId, path: AbsolutePath) -> Result<FileContent, OperationError> {
         let (running, content) = download(self, browser, words::READ, &named(&path), QUICK).await?;
         Ok(FileContent { length: content.length, bytes: bytes_of(running, content) })
     }
 
-    async fn archive(&self, browser: BrowserId, path: AbsolutePath) -> Result<ByteStream, InsideError> {
+    async fn archive(&self, browser: BrowserId, path: AbsolutePath) -> Result<ByteStream, OperationError> {
         let (running, content) = download(self, browser, words::ZIP, &named(&path), WORK).await?;
         Ok(bytes_of(running, content))
     }
@@ -60,61 +60,61 @@ impl FileMachine for Engine {
         path: AbsolutePath,
         mode: FileMode,
         content: ByteStream,
-    ) -> Result<(), InsideError> {
+    ) -> Result<(), OperationError> {
         let asked = words::Write { path: path.to_string(), mode: mode.bits() };
         upload(self, browser, words::WRITE, &asked, content, QUICK).await
     }
 
-    async fn upload(&self, browser: BrowserId, files: Uploads) -> Result<(), InsideError> {
+    async fn upload(&self, browser: BrowserId, files: Uploads) -> Result<(), OperationError> {
         let end = stream::once(async { Ok(words::Frame::End.head(0).to_vec().into()) });
         let content = files.map_ok(|part| stream::iter(frames(part).into_iter().map(Ok))).try_flatten().chain(end);
         upload(self, browser, words::UPLOAD, &serde_json::json!({}), content.boxed(), QUICK).await
     }
 
-    async fn unpack(&self, browser: BrowserId, path: AbsolutePath, archive: ByteStream) -> Result<(), InsideError> {
+    async fn unpack(&self, browser: BrowserId, path: AbsolutePath, archive: ByteStream) -> Result<(), OperationError> {
         upload(self, browser, words::UNZIP, &named(&path), archive, WORK).await
     }
 
-    async fn make_directory(&self, browser: BrowserId, new: NewDirectory) -> Result<(), InsideError> {
+    async fn make_directory(&self, browser: BrowserId, new: NewDirectory) -> Result<(), OperationError> {
         let asked = words::MakeDirectory { path: new.path.to_string(), mode: new.mode.bits() };
         command(self, browser, words::MAKE_DIRECTORY, &asked, QUICK).await
     }
 
-    async fn delete_directory(&self, browser: BrowserId, path: AbsolutePath) -> Result<(), InsideError> {
+    async fn delete_directory(&self, browser: BrowserId, path: AbsolutePath) -> Result<(), OperationError> {
         command(self, browser, words::DELETE_DIRECTORY, &named(&path), WORK).await
     }
 
-    async fn delete_file(&self, browser: BrowserId, path: AbsolutePath) -> Result<(), InsideError> {
+    async fn delete_file(&self, browser: BrowserId, path: AbsolutePath) -> Result<(), OperationError> {
         command(self, browser, words::DELETE_FILE, &named(&path), QUICK).await
     }
 
-    async fn relocate(&self, browser: BrowserId, new: NewMove) -> Result<(), InsideError> {
+    async fn relocate(&self, browser: BrowserId, new: NewMove) -> Result<(), OperationError> {
         let asked = words::Move { source: new.source.to_string(), destination: new.destination.to_string() };
         command(self, browser, words::MOVE, &asked, WORK).await
     }
 
-    async fn set_permissions(&self, browser: BrowserId, new: NewPermissions) -> Result<(), InsideError> {
+    async fn set_permissions(&self, browser: BrowserId, new: NewPermissions) -> Result<(), OperationError> {
         let NewPermissions { path, mode, owner, group } = new;
         let asked = words::Permissions { path: path.to_string(), mode: mode.bits(), owner, group };
         command(self, browser, words::PERMISSIONS, &asked, QUICK).await
     }
 
-    async fn watch(&self, browser: BrowserId, new: NewWatch) -> Result<WatchId, InsideError> {
+    async fn watch(&self, browser: BrowserId, new: NewWatch) -> Result<WatchId, OperationError> {
         let running = self.running(browser)?;
         let asked = words::Watch { path: new.path.to_string(), recursive: new.recursive };
         let begun = running.agent.call::<words::WatchId>(words::WATCH, &asked, QUICK).await;
-        WatchId::parse(&begun.map_err(|error| inside_error(&running, &error))?.watch_id)
+        WatchId::parse(&begun.map_err(|error| operation_error(&running, &error))?.watch_id)
     }
 
-    async fn changes(&self, browser: BrowserId, id: WatchId) -> Result<Changes, InsideError> {
+    async fn changes(&self, browser: BrowserId, id: WatchId) -> Result<Changes, OperationError> {
         let (running, told) = download(self, browser, words::WATCH_EVENTS, &which(&id), QUICK).await?;
         Ok(Lines::new(running, told, MAX_LINE).told(|seen| match seen {
-            words::Seen::Change(told) => Ok(change(told)),
-            words::Seen::Ended { ended } => Err(InsideError::State(shorten(ended))),
+            words::WatchLine::Change(told) => Ok(change(told)),
+            words::WatchLine::Ended { ended } => Err(OperationError::State(shorten(ended))),
         }))
     }
 
-    async fn unwatch(&self, browser: BrowserId, id: WatchId) -> Result<(), InsideError> {
+    async fn unwatch(&self, browser: BrowserId, id: WatchId) -> Result<(), OperationError> {
         command(self, browser, words::UNWATCH, &which(&id), QUICK).await
     }
 }
@@ -133,9 +133,9 @@ async fn command(
     operation: &'static str,
     asked: &(impl Serialize + Sync),
     within: Duration,
-) -> Result<(), InsideError> {
+) -> Result<(), OperationError> {
     let running = engine.running(browser)?;
-    running.agent.command(operation, asked, within).await.map_err(|error| inside_error(&running, &error))
+    running.agent.command(operation, asked, within).await.map_err(|error| operation_error(&running, &error))
 }
 
 async fn download(
@@ -144,10 +144,10 @@ async fn download(
     operation: &'static str,
     asked: &(impl Serialize + Sync),
     within: Duration,
-) -> Result<(Arc<Running>, Download), InsideError> {
+) -> Result<(Arc<Running>, Download), OperationError> {
     let running = engine.running(browser)?;
     let begun = running.agent.download(operation, asked, within).await;
-    let begun = begun.map_err(|error| inside_error(&running, &error))?;
+    let begun = begun.map_err(|error| operation_error(&running, &error))?;
     Ok((running, begun))
 }
 
@@ -158,7 +158,7 @@ async fn upload(
     asked: &(impl Serialize + Sync),
     content: ByteStream,
     within: Duration,
-) -> Result<(), InsideError> {
+) -> Result<(), OperationError> {
     /// The agent says nothing but that it is done.
     #[derive(serde::Deserialize)]
     struct Done {}

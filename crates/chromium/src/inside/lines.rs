@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Buf as _, Bytes, BytesMut};
 use casement_agent_protocol::client::Download;
 use casement_domain::browser::{EngineError, EngineFault};
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::de::DeserializeOwned;
@@ -34,7 +34,7 @@ impl Lines {
     }
 
     /// The next one; none at the end.
-    pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, InsideError> {
+    pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, OperationError> {
         match self.raw(false).await? {
             Some(line) => Ok(Some(serde_json::from_slice(&line).map_err(|error| nonsense(&error))?)),
             None => Ok(None),
@@ -42,7 +42,7 @@ impl Lines {
     }
 
     /// The next one as it came; none at the end. Of one that is too long, the beginning, if such are passed over.
-    async fn raw(&mut self, passes_over: bool) -> Result<Option<Bytes>, InsideError> {
+    async fn raw(&mut self, passes_over: bool) -> Result<Option<Bytes>, OperationError> {
         let mut beginning: Option<Bytes> = None;
         // What was searched before is not searched again.
         let mut searched = 0;
@@ -73,14 +73,14 @@ impl Lines {
     pub(super) fn each<T: Send + 'static>(
         self,
         tell: impl Fn(&[u8]) -> Option<T> + Send + Sync + 'static,
-    ) -> BoxStream<'static, Result<T, InsideError>> {
+    ) -> BoxStream<'static, Result<T, OperationError>> {
         let lines =
             stream::try_unfold(self, |mut lines| async move { Ok(lines.raw(true).await?.map(|line| (line, lines))) });
         lines.try_filter_map(move |line| std::future::ready(Ok(tell(&line)))).boxed()
     }
 
     /// The one that has to come now.
-    pub(super) async fn first<T: DeserializeOwned>(&mut self) -> Result<T, InsideError> {
+    pub(super) async fn first<T: DeserializeOwned>(&mut self) -> Result<T, OperationError> {
         let missing = || failed(EngineFault::AgentError, "the agent's answer is empty");
         Ok(self.next().await?.ok_or_else(missing)?)
     }
@@ -94,8 +94,8 @@ impl Lines {
     /// All that come, in the domain's words. Ends after the first that cannot be told.
     pub(super) fn told<L, T>(
         self,
-        tell: impl Fn(L) -> Result<T, InsideError> + Send + Sync + 'static,
-    ) -> BoxStream<'static, Result<T, InsideError>>
+        tell: impl Fn(L) -> Result<T, OperationError> + Send + Sync + 'static,
+    ) -> BoxStream<'static, Result<T, OperationError>>
     where
         L: DeserializeOwned + Send + 'static,
         T: Send + 'static,
@@ -116,13 +116,13 @@ impl Lines {
 }
 
 /// A moment that the agent told, in milliseconds since 1970.
-pub(super) fn moment(ms: u64) -> Result<time::OffsetDateTime, InsideError> {
+pub(super) fn moment(ms: u64) -> Result<time::OffsetDateTime, OperationError> {
     let nonsense = |_| failed(EngineFault::AgentError, "the agent told of a moment that cannot be");
     Ok(time::OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).map_err(nonsense)?)
 }
 
 /// Bytes that the agent told in base64.
-pub(super) fn decoded(text: &str) -> Result<Bytes, InsideError> {
+pub(super) fn decoded(text: &str) -> Result<Bytes, OperationError> {
     use base64::Engine as _;
     let nonsense = |_| failed(EngineFault::AgentError, "the agent told of bytes that are none");
     Ok(base64::engine::general_purpose::STANDARD.decode(text).map_err(nonsense)?.into())

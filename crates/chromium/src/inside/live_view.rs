@@ -7,11 +7,11 @@ use bytes::{Bytes, BytesMut};
 use casement_agent_protocol::view::{self as words, FRAME, FrameHead, MAX_FRAME_BYTES, NextFrame, WAIT_SECONDS};
 use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use casement_domain::live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialog, OpenDialogs};
 use futures_util::StreamExt as _;
 
-use super::inside_error;
+use super::operation_error;
 use crate::engine::Engine;
 use crate::fault::failed;
 
@@ -22,7 +22,7 @@ const MAX_DIALOGS: usize = 50;
 
 #[async_trait]
 impl LiveDisplay for Engine {
-    async fn next_frame(&self, browser: BrowserId, since: Option<u64>) -> Result<Option<Frame>, InsideError> {
+    async fn next_frame(&self, browser: BrowserId, since: Option<u64>) -> Result<Option<Frame>, OperationError> {
         let running = self.running(browser)?;
         let within = Duration::from_secs(WAIT_SECONDS) + GRACE;
         let answer = async {
@@ -36,19 +36,19 @@ impl LiveDisplay for Engine {
             }
             Ok(bytes.freeze())
         };
-        let late = InsideError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) };
+        let late = OperationError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) };
         let answer = tokio::time::timeout(within, answer).await.map_err(|_| late)?;
-        frame(answer.map_err(|error| inside_error(&running, &error))?)
+        frame(answer.map_err(|error| operation_error(&running, &error))?)
     }
 
-    async fn next_dialogs(&self, browser: BrowserId, since: Option<u64>) -> Result<OpenDialogs, InsideError> {
+    async fn next_dialogs(&self, browser: BrowserId, since: Option<u64>) -> Result<OpenDialogs, OperationError> {
         let running = self.running(browser)?;
         let within = Duration::from_secs(WAIT_SECONDS) + GRACE;
         let told: words::OpenDialogs = running
             .agent
             .call(words::DIALOGS, &words::NextDialogs { since }, within)
             .await
-            .map_err(|error| inside_error(&running, &error))?;
+            .map_err(|error| operation_error(&running, &error))?;
         let dialogs = told.dialogs.into_iter().take(MAX_DIALOGS).map(|one| OpenDialog {
             page: one.page,
             kind: one.kind,
@@ -58,15 +58,15 @@ impl LiveDisplay for Engine {
         Ok(OpenDialogs { state: told.state, dialogs: dialogs.collect() })
     }
 
-    async fn answer_dialog(&self, browser: BrowserId, answer: DialogAnswer) -> Result<(), InsideError> {
+    async fn answer_dialog(&self, browser: BrowserId, answer: DialogAnswer) -> Result<(), OperationError> {
         let running = self.running(browser)?;
         let DialogAnswer { page, accept, text } = answer;
         let answer = words::DialogAnswer { page, accept, text };
-        running.agent.command(words::ANSWER, &answer, GRACE).await.map_err(|error| inside_error(&running, &error))
+        running.agent.command(words::ANSWER, &answer, GRACE).await.map_err(|error| operation_error(&running, &error))
     }
 }
 
-fn frame(mut bytes: Bytes) -> Result<Option<Frame>, InsideError> {
+fn frame(mut bytes: Bytes) -> Result<Option<Frame>, OperationError> {
     if bytes.is_empty() {
         return Ok(None);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_agent_protocol::client::ClientError;
-use casement_agent_protocol::login_page::{self as words, ACT, OPEN, PICTURE, READ, Typed};
+use casement_agent_protocol::login_page::{self as words, ACT, OPEN, PICTURE, READ, SecretText};
 use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::BrowserId;
 use casement_domain::login_page::{
@@ -56,7 +56,7 @@ impl LoginPages for Engine {
     }
 
     async fn act(&self, browser: BrowserId, acts: Vec<Act>) -> Result<(), LoginPageError> {
-        let asked = words::Acts { acts: acts.into_iter().map(act).collect() };
+        let asked = words::ActRequest { acts: acts.into_iter().map(act).collect() };
         done(self.asked(browser, ACT, &asked, WORK).await?)
     }
 
@@ -120,11 +120,11 @@ fn done(done: words::Done) -> Result<(), LoginPageError> {
 fn act(act: Act) -> words::Act {
     match act {
         Act::Fill { into, text, origin } => {
-            words::Act::Fill { into: into.0, text: Typed(text.expose_secret().to_owned()), origin }
+            words::Act::Fill { into: into.0, text: SecretText(text.expose_secret().to_owned()), origin }
         }
         Act::FillCode { into, code, origin } => {
             let into = into.into_iter().map(|handle| handle.0).collect();
-            words::Act::FillCode { into, code: Typed(code.expose_secret().to_owned()), origin }
+            words::Act::FillCode { into, code: SecretText(code.expose_secret().to_owned()), origin }
         }
         Act::Check { what, on } => words::Act::Check { what: what.0, on },
         Act::Choose { from, option, origin } => words::Act::Choose { from: from.0, option, origin },

@@ -22,42 +22,42 @@ use casement_agent_protocol::client::{ClientError, Download};
 use casement_agent_protocol::curl::Upstream;
 use casement_agent_protocol::{ErrorBody, ErrorCode};
 use casement_domain::field::{Bad, FieldCode, FieldError, InvalidInput};
-use casement_domain::inside::{ByteStream, InsideError, UpstreamFault};
+use casement_domain::inside::{ByteStream, OperationError, UpstreamFault};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 
 use crate::fault::{Condition, shorten};
 use crate::running::Running;
 
 /// A failed call, in the domain's words.
-pub(crate) fn inside_error(running: &Running, error: &ClientError) -> InsideError {
+pub(crate) fn operation_error(running: &Running, error: &ClientError) -> OperationError {
     match error {
         ClientError::Refused(body) => refused(body).unwrap_or_else(|| running.failed(error).into()),
         ClientError::Timeout(within) if running.condition() == Condition::Alive => {
-            InsideError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) }
+            OperationError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) }
         }
         _ => running.failed(error).into(),
     }
 }
 
 /// What the agent said no to; `None` for what is the browser's or the agent's own trouble.
-fn refused(body: &ErrorBody) -> Option<InsideError> {
+fn refused(body: &ErrorBody) -> Option<OperationError> {
     let text = shorten(body.message.clone());
     Some(match body.code {
         ErrorCode::OutOfRange => field(body, FieldCode::OutOfRange, text),
         ErrorCode::NotAllowed => field(body, FieldCode::NotAllowed, text),
         ErrorCode::NotADirectory => field(body, FieldCode::NotADirectory, text),
         ErrorCode::IsADirectory => field(body, FieldCode::IsADirectory, text),
-        ErrorCode::NotSupported => InsideError::NotSupported(text),
-        ErrorCode::Missing => InsideError::Missing(text),
-        ErrorCode::PathForbidden => InsideError::Forbidden(text),
-        ErrorCode::Exists => InsideError::Exists(text),
-        ErrorCode::InvalidState => InsideError::State(text),
-        ErrorCode::LimitReached => InsideError::Limit(text),
-        ErrorCode::TooLarge => InsideError::TooLarge(text),
-        ErrorCode::DiskFull => InsideError::DiskFull(text),
-        ErrorCode::BrokenBody => InsideError::Broken(text),
-        ErrorCode::Upstream => InsideError::Upstream { fault: upstream(body.upstream), message: text },
-        ErrorCode::Failed => InsideError::Failed(text),
+        ErrorCode::NotSupported => OperationError::NotSupported(text),
+        ErrorCode::Missing => OperationError::Missing(text),
+        ErrorCode::PathForbidden => OperationError::Forbidden(text),
+        ErrorCode::Exists => OperationError::Exists(text),
+        ErrorCode::InvalidState => OperationError::State(text),
+        ErrorCode::LimitReached => OperationError::Limit(text),
+        ErrorCode::TooLarge => OperationError::TooLarge(text),
+        ErrorCode::DiskFull => OperationError::DiskFull(text),
+        ErrorCode::BrokenBody => OperationError::Broken(text),
+        ErrorCode::Upstream => OperationError::Upstream { fault: upstream(body.upstream), message: text },
+        ErrorCode::Failed => OperationError::Failed(text),
         ErrorCode::BrowserHung
         | ErrorCode::NotReady
         | ErrorCode::BadRequest
@@ -80,7 +80,7 @@ fn upstream(told: Option<Upstream>) -> UpstreamFault {
 }
 
 /// A field that only the inside could judge.
-fn field(body: &ErrorBody, code: FieldCode, message: String) -> InsideError {
+fn field(body: &ErrorBody, code: FieldCode, message: String) -> OperationError {
     match &body.field {
         Some(field) => InvalidInput::one(FieldError { field: shorten(field.clone()), code, message }).into(),
         None => InvalidInput::of("body", Bad::new(code, message)).into(),
@@ -89,12 +89,12 @@ fn field(body: &ErrorBody, code: FieldCode, message: String) -> InsideError {
 
 /// An operation's bytes, as they come. Holds the browser, so that a failure can say how it is.
 pub(crate) fn stream(running: Arc<Running>, download: Download) -> ByteStream {
-    download.map_err(move |error| inside_error(&running, &error)).boxed()
+    download.map_err(move |error| operation_error(&running, &error)).boxed()
 }
 
 /// A caller's bytes on their way to the agent. What was wrong with them is remembered: the agent only sees them break off.
 pub(crate) struct Content {
-    fault: Arc<Mutex<Option<InsideError>>>,
+    fault: Arc<Mutex<Option<OperationError>>>,
 }
 
 impl Content {
@@ -111,12 +111,12 @@ impl Content {
     }
 
     /// What was wrong with the bytes.
-    pub(crate) fn fault(self) -> Option<InsideError> {
+    pub(crate) fn fault(self) -> Option<OperationError> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Why the operation failed: for the caller's bytes, or as the agent says.
-    pub(crate) fn failed(self, running: &Running, error: &ClientError) -> InsideError {
-        self.fault().unwrap_or_else(|| inside_error(running, error))
+    pub(crate) fn failed(self, running: &Running, error: &ClientError) -> OperationError {
+        self.fault().unwrap_or_else(|| operation_error(running, error))
     }
 }

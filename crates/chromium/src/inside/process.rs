@@ -9,14 +9,14 @@ use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::client::ClientError;
 use casement_agent_protocol::process::{self as words, EXEC, KILL, OUTPUT, ProcessName, RESIZE, SPAWN, STATUS, STDIN};
 use casement_domain::ids::{BrowserId, ProcessId};
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use casement_domain::process::{
     Exec, Executed, Output, OutputEvents, OutputStream, ProcessMachine, ProcessState, ProcessStatus, Program, Signal,
     Spawn, Spawned, TerminalSize,
 };
 
-use super::inside_error;
 use super::lines::{Lines, decoded, encoded, moment};
+use super::operation_error;
 use crate::engine::Engine;
 use crate::fault::{Condition, OUT_OF_MEMORY, lost};
 use crate::running::Running;
@@ -34,7 +34,7 @@ const KILLED: i32 = 128 + 9;
 
 #[async_trait]
 impl ProcessMachine for Engine {
-    async fn exec(&self, browser: BrowserId, exec: Exec) -> Result<Executed, InsideError> {
+    async fn exec(&self, browser: BrowserId, exec: Exec) -> Result<Executed, OperationError> {
         let running = self.running(browser)?;
         let Exec { program: wanted, within } = exec;
         let asked = words::Exec { program: program(wanted), timeout_ms: milliseconds(within) };
@@ -56,7 +56,7 @@ impl ProcessMachine for Engine {
         })
     }
 
-    async fn spawn(&self, browser: BrowserId, spawn: Spawn) -> Result<Spawned, InsideError> {
+    async fn spawn(&self, browser: BrowserId, spawn: Spawn) -> Result<Spawned, OperationError> {
         let running = self.running(browser)?;
         let asked = words::Spawn {
             process_id: spawn.id.to_string(),
@@ -65,27 +65,27 @@ impl ProcessMachine for Engine {
             timeout_ms: spawn.within.map(milliseconds),
         };
         let spawned = running.agent.call(SPAWN, &asked, QUICK).await;
-        let told: words::Spawned = spawned.map_err(|error| inside_error(&running, &error))?;
+        let told: words::Spawned = spawned.map_err(|error| operation_error(&running, &error))?;
         Ok(Spawned { id: spawn.id, pid: told.pid, started_at: moment(told.started_at_ms)? })
     }
 
-    async fn status(&self, browser: BrowserId, id: ProcessId) -> Result<ProcessStatus, InsideError> {
+    async fn status(&self, browser: BrowserId, id: ProcessId) -> Result<ProcessStatus, OperationError> {
         let running = self.running(browser)?;
         let told = running.agent.call(STATUS, &name(id), QUICK).await;
-        let told: words::ProcessStatus = told.map_err(|error| inside_error(&running, &error))?;
+        let told: words::ProcessStatus = told.map_err(|error| operation_error(&running, &error))?;
         let state = told.exit_code.map_or(ProcessState::Running, ProcessState::Exited);
         Ok(ProcessStatus { state, cpu_pct: told.cpu_pct, mem_bytes: told.mem_bytes })
     }
 
-    async fn write(&self, browser: BrowserId, id: ProcessId, data: Bytes) -> Result<u64, InsideError> {
+    async fn write(&self, browser: BrowserId, id: ProcessId, data: Bytes) -> Result<u64, OperationError> {
         let running = self.running(browser)?;
         let asked = words::Stdin { process_id: id.to_string(), data_b64: encoded(&data) };
         let written = running.agent.call(STDIN, &asked, WRITE).await;
-        let written: words::Written = written.map_err(|error| inside_error(&running, &error))?;
+        let written: words::Written = written.map_err(|error| operation_error(&running, &error))?;
         Ok(written.written_bytes)
     }
 
-    async fn signal(&self, browser: BrowserId, id: ProcessId, signal: Signal) -> Result<(), InsideError> {
+    async fn signal(&self, browser: BrowserId, id: ProcessId, signal: Signal) -> Result<(), OperationError> {
         let running = self.running(browser)?;
         let signal = match signal {
             Signal::Term => words::Signal::Term,
@@ -94,19 +94,19 @@ impl ProcessMachine for Engine {
             Signal::Hup => words::Signal::Hup,
         };
         let asked = words::Kill { process_id: id.to_string(), signal };
-        running.agent.command(KILL, &asked, QUICK).await.map_err(|error| inside_error(&running, &error))
+        running.agent.command(KILL, &asked, QUICK).await.map_err(|error| operation_error(&running, &error))
     }
 
-    async fn resize(&self, browser: BrowserId, id: ProcessId, to: TerminalSize) -> Result<(), InsideError> {
+    async fn resize(&self, browser: BrowserId, id: ProcessId, to: TerminalSize) -> Result<(), OperationError> {
         let running = self.running(browser)?;
         let asked = words::Resize { process_id: id.to_string(), size: size(to) };
-        running.agent.command(RESIZE, &asked, QUICK).await.map_err(|error| inside_error(&running, &error))
+        running.agent.command(RESIZE, &asked, QUICK).await.map_err(|error| operation_error(&running, &error))
     }
 
-    async fn output(&self, browser: BrowserId, id: ProcessId) -> Result<OutputEvents, InsideError> {
+    async fn output(&self, browser: BrowserId, id: ProcessId) -> Result<OutputEvents, OperationError> {
         let running = self.running(browser)?;
         let lines = running.agent.download(OUTPUT, &name(id), QUICK).await;
-        let lines = lines.map_err(|error| inside_error(&running, &error))?;
+        let lines = lines.map_err(|error| operation_error(&running, &error))?;
         Ok(Lines::new(running, lines, words::MAX_OUTPUT_LINE).told(output))
     }
 }
@@ -124,7 +124,7 @@ fn name(id: ProcessId) -> ProcessName {
     ProcessName { process_id: id.to_string() }
 }
 
-fn output(told: words::Output) -> Result<Output, InsideError> {
+fn output(told: words::Output) -> Result<Output, OperationError> {
     Ok(match told {
         words::Output::Data { stream, data_b64, dropped } => {
             let stream = match stream {
@@ -142,11 +142,11 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
 }
 
 /// A failure of something that has a time of its own.
-pub(super) fn timed(running: &Running, error: &ClientError, within: Duration) -> InsideError {
+pub(super) fn timed(running: &Running, error: &ClientError, within: Duration) -> OperationError {
     match error {
         ClientError::Refused(body) if body.code == ErrorCode::TimedOut => {
-            InsideError::Timeout { seconds: u32::try_from(within.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX) }
+            OperationError::Timeout { seconds: u32::try_from(within.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX) }
         }
-        other => inside_error(running, other),
+        other => operation_error(running, other),
     }
 }

@@ -6,19 +6,19 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::client::{AgentClient, ClientError};
-use casement_agent_protocol::extension::Restart;
+use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::profile::{CAPTURE, LOAD};
 use casement_domain::browser::{EngineError, EngineFault, Launch};
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use casement_domain::profile::{MAX_PROFILE_BYTES, ProfileMachine};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, timeout};
 
-use super::{Content, inside_error, stream as stream_of};
+use super::{Content, operation_error, stream as stream_of};
 use crate::engine::Engine;
 use crate::fault::{Condition, failed, shorten};
-use crate::restart::NotRestarted;
+use crate::restart::RestartError;
 
 /// How long a browser may take to close, with all that it still has to write.
 const CLOSING: Duration = Duration::from_secs(60);
@@ -30,33 +30,33 @@ const UNPACKING: Duration = Duration::from_secs(60);
 
 #[async_trait]
 impl ProfileMachine for Engine {
-    async fn capture(&self, browser: BrowserId) -> Result<ByteStream, InsideError> {
+    async fn capture(&self, browser: BrowserId) -> Result<ByteStream, OperationError> {
         let running = self.running(browser)?;
         let _turn = running.changing.lock().await;
         let archive = running.agent.download(CAPTURE, &(), CLOSING).await;
-        let archive = archive.map_err(|error| inside_error(&running, &error))?;
+        let archive = archive.map_err(|error| operation_error(&running, &error))?;
         Ok(bounded(stream_of(running.clone(), archive)))
     }
 
-    async fn load(&self, browser: BrowserId, archive: ByteStream) -> Result<(), InsideError> {
+    async fn load(&self, browser: BrowserId, archive: ByteStream) -> Result<(), OperationError> {
         let running = self.running(browser)?;
         let _turn = running.changing.lock().await;
-        bring(&running.agent, archive).await.map_err(|fault| match fault {
-            NotBrought::Unusable(why) => InsideError::Engine(EngineError::Profile(why)),
-            NotBrought::Failed(error) => inside_error(&running, &error),
+        load_extensions(&running.agent, archive).await.map_err(|fault| match fault {
+            LoadProfileError::Unusable(why) => OperationError::Engine(EngineError::Profile(why)),
+            LoadProfileError::Failed(error) => operation_error(&running, &error),
         })?;
-        let wish = Restart { profile: true, ..Restart::default() };
+        let wish = RestartRequest { profile: true, ..RestartRequest::default() };
         self.restart(&running, &wish).await.map_err(|error| match error {
-            NotRestarted::Extension(why) => InsideError::Failed(why),
-            NotRestarted::Refused(body) => inside_error(&running, &ClientError::Refused(body)),
-            NotRestarted::Failed(error) => error.into(),
+            RestartError::Extension(why) => OperationError::Failed(why),
+            RestartError::Refused(body) => operation_error(&running, &ClientError::Refused(body)),
+            RestartError::Failed(error) => error.into(),
         })
     }
 }
 
 impl Engine {
     /// Brings the profile of a browser that is being started to its agent. Answers whether there is something to start with.
-    pub(crate) async fn bring_profile(&self, launch: &Launch, agent: &AgentClient) -> Result<bool, EngineError> {
+    pub(crate) async fn load_profile(&self, launch: &Launch, agent: &AgentClient) -> Result<bool, EngineError> {
         let Some(profile) = &launch.shape.profile else { return Ok(false) };
         let gone = || failed(EngineFault::AgentError, "this engine has no place to get profiles from");
         let kept = self.0.profiles.get().ok_or_else(gone)?;
@@ -65,38 +65,38 @@ impl Engine {
             EngineError::Profile(shorten(error.to_string()))
         })?;
         let Some(archive) = archive else { return Ok(false) };
-        let brought = bring(agent, archive).await.map(|()| true);
+        let brought = load_extensions(agent, archive).await.map(|()| true);
         brought.map_err(|fault| match fault {
-            NotBrought::Unusable(why) => {
+            LoadProfileError::Unusable(why) => {
                 tracing::error!(browser = %launch.id, profile = %profile.id, why, "a profile cannot be used");
                 EngineError::Profile(why)
             }
-            NotBrought::Failed(error) => crate::fault::call(launch.id, Condition::Alive, &error),
+            LoadProfileError::Failed(error) => crate::fault::call(launch.id, Condition::Alive, &error),
         })
     }
 }
 
 /// A profile did not come to an agent.
-enum NotBrought {
+enum LoadProfileError {
     /// It is cut, altered, too large, or no profile.
     Unusable(String),
     Failed(ClientError),
 }
 
-async fn bring(agent: &AgentClient, archive: ByteStream) -> Result<(), NotBrought> {
+async fn load_extensions(agent: &AgentClient, archive: ByteStream) -> Result<(), LoadProfileError> {
     let (noted, content) = Content::of(archive);
     let brought = timeout(WHOLE, agent.upload::<serde_json::Value>(LOAD, &(), content, UNPACKING)).await;
     let Err(error) = brought.unwrap_or(Err(ClientError::Timeout(WHOLE))) else { return Ok(()) };
     if let Some(fault) = noted.fault() {
-        return Err(NotBrought::Unusable(shorten(fault.to_string())));
+        return Err(LoadProfileError::Unusable(shorten(fault.to_string())));
     }
     Err(match error {
         ClientError::Refused(body)
             if matches!(body.code, ErrorCode::NotAllowed | ErrorCode::TooLarge | ErrorCode::DiskFull) =>
         {
-            NotBrought::Unusable(shorten(body.message))
+            LoadProfileError::Unusable(shorten(body.message))
         }
-        other => NotBrought::Failed(other),
+        other => LoadProfileError::Failed(other),
     })
 }
 
@@ -115,7 +115,7 @@ fn bounded(archive: ByteStream) -> ByteStream {
             }),
             Err(_) => {
                 let seconds = u32::try_from(SILENT.as_secs()).unwrap_or(u32::MAX);
-                Some((Err(InsideError::Timeout { seconds }), None))
+                Some((Err(OperationError::Timeout { seconds }), None))
             }
         }
     });
@@ -123,7 +123,7 @@ fn bounded(archive: ByteStream) -> ByteStream {
 }
 
 /// How much may come after this piece.
-fn counted(piece: &Bytes, room: u64) -> Result<u64, InsideError> {
-    let too_large = || InsideError::TooLarge(format!("a profile has at most {MAX_PROFILE_BYTES} bytes"));
+fn counted(piece: &Bytes, room: u64) -> Result<u64, OperationError> {
+    let too_large = || OperationError::TooLarge(format!("a profile has at most {MAX_PROFILE_BYTES} bytes"));
     room.checked_sub(piece.len() as u64).ok_or_else(too_large)
 }

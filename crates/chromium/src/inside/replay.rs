@@ -8,13 +8,13 @@ use casement_agent_protocol::replay::{self as words, LIST, READ, ReadReplay, Rep
 use casement_agent_protocol::{ErrorBody, ErrorCode};
 use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::{BrowserId, ReplayId};
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use casement_domain::replay::{NewReplay, Replay, ReplayMachine, ReplayState};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, timeout};
 
 use super::lines::moment;
-use super::{inside_error, stream as stream_of};
+use super::{operation_error, stream as stream_of};
 use crate::engine::Engine;
 use crate::fault::{failed, shorten};
 
@@ -30,7 +30,7 @@ const MOST: usize = 100;
 
 #[async_trait]
 impl ReplayMachine for Engine {
-    async fn start(&self, browser: BrowserId, new: NewReplay) -> Result<Replay, InsideError> {
+    async fn start(&self, browser: BrowserId, new: NewReplay) -> Result<Replay, OperationError> {
         let asked = words::StartReplay {
             replay_id: new.id.to_string(),
             framerate: new.framerate,
@@ -38,19 +38,19 @@ impl ReplayMachine for Engine {
         };
         let running = self.running(browser)?;
         let started = running.agent.call(START, &asked, WORK).await;
-        told(started.map_err(|error| inside_error(&running, &error))?, new.id, self.config().disk_bytes)
+        told(started.map_err(|error| operation_error(&running, &error))?, new.id, self.config().disk_bytes)
     }
 
-    async fn list(&self, browser: BrowserId) -> Result<Vec<Replay>, InsideError> {
+    async fn list(&self, browser: BrowserId) -> Result<Vec<Replay>, OperationError> {
         let running = self.running(browser)?;
         let listed = running.agent.call::<words::Replays>(LIST, &serde_json::json!({}), QUICK).await;
-        all(listed.map_err(|error| inside_error(&running, &error))?, self.config().disk_bytes)
+        all(listed.map_err(|error| operation_error(&running, &error))?, self.config().disk_bytes)
     }
 
-    async fn stop(&self, browser: BrowserId, id: ReplayId) -> Result<Replay, InsideError> {
+    async fn stop(&self, browser: BrowserId, id: ReplayId) -> Result<Replay, OperationError> {
         let running = self.running(browser)?;
         let stopped = running.agent.call(STOP, &ReplayName { replay_id: id.to_string() }, WORK).await;
-        told(stopped.map_err(|error| inside_error(&running, &error))?, id, self.config().disk_bytes)
+        told(stopped.map_err(|error| operation_error(&running, &error))?, id, self.config().disk_bytes)
     }
 
     async fn read(
@@ -59,11 +59,11 @@ impl ReplayMachine for Engine {
         id: ReplayId,
         offset: u64,
         length: u64,
-    ) -> Result<ByteStream, InsideError> {
+    ) -> Result<ByteStream, OperationError> {
         let running = self.running(browser)?;
         let asked = ReadReplay { replay_id: id.to_string(), offset, length: Some(length) };
         let bytes =
-            running.agent.download(READ, &asked, QUICK).await.map_err(|error| inside_error(&running, &error))?;
+            running.agent.download(READ, &asked, QUICK).await.map_err(|error| operation_error(&running, &error))?;
         Ok(exactly(length, stream_of(running, bytes), SILENT))
     }
 }
@@ -79,13 +79,13 @@ fn exactly(length: u64, bytes: ByteStream, silent: Duration) -> ByteStream {
         let patience = patience.saturating_sub(since.elapsed());
         let fails = |error| Some((Err(error), None));
         match next {
-            Err(_) => fails(InsideError::Timeout { seconds: u32::try_from(silent.as_secs()).unwrap_or(u32::MAX) }),
+            Err(_) => fails(OperationError::Timeout { seconds: u32::try_from(silent.as_secs()).unwrap_or(u32::MAX) }),
             Ok(Some(Err(error))) => fails(error),
             Ok(None) if left == 0 => None,
-            Ok(None) => fails(InsideError::Failed("the film broke off".to_owned())),
+            Ok(None) => fails(OperationError::Failed("the film broke off".to_owned())),
             Ok(Some(Ok(piece))) => match left.checked_sub(piece.len() as u64) {
                 Some(left) => Some((Ok(piece), Some((bytes, left, patience)))),
-                None => fails(InsideError::Failed("the film is longer than it was said to be".to_owned())),
+                None => fails(OperationError::Failed("the film is longer than it was said to be".to_owned())),
             },
         }
     });
@@ -94,7 +94,7 @@ fn exactly(length: u64, bytes: ByteStream, silent: Duration) -> ByteStream {
 
 impl Engine {
     /// Whether a recording runs. A sandbox of an earlier version knows of none.
-    pub(crate) async fn recording_runs(&self, browser: BrowserId) -> Result<bool, EngineError> {
+    pub(crate) async fn is_recording_now(&self, browser: BrowserId) -> Result<bool, EngineError> {
         let running = self.running(browser)?;
         match running.agent.call::<words::Replays>(LIST, &serde_json::json!({}), QUICK).await {
             Ok(listed) => Ok(listed.replays.iter().any(|replay| replay.state == words::ReplayState::Running)),
@@ -104,12 +104,12 @@ impl Engine {
     }
 }
 
-fn nonsense() -> InsideError {
+fn nonsense() -> OperationError {
     failed(EngineFault::AgentError, "the agent told of a recording that cannot be").into()
 }
 
 /// The recordings of a session. There are not more than it keeps, and the films of those that ended lie on its disk.
-fn all(listed: words::Replays, disk_bytes: u64) -> Result<Vec<Replay>, InsideError> {
+fn all(listed: words::Replays, disk_bytes: u64) -> Result<Vec<Replay>, OperationError> {
     if listed.replays.len() > MOST {
         return Err(nonsense());
     }
@@ -119,7 +119,7 @@ fn all(listed: words::Replays, disk_bytes: u64) -> Result<Vec<Replay>, InsideErr
 }
 
 /// The recording that was asked for.
-fn told(told: words::Replay, asked: ReplayId, disk_bytes: u64) -> Result<Replay, InsideError> {
+fn told(told: words::Replay, asked: ReplayId, disk_bytes: u64) -> Result<Replay, OperationError> {
     let replay = replay(told)?;
     if replay.id != asked {
         return Err(nonsense());
@@ -129,14 +129,14 @@ fn told(told: words::Replay, asked: ReplayId, disk_bytes: u64) -> Result<Replay,
 }
 
 /// Nobody reads what runs, so its size is only a word.
-fn on_disk(replays: &[Replay], disk_bytes: u64) -> Result<(), InsideError> {
+fn on_disk(replays: &[Replay], disk_bytes: u64) -> Result<(), OperationError> {
     let ended = replays.iter().filter(|one| one.state != ReplayState::Running);
     let all = ended.fold(0, |all: u64, one| all.saturating_add(one.size_bytes));
     if all > disk_bytes { Err(nonsense()) } else { Ok(()) }
 }
 
 /// A recording in the domain's words.
-fn replay(told: words::Replay) -> Result<Replay, InsideError> {
+fn replay(told: words::Replay) -> Result<Replay, OperationError> {
     let state = match told.state {
         words::ReplayState::Finished => ReplayState::Finished,
         words::ReplayState::Failed => ReplayState::Failed,
@@ -182,7 +182,7 @@ mod tests {
         word(ReplayId::mint(&CountingIds::default()), words::ReplayState::Finished, size_bytes)
     }
 
-    fn list(replays: Vec<words::Replay>) -> Result<Vec<Replay>, InsideError> {
+    fn list(replays: Vec<words::Replay>) -> Result<Vec<Replay>, OperationError> {
         all(words::Replays { replays }, DISK)
     }
 
@@ -222,7 +222,7 @@ mod tests {
         assert!(list(vec![word(id, words::ReplayState::Running, u64::MAX)]).is_ok(), "nobody reads what runs");
     }
 
-    async fn read(length: u64, parts: &[&'static [u8]]) -> Result<Vec<u8>, InsideError> {
+    async fn read(length: u64, parts: &[&'static [u8]]) -> Result<Vec<u8>, OperationError> {
         let parts: Vec<_> = parts.iter().map(|part| Ok(Bytes::from_static(part))).collect();
         Ok(exactly(length, stream::iter(parts).boxed(), SILENT).try_collect::<Vec<Bytes>>().await?.concat())
     }
@@ -241,6 +241,6 @@ mod tests {
     async fn a_sandbox_that_falls_silent_in_the_middle_of_a_film_is_not_waited_for_for_ever() {
         let part = stream::iter([Ok(Bytes::from_static(b"ab"))]).chain(stream::pending());
         let error = exactly(5, part.boxed(), Duration::from_millis(10)).try_collect::<Vec<Bytes>>().await;
-        assert!(matches!(error, Err(InsideError::Timeout { .. })), "{error:?}");
+        assert!(matches!(error, Err(OperationError::Timeout { .. })), "{error:?}");
     }
 }

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use casement_agent_protocol::script::{self as words, EXECUTE, MAX_OUTPUT, MAX_RESULT};
 use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use casement_domain::script::{NewScript, ScriptEnd, ScriptMachine};
 use futures_util::TryStreamExt as _;
 
-use super::inside_error;
+use super::operation_error;
 use crate::engine::Engine;
 use crate::fault::failed;
 
@@ -21,7 +21,7 @@ const MAX_ANSWER: usize = MAX_RESULT + 12 * MAX_OUTPUT + (1 << 20);
 
 #[async_trait]
 impl ScriptMachine for Engine {
-    async fn execute(&self, browser: BrowserId, script: NewScript) -> Result<ScriptEnd, InsideError> {
+    async fn execute(&self, browser: BrowserId, script: NewScript) -> Result<ScriptEnd, OperationError> {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let asked = words::ExecuteScript {
             code: script.code,
@@ -43,7 +43,7 @@ impl ScriptMachine for Engine {
             });
             bytes.await
         };
-        let bytes = ended.await.map_err(|error| inside_error(&running, &error))?;
+        let bytes = ended.await.map_err(|error| operation_error(&running, &error))?;
         let told: words::ScriptEnd = serde_json::from_slice(&bytes)
             .map_err(|_| failed(EngineFault::AgentError, "the agent told of a script what cannot be"))?;
         Ok(ScriptEnd {

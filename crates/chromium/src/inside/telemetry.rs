@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_agent_protocol::telemetry::{
-    CONFIGURE, CONFIRM, Category as Word, Configure, Confirm, FINISH, FOLLOW, Finished, Follow, GAP,
+    CONFIGURE, CONFIRM, Category as Word, ConfigureRequest, ConfirmRequest, FINISH, FOLLOW, FinishResponse,
+    FollowRequest, GAP,
 };
 use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use casement_domain::telemetry::{
     Capture, Category, Event, EventCategory, Item, LONGEST_EVENT, TelemetryTap, ToldEvents, What,
 };
@@ -16,8 +17,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use super::inside_error;
 use super::lines::Lines;
+use super::operation_error;
 use crate::engine::Engine;
 use crate::fault::failed;
 
@@ -30,33 +31,33 @@ const LONGEST_NAME: usize = 64;
 
 #[async_trait]
 impl TelemetryTap for Engine {
-    async fn configure(&self, browser: BrowserId, capture: Option<Capture>) -> Result<(), InsideError> {
+    async fn configure(&self, browser: BrowserId, capture: Option<Capture>) -> Result<(), OperationError> {
         let running = self.running(browser)?;
         let categories = capture.iter().flat_map(Capture::categories).filter_map(word).collect();
         let told = running
             .agent
-            .command(CONFIGURE, &Configure { categories, addresses: self.config().telemetry_addresses }, QUICK)
+            .command(CONFIGURE, &ConfigureRequest { categories, addresses: self.config().telemetry_addresses }, QUICK)
             .await;
-        told.map_err(|error| inside_error(&running, &error))
+        told.map_err(|error| operation_error(&running, &error))
     }
 
-    async fn follow(&self, browser: BrowserId, after: u64) -> Result<ToldEvents, InsideError> {
+    async fn follow(&self, browser: BrowserId, after: u64) -> Result<ToldEvents, OperationError> {
         let running = self.running(browser)?;
-        let lines = running.agent.download(FOLLOW, &Follow { after }, QUICK).await;
-        let lines = lines.map_err(|error| inside_error(&running, &error))?;
+        let lines = running.agent.download(FOLLOW, &FollowRequest { after }, QUICK).await;
+        let lines = lines.map_err(|error| operation_error(&running, &error))?;
         Ok(Lines::new(running, lines, LONGEST_EVENT).each(told))
     }
 
-    async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), InsideError> {
+    async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), OperationError> {
         let running = self.running(browser)?;
-        let told = running.agent.command(CONFIRM, &Confirm { through }, QUICK).await;
-        told.map_err(|error| inside_error(&running, &error))
+        let told = running.agent.command(CONFIRM, &ConfirmRequest { through }, QUICK).await;
+        told.map_err(|error| operation_error(&running, &error))
     }
 
-    async fn finish(&self, browser: BrowserId) -> Result<u64, InsideError> {
+    async fn finish(&self, browser: BrowserId) -> Result<u64, OperationError> {
         let running = self.running(browser)?;
         let finished = running.agent.call(FINISH, &(), QUICK).await;
-        let Finished { last } = finished.map_err(|error| inside_error(&running, &error))?;
+        let FinishResponse { last } = finished.map_err(|error| operation_error(&running, &error))?;
         Ok(last)
     }
 }
@@ -118,7 +119,7 @@ fn leading_number(line: &[u8]) -> Option<u64> {
 }
 
 /// The agent's word is not believed: whatever it says, an event is one line of the form that callers expect.
-fn item(line: Line) -> Result<Item, InsideError> {
+fn item(line: Line) -> Result<Item, OperationError> {
     let agent_seq = Some(line.seq);
     let Some(category) = category(line.category) else {
         let what = if line.category == Word::Other && line.kind == GAP { What::Lost(1) } else { What::Nothing };
@@ -154,7 +155,7 @@ fn item(line: Line) -> Result<Item, InsideError> {
 
 #[cfg(test)]
 mod tests {
-    use casement_agent_protocol::telemetry::{Source, SourceKind, Told};
+    use casement_agent_protocol::telemetry::{EventLine, Source, SourceKind};
     use serde_json::{Value, json};
 
     use super::*;
@@ -164,10 +165,10 @@ mod tests {
         item(line).map_err(|error| error.to_string())
     }
 
-    fn sample() -> Told {
+    fn sample() -> EventLine {
         let data = json!({ "text": "a\nb\u{2028}\u{0}", "args": [1, { "b": null }] });
         let Value::Object(data) = data else { unreachable!("an object was written") };
-        Told {
+        EventLine {
             seq: 7,
             kind: "console_log".to_owned(),
             category: Word::Console,

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use casement_agent_protocol::CONFIG_PATH;
-use casement_chromium::{EngineEvent, What, Why};
+use casement_chromium::{BrowserExitReason, EngineEvent, What};
 use casement_domain::browser::{BrowserEngine, HandOut};
 use serde_json::{Value, json};
 
 use super::cdp::Cdp;
 use super::fake_egress::SITE;
-use super::support::{Place, hand_out, headless, next, processes, within};
+use super::support::{BrowserSlot, hand_out, headless, next, processes, within};
 
 /// Takes memory in steps, so that whoever watches has a chance to see it.
 const SLOWLY: &str = "globalThis.held = []; setInterval(() => held.push(new Uint8Array(16 << 20).fill(7)), 40)";
@@ -19,7 +19,7 @@ const AT_ONCE: &str = "globalThis.held = []; for (;;) held.push(new Uint8Array(1
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g1_a_page_that_takes_all_memory_ends_its_own_browser_alone() -> anyhow::Result<()> {
-    let place = Place::with(|config| config.memory_bytes = 600 << 20).await?;
+    let place = BrowserSlot::with(|config| config.memory_bytes = 600 << 20).await?;
     let mut events = place.engine.events();
     let (greedy, sudden, other) =
         tokio::join!(place.start(headless()), place.start(headless()), place.start(headless()));
@@ -30,7 +30,7 @@ async fn g1_a_page_that_takes_all_memory_ends_its_own_browser_alone() -> anyhow:
         assert_eq!(page.open(SITE).await?, None);
         let began = Instant::now();
         page.tell("Runtime.evaluate", json!({ "expression": script })).await?;
-        assert_eq!(next(&mut events).await?, EngineEvent { browser: id, what: What::Exited(Why::Oom) });
+        assert_eq!(next(&mut events).await?, EngineEvent { browser: id, what: What::Exited(BrowserExitReason::Oom) });
         eprintln!("out of memory after {:?}", began.elapsed());
         hand_out(&place.engine, other, HandOut::default()).await?;
         place.engine.end(id).await?;
@@ -44,7 +44,7 @@ async fn g1_a_page_that_takes_all_memory_ends_its_own_browser_alone() -> anyhow:
 /// Where the kernel limits the memory it tells when that is full; looking at it all the time would cost every idle session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_agent_of_an_idle_browser_sleeps_unless_it_alone_watches_the_memory() -> anyhow::Result<()> {
-    let place = Place::new().await?;
+    let place = BrowserSlot::new().await?;
     let id = place.start(headless()).await?;
     let record: Value = serde_json::from_slice(&std::fs::read(place.sandbox(id).join("state.json"))?)?;
     let agents = processes(&place.engine, id, |line| line.starts_with("/run/casement/program agent")).await?;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use casement_chromium::EngineConfig;
 use casement_domain::browser::{BrowserEngine, EngineError, EngineFault, Shape};
 
-use super::support::{Place, headless, launch, sized, until};
+use super::support::{BrowserSlot, headless, launch, sized, until};
 
 /// A place that runs something else in place of one of the programs.
 async fn failure(change: impl FnOnce(&mut EngineConfig), shape: Shape) -> anyhow::Result<EngineError> {
-    let place = Place::with(change).await?;
+    let place = BrowserSlot::with(change).await?;
     let launch = launch(shape);
     let error = place.engine.start(&launch).await.expect_err("cannot start");
     assert_eq!(place.remains(launch.id), Vec::<String>::new());
@@ -44,7 +44,7 @@ async fn a_start_says_which_part_failed_and_leaves_nothing() -> anyhow::Result<(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_nobody_waits_for_leaves_nothing() -> anyhow::Result<()> {
-    let place = Place::new().await?;
+    let place = BrowserSlot::new().await?;
     let launch = launch(headless());
     for patience in [1, 60, 300] {
         let start = place.engine.start(&launch);
@@ -60,7 +60,7 @@ async fn a_start_that_nobody_waits_for_leaves_nothing() -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_browser_can_be_ended_while_it_starts() -> anyhow::Result<()> {
-    let place = Place::new().await?;
+    let place = BrowserSlot::new().await?;
     let launch = launch(headless());
     let ended = async {
         until("the sandbox is being made", || place.sandbox(launch.id).exists()).await?;

@@ -5,11 +5,11 @@ use serde_json::json;
 
 use super::cdp::Cdp;
 use super::fake_egress::SITE;
-use super::support::{Place, hand_out, png_size, sized};
+use super::support::{BrowserSlot, hand_out, png_size, sized};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn browsers_with_a_display_have_its_size_and_see_nothing_of_each_other() -> anyhow::Result<()> {
-    let place = Place::new().await?;
+    let place = BrowserSlot::new().await?;
     let kiosk = Shape { kiosk_mode: true, stealth: true, ..sized(1280, 720) };
     let (kiosk, framed) = tokio::join!(place.start(kiosk), place.start(sized(1024, 768)));
     let (kiosk, framed) = (kiosk?, framed?);

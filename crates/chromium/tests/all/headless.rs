@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::cdp::Cdp;
 use super::fake_egress::{REFUSAL, SITE};
-use super::support::{Place, hand_out, launch, new_id, png_size, processes, sized};
+use super::support::{BrowserSlot, hand_out, launch, new_id, png_size, processes, sized};
 
 /// What a page may look at to see whether a person sits in front of it.
 const LOOK: &str = "(async () => JSON.stringify({
@@ -23,7 +23,7 @@ const LOOK: &str = "(async () => JSON.stringify({
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_headless_browser_is_what_its_shape_says() -> anyhow::Result<()> {
-    let place = Place::new().await?;
+    let place = BrowserSlot::new().await?;
     let policy = json!({ "URLBlocklist": ["blocked.test"], "BookmarkBarEnabled": true });
     let policy = BrowserPolicy::parse(policy.as_object().cloned().unwrap_or_default()).expect("allowed");
     let shape = Shape { headless: true, stealth: true, policy: Some(policy), ..sized(1000, 700) };
@@ -65,7 +65,7 @@ async fn a_headless_browser_is_what_its_shape_says() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_browser_that_is_not_there_is_not_running_and_ends_well() -> anyhow::Result<()> {
-    let place = Place::new().await?;
+    let place = BrowserSlot::new().await?;
     let id = new_id();
     assert!(matches!(place.engine.hand_out(id, HandOut::default()).await, Err(EngineError::NotRunning(_))));
     assert!(matches!(
@@ -76,7 +76,7 @@ async fn a_browser_that_is_not_there_is_not_running_and_ends_well() -> anyhow::R
     Ok(place.engine.end(id).await?)
 }
 
-async fn b6_the_command_line_is_ours(place: &Place, id: BrowserId) -> anyhow::Result<()> {
+async fn b6_the_command_line_is_ours(place: &BrowserSlot, id: BrowserId) -> anyhow::Result<()> {
     let argv = place.engine.status(id).await?.chromium_argv;
     assert_eq!(argv.first().map(String::as_str), Some("/usr/lib/chromium/chromium"));
     for forbidden in ["--no-sandbox", "--disable-setuid-sandbox", "--enable-automation", "--load-extension", "blocked"]
@@ -89,7 +89,7 @@ async fn b6_the_command_line_is_ours(place: &Place, id: BrowserId) -> anyhow::Re
     Ok(())
 }
 
-async fn the_start_url_is_opened(place: &Place, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
+async fn the_start_url_is_opened(place: &BrowserSlot, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
     let start_url = Some(StartUrl::parse(&format!("{SITE}/start")).expect("a URL"));
     hand_out(&place.engine, id, HandOut { start_url, ..HandOut::default() }).await?;
     page.until("document.title === 'the site' && document.readyState === 'complete'").await?;
@@ -123,7 +123,7 @@ async fn stealth_holds_in_pages_frames_and_workers(page: &mut Cdp) -> anyhow::Re
     Ok(())
 }
 
-async fn policies_are_in_force(place: &Place, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
+async fn policies_are_in_force(place: &BrowserSlot, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
     let error = page.open("http://blocked.test/").await?;
     assert_eq!(error.as_deref(), Some("net::ERR_BLOCKED_BY_ADMINISTRATOR"));
     let asked = place.egress.asked_by(&id.to_string());
@@ -131,7 +131,11 @@ async fn policies_are_in_force(place: &Place, id: BrowserId, page: &mut Cdp) -> 
     Ok(())
 }
 
-async fn b4_a_page_reaches_nothing_of_the_host(place: &Place, id: BrowserId, page: &mut Cdp) -> anyhow::Result<()> {
+async fn b4_a_page_reaches_nothing_of_the_host(
+    place: &BrowserSlot,
+    id: BrowserId,
+    page: &mut Cdp,
+) -> anyhow::Result<()> {
     let outside = std::net::TcpListener::bind("127.0.0.1:0")?;
     outside.set_nonblocking(true)?;
     let port = outside.local_addr()?.port();
@@ -168,7 +172,7 @@ async fn b4_a_page_reaches_nothing_of_the_host(place: &Place, id: BrowserId, pag
     Ok(())
 }
 
-async fn pictures_have_the_size_asked_for(place: &Place, id: BrowserId) -> anyhow::Result<()> {
+async fn pictures_have_the_size_asked_for(place: &BrowserSlot, id: BrowserId) -> anyhow::Result<()> {
     assert_eq!(png_size(&place.engine.screenshot(id, sized(1000, 700).viewport, None).await?)?, (1000, 700));
     let region = Region { x: 10, y: 20, width: 123, height: 45 };
     assert_eq!(png_size(&place.engine.screenshot(id, sized(1000, 700).viewport, Some(region)).await?)?, (123, 45));
@@ -178,7 +182,7 @@ async fn pictures_have_the_size_asked_for(place: &Place, id: BrowserId) -> anyho
     Ok(())
 }
 
-async fn webdriver_attaches_and_leaves_the_browser(place: &Place, id: BrowserId) -> anyhow::Result<()> {
+async fn webdriver_attaches_and_leaves_the_browser(place: &BrowserSlot, id: BrowserId) -> anyhow::Result<()> {
     let began = Instant::now();
     let engine = place.engine.clone();
     let connect = Connect::new(move || {
@@ -199,7 +203,7 @@ async fn webdriver_attaches_and_leaves_the_browser(place: &Place, id: BrowserId)
     Ok(())
 }
 
-async fn i5_a_stopped_page_or_agent_is_not_handed_out(place: &Place, id: BrowserId) -> anyhow::Result<()> {
+async fn i5_a_stopped_page_or_agent_is_not_handed_out(place: &BrowserSlot, id: BrowserId) -> anyhow::Result<()> {
     for word in ["--type=renderer", "--utility-sub-type=network.mojom.NetworkService", "--remote-debugging-port"] {
         let deadline = Instant::now() + Duration::from_secs(60);
         let refused = loop {
@@ -219,7 +223,11 @@ async fn i5_a_stopped_page_or_agent_is_not_handed_out(place: &Place, id: Browser
 }
 
 /// What a hand-out answers, in time, while those processes stand still whose command line contains `word`.
-async fn hand_out_while_stopped(place: &Place, id: BrowserId, word: &str) -> anyhow::Result<Result<(), EngineError>> {
+async fn hand_out_while_stopped(
+    place: &BrowserSlot,
+    id: BrowserId,
+    word: &str,
+) -> anyhow::Result<Result<(), EngineError>> {
     // A page that has gone a moment ago takes its process along: one that is listed may have ended.
     let told = |pid: &i32, signal| Pid::from_raw(*pid).is_some_and(|pid| kill_process(pid, signal).is_ok());
     let mut pids = processes(&place.engine, id, |line| line.contains(word)).await?;

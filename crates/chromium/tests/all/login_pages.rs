@@ -18,7 +18,7 @@ use secrecy::SecretString;
 
 use super::cdp::Cdp;
 use super::login_site::{Login, Origins, given, logins};
-use super::support::{Place, headless};
+use super::support::{BrowserSlot, headless};
 
 /// How long a page may take to show something else.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ fn hosts() -> AllowedHosts {
 
 /// Somebody who logs in.
 struct Person<'a> {
-    place: &'a Place,
+    place: &'a BrowserSlot,
     browser: BrowserId,
     login: &'a Login,
     known: Known,
@@ -296,7 +296,7 @@ fn refused(refusal: &Refusal) -> String {
 }
 
 /// Logs in at all of them, in so many browsers at a time; how each ended.
-async fn log_in_at(place: &Place, browsers: usize, logins: &[Login]) -> anyhow::Result<Vec<Ended>> {
+async fn log_in_at(place: &BrowserSlot, browsers: usize, logins: &[Login]) -> anyhow::Result<Vec<Ended>> {
     let next = AtomicUsize::new(0);
     let one = async || {
         let browser = place.start(headless()).await?;
@@ -311,7 +311,7 @@ async fn log_in_at(place: &Place, browsers: usize, logins: &[Login]) -> anyhow::
     Ok(all.into_iter().flatten().collect())
 }
 
-async fn log_in(place: &Place, browser: BrowserId, login: &Login) -> Ended {
+async fn log_in(place: &BrowserSlot, browser: BrowserId, login: &Login) -> Ended {
     let (trace, known) = (Vec::new(), Known::default());
     let mut person = Person { place, browser, login, known, trace, wronged: false, fruitless: 0, last: None };
     let began = Instant::now();
@@ -345,7 +345,7 @@ fn chosen(folder: &str) -> anyhow::Result<Vec<Login>> {
 }
 
 async fn log_in_at_all(what: &str, browsers: usize, logins: Vec<Login>, at_least: usize) -> anyhow::Result<()> {
-    let place = Place::new().await?;
+    let place = BrowserSlot::new().await?;
     place.egress.serve_logins(logins.clone(), origins());
     let ended = log_in_at(&place, browsers, &logins).await?;
     count(what, ended, at_least)

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use bytes::Bytes;
-use casement_chromium::{Engine, EngineEvent, What, Why};
+use casement_chromium::{BrowserExitReason, Engine, EngineEvent, What};
 use casement_domain::browser::{BrowserEngine as _, EngineError, Shape};
 use casement_domain::ids::{BrowserId, ProfileId};
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use casement_domain::profile::{LoadedProfile, ProfileMachine as _, ProfileSource};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use rustix::process::Signal;
@@ -17,7 +17,7 @@ use ulid::Ulid;
 
 use super::cdp::Cdp;
 use super::fake_egress::{FakeEgress, SITE};
-use super::support::{Place, chromium, config, gone, headless, launch, next, signal, within};
+use super::support::{BrowserSlot, chromium, config, gone, headless, launch, next, signal, within};
 
 const WRITE: &str = "document.cookie = 'ends=1'; document.cookie = 'stays=1; max-age=999'; localStorage.kept = 'here'";
 const READ: &str = "document.cookie.split('; ').sort().join() + localStorage.kept";
@@ -34,13 +34,13 @@ enum Source {
 
 #[async_trait]
 impl ProfileSource for Source {
-    async fn archive(&self, _: &LoadedProfile) -> Result<Option<ByteStream>, InsideError> {
-        let altered = || Err(InsideError::Failed("the bytes of the profile were altered".to_owned()));
+    async fn archive(&self, _: &LoadedProfile) -> Result<Option<ByteStream>, OperationError> {
+        let altered = || Err(OperationError::Failed("the bytes of the profile were altered".to_owned()));
         match self {
             Self::Nothing => Ok(None),
             Self::Whole(bytes) => Ok(Some(pieces(bytes))),
             Self::Altered(bytes) => Ok(Some(pieces(bytes).chain(stream::iter([altered()])).boxed())),
-            Self::Gone => Err(InsideError::Missing("the profile is not kept any more".to_owned())),
+            Self::Gone => Err(OperationError::Missing("the profile is not kept any more".to_owned())),
         }
     }
 }
@@ -54,8 +54,8 @@ fn with_profile(save_changes: bool) -> Shape {
     Shape { profile: Some(LoadedProfile { id, version: None, save_changes }), ..headless() }
 }
 
-async fn place(source: Source) -> anyhow::Result<Place> {
-    let mut place = Place::new().await?;
+async fn place(source: Source) -> anyhow::Result<BrowserSlot> {
+    let mut place = BrowserSlot::new().await?;
     place.engine = place.engine.clone().with_profiles(Arc::new(source));
     Ok(place)
 }
@@ -112,7 +112,7 @@ async fn a_browser_that_crashed_still_has_its_profile() -> anyhow::Result<()> {
     write(&place.engine, id).await?;
     let mut events = place.engine.events();
     signal(chromium(&place.engine, id).await?, Signal::KILL)?;
-    assert_eq!(next(&mut events).await?, EngineEvent { browser: id, what: What::Exited(Why::Crashed) });
+    assert_eq!(next(&mut events).await?, EngineEvent { browser: id, what: What::Exited(BrowserExitReason::Crashed) });
     ensure!(!capture(&place.engine, id).await?.is_empty());
     place.engine.end(id).await?;
     assert_eq!(place.remains(id), Vec::<String>::new());
@@ -144,7 +144,7 @@ async fn a_profile_is_brought_into_a_browser_that_runs_or_leaves_it_as_it_is() -
     let cut = cut.archive(&profile).await?.context("it has bytes")?;
     for bad in [pieces(b"no archive"), pieces(&archive[..archive.len() - 1]), cut] {
         let refused = place.engine.load(second, bad).await;
-        ensure!(matches!(&refused, Err(InsideError::Engine(EngineError::Profile(_)))), "{refused:?}");
+        ensure!(matches!(&refused, Err(OperationError::Engine(EngineError::Profile(_)))), "{refused:?}");
     }
     assert_eq!(place.engine.cdp_path(second).await?, before);
     place.engine.load(second, pieces(&archive)).await?;

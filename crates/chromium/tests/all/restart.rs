@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use casement_chromium::{Engine, EngineEvent, EngineSetupError, What, Why};
+use casement_chromium::{BrowserExitReason, Engine, EngineEvent, EngineSetupError, What};
 use casement_domain::browser::{BrowserEngine, HandOut};
 use rustix::process::Signal;
 
 use super::cdp::Cdp;
 use super::fake_egress::{FakeEgress, SITE};
-use super::support::{Place, chromium, config, hand_out, headless, next, processes, signal};
+use super::support::{BrowserSlot, chromium, config, hand_out, headless, next, processes, signal};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i5_a_later_life_takes_browsers_up_and_ends_strangers() -> anyhow::Result<()> {
-    let mut place = Place::new().await?;
+    let mut place = BrowserSlot::new().await?;
     let (kept, stranger) = tokio::join!(place.start(headless()), place.start(headless()));
     let (kept, stranger) = (kept?, stranger?);
     let mut client = Cdp::attach(&place.engine, kept).await?;
@@ -40,7 +40,7 @@ async fn i5_a_later_life_takes_browsers_up_and_ends_strangers() -> anyhow::Resul
 
     let first = chromium(&place.engine, kept).await?;
     signal(first, Signal::KILL)?;
-    assert_eq!(next(&mut events).await?, EngineEvent { browser: kept, what: What::Exited(Why::Crashed) });
+    assert_eq!(next(&mut events).await?, EngineEvent { browser: kept, what: What::Exited(BrowserExitReason::Crashed) });
     place.engine.end(kept).await?;
     assert_eq!(place.remains(kept), Vec::<String>::new());
     assert!(events.try_recv().is_err(), "its end is told once, and the stranger's was asked for");
@@ -49,7 +49,7 @@ async fn i5_a_later_life_takes_browsers_up_and_ends_strangers() -> anyhow::Resul
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i5_a_browser_whose_agent_is_slow_to_answer_is_taken_up_all_the_same() -> anyhow::Result<()> {
-    let mut place = Place::new().await?;
+    let mut place = BrowserSlot::new().await?;
     let id = place.start(headless()).await?;
     let agents = processes(&place.engine, id, |line| line.contains("/program") && !line.contains("bwrap")).await?;
     assert!(!agents.is_empty());

@@ -19,13 +19,13 @@ use ulid::Ulid;
 use super::fake_egress::FakeEgress;
 
 /// A data directory of its own with an engine on it. What a failed test leaves is ended by `Drop`.
-pub(crate) struct Place {
+pub(crate) struct BrowserSlot {
     pub(crate) dir: TempDir,
     pub(crate) engine: Engine,
     pub(crate) egress: Arc<FakeEgress>,
 }
 
-impl Place {
+impl BrowserSlot {
     pub(crate) async fn new() -> anyhow::Result<Self> {
         Self::with(|_| {}).await
     }
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BrowserSlot {
     fn drop(&mut self) {
         let engine = self.engine.clone();
         let sweep = async move { engine.sweep(&[]).await.map(drop) };

@@ -10,10 +10,10 @@ use std::task::Poll;
 use super::{AuditEntry, AuditTrail, Stamp};
 use crate::store_error::StoreError;
 
-/// What became of an [`EarlyRecord`].
+/// What became of an [`PreparedRecord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum EarlyFate {
+pub enum PreparedRecordOutcome {
     /// Nobody knows yet, or the store did not answer: it may be stored.
     Open,
     /// It is stored, with what the call did.
@@ -27,7 +27,7 @@ pub enum EarlyFate {
 /// The record of a call as it will be if the call does at once what it was made for. Whoever does that may store it in the same commit,
 /// and says here whether it did; until then it may be stored at any moment, also after its caller has gone. Whoever changes something
 /// without it has to [decline](Self::decline) it before.
-pub struct EarlyRecord {
+pub struct PreparedRecord {
     entry: AuditEntry,
     fate: AtomicU8,
     begun: AtomicBool,
@@ -36,14 +36,14 @@ pub struct EarlyRecord {
     trail: Arc<dyn AuditTrail>,
 }
 
-impl EarlyRecord {
+impl PreparedRecord {
     /// Not stored yet. Its moment is that of the entry, or a little later.
     #[must_use]
     pub fn new(entry: AuditEntry, trail: Arc<dyn AuditTrail>) -> Self {
         let stamp = trail.stamp(entry.at);
         Self {
             entry: AuditEntry { at: stamp.at(), ..entry },
-            fate: AtomicU8::new(EarlyFate::Open as u8),
+            fate: AtomicU8::new(PreparedRecordOutcome::Open as u8),
             begun: AtomicBool::new(false),
             stamp: Mutex::new(Some(stamp)),
             trail,
@@ -58,16 +58,16 @@ impl EarlyRecord {
 
     /// What became of it so far.
     #[must_use]
-    pub fn fate(&self) -> EarlyFate {
+    pub fn fate(&self) -> PreparedRecordOutcome {
         let fate = self.fate.load(Ordering::Acquire);
-        [EarlyFate::Stored, EarlyFate::Declined, EarlyFate::Superseded]
+        [PreparedRecordOutcome::Stored, PreparedRecordOutcome::Declined, PreparedRecordOutcome::Superseded]
             .into_iter()
             .find(|one| *one as u8 == fate)
-            .unwrap_or(EarlyFate::Open)
+            .unwrap_or(PreparedRecordOutcome::Open)
     }
 
     /// Says what became of it.
-    pub fn settle(&self, fate: EarlyFate) {
+    pub fn settle(&self, fate: PreparedRecordOutcome) {
         self.fate.store(fate as u8, Ordering::Release);
         drop(self.stamp.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -78,9 +78,9 @@ impl EarlyRecord {
     /// [`StoreError`]; the call must not go on.
     pub async fn decline(&self) -> Result<(), StoreError> {
         match self.fate() {
-            EarlyFate::Stored | EarlyFate::Superseded => return Ok(()),
-            EarlyFate::Open => self.settle(EarlyFate::Declined),
-            EarlyFate::Declined => {}
+            PreparedRecordOutcome::Stored | PreparedRecordOutcome::Superseded => return Ok(()),
+            PreparedRecordOutcome::Open => self.settle(PreparedRecordOutcome::Declined),
+            PreparedRecordOutcome::Declined => {}
         }
         if self.begun.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -118,7 +118,7 @@ impl EarlyRecord {
     }
 }
 
-impl fmt::Debug for EarlyRecord {
+impl fmt::Debug for PreparedRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EarlyRecord").field("entry", &self.entry).field("fate", &self.fate()).finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@ mod refused;
 mod service;
 
 pub use cursor::{BadCursor, Measured, Position, Stretch};
-pub use early::{EarlyFate, EarlyRecord};
+pub use early::{PreparedRecord, PreparedRecordOutcome};
 pub use filter::{AuditFilter, AuditQuery, Reading};
 pub use model::{AuditEntry, AuditRecord, AuditService, AuthStrategy};
 pub use ports::{AuditRepository, AuditTrail, NodeRun, Stamp};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
-use super::{AuditEntry, AuditFilter, AuditRecord, EarlyRecord, Measured, Position, Stretch};
+use super::{AuditEntry, AuditFilter, AuditRecord, Measured, Position, PreparedRecord, Stretch};
 use crate::ids::{AuditRecordId, NodeId, NodeRunId, OrganizationId};
 use crate::store_error::StoreError;
 
@@ -69,10 +69,10 @@ pub trait AuditTrail: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`]; the record may be there all the same.
-    async fn keep(&self, entry: AuditEntry, early: Option<Arc<EarlyRecord>>) -> Result<(), StoreError>;
+    async fn keep(&self, entry: AuditEntry, early: Option<Arc<PreparedRecord>>) -> Result<(), StoreError>;
 
     /// Takes the record and returns at once; it is durable soon.
-    fn note(&self, entry: AuditEntry, early: Option<Arc<EarlyRecord>>);
+    fn note(&self, entry: AuditEntry, early: Option<Arc<PreparedRecord>>);
 
     /// Takes the record of a refused try, which changed nothing, and returns at once. Those that repeat are counted and recorded together, see
     /// [`RefusedTries`](super::RefusedTries); what is counted and not recorded yet goes with the server if it is killed.

@@ -23,11 +23,11 @@ pub use input::{ConnectionInput, CredentialInput, LoginInput, ProxyInput};
 pub use model::{AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef};
 pub use ports::{
     AuthConnectionRepository, CarriedFlow, ConnectionDeleted, ConnectionFilter, ConnectionStored, ConnectionUpdated,
-    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowEnd, FlowNews, KeptCredential, LetSave,
-    NoExternalCredentials, ProviderScope,
+    ExternalCredentials, ExternalLogin, ExternalWanted, FlowBegun, FlowChangeNotifier, FlowEnd, KeptCredential,
+    LetSave, NoExternalCredentials, ProviderScope,
 };
 #[cfg(feature = "mocks")]
-pub use ports::{MockAuthConnectionRepository, MockExternalCredentials, MockFlowNews};
+pub use ports::{MockAuthConnectionRepository, MockExternalCredentials, MockFlowChangeNotifier};
 pub use reauth::{Reauth, ReauthReason};
 #[cfg(feature = "mocks")]
 pub use runner::MockFlowPictures;

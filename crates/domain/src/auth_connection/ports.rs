@@ -132,7 +132,7 @@ pub struct ConnectionFilter {
 }
 
 /// Where connections and their flows are kept. Whoever reads a connection gets it with its latest login and with the credential that it
-/// names. Every change of a flow, and the end of a connection, is told to those who follow: see [`FlowNews`].
+/// names. Every change of a flow, and the end of a connection, is told to those who follow: see [`FlowChangeNotifier`].
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait AuthConnectionRepository: Send + Sync {
@@ -209,7 +209,7 @@ pub trait AuthConnectionRepository: Send + Sync {
 
 /// Tells when something about a connection's flows may have changed.
 #[cfg_attr(feature = "mocks", mockall::automock)]
-pub trait FlowNews: Send + Sync {
+pub trait FlowChangeNotifier: Send + Sync {
     /// An item each time to look again. The first may come at once; what was missed is made up for by one.
     fn follow(&self, connection: AuthConnectionId) -> BoxStream<'static, ()>;
 }

@@ -10,9 +10,9 @@ use super::hosted::mint;
 use super::input::{NewConnection, ProxyInput, Wish};
 use super::{
     AuthConnection, AuthConnectionRepository, BegunWith, ConnectionFilter, ConnectionInput, ConnectionStatus,
-    ConnectionStored, ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowEvent, FlowKind,
-    FlowNews, FlowRefused, FlowStatus, FlowStep, LoginInput, ProviderScope, Reauth, Settings, Submission, SubmitInput,
-    TimelineEvent,
+    ConnectionStored, ConnectionUpdated, CredentialRef, ExternalCredentials, Flow, FlowBegun, FlowChangeNotifier,
+    FlowEvent, FlowKind, FlowRefused, FlowStatus, FlowStep, LoginInput, ProviderScope, Reauth, Settings, Submission,
+    SubmitInput, TimelineEvent,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, Entropy, IdSource};
@@ -88,7 +88,7 @@ pub struct AuthConnectionDeps {
     /// What logins run in.
     pub sessions: Sessions,
     /// Who tells of changes.
-    pub news: Arc<dyn FlowNews>,
+    pub news: Arc<dyn FlowChangeNotifier>,
     /// What seals what a login is given.
     pub sealer: Arc<dyn Sealer>,
     /// Chance.

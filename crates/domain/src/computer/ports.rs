@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{Action, Point};
 use crate::ids::BrowserId;
-use crate::inside::InsideError;
+use crate::inside::OperationError;
 
 /// Hands did not do all of it.
 #[derive(Debug)]
@@ -14,11 +14,11 @@ pub struct BrokeOff {
     /// The action that failed, counted from 0; `None` when none was begun.
     pub at: Option<usize>,
     /// Why.
-    pub error: InsideError,
+    pub error: OperationError,
 }
 
-impl From<InsideError> for BrokeOff {
-    fn from(error: InsideError) -> Self {
+impl From<OperationError> for BrokeOff {
+    fn from(error: OperationError) -> Self {
         Self { at: None, error }
     }
 }
@@ -31,18 +31,18 @@ pub trait Computer: Send + Sync {
     /// the caller goes.
     ///
     /// # Errors
-    /// [`InsideError::Limit`] when too many callers wait; what else can fail, with the action that did.
+    /// [`OperationError::Limit`] when too many callers wait; what else can fail, with the action that did.
     async fn perform(&self, browser: BrowserId, actions: Vec<Action>, longest: Duration) -> Result<(), BrokeOff>;
 
     /// Where the mouse is.
-    async fn mouse(&self, browser: BrowserId) -> Result<Point, InsideError>;
+    async fn mouse(&self, browser: BrowserId) -> Result<Point, OperationError>;
 
     /// Puts text on the clipboard.
-    async fn write_clipboard(&self, browser: BrowserId, text: String) -> Result<(), InsideError>;
+    async fn write_clipboard(&self, browser: BrowserId, text: String) -> Result<(), OperationError>;
 
     /// The text on the clipboard; empty when there is none.
     ///
     /// # Errors
-    /// [`InsideError::TooLarge`] when a page put more there than may be read.
-    async fn read_clipboard(&self, browser: BrowserId) -> Result<String, InsideError>;
+    /// [`OperationError::TooLarge`] when a page put more there than may be read.
+    async fn read_clipboard(&self, browser: BrowserId) -> Result<String, OperationError>;
 }

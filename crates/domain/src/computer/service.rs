@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::input::{parse_batch, parse_clipboard};
 use super::{Action, BatchItem, BrokeOff, Computer, Point, Wish};
-use crate::inside::{InsideError, enter};
+use crate::inside::{OperationError, enter};
 use crate::session::{Activity, Session};
 
 /// What every call gets besides its pauses: it may wait for another one, and the page for the machine.
@@ -31,7 +31,7 @@ impl Computers {
     ///
     /// # Errors
     /// See [`Wish::parse`] and [`Computer::perform`].
-    pub async fn perform(&self, session: &Session, wish: Wish) -> Result<(), InsideError> {
+    pub async fn perform(&self, session: &Session, wish: Wish) -> Result<(), OperationError> {
         let action = wish.parse(session.shape.viewport)?;
         self.all(session, vec![action]).await.map_err(|broke| broke.error)
     }
@@ -39,11 +39,11 @@ impl Computers {
     /// Does several things in order, after all of them were checked, and stops at the first that fails.
     ///
     /// # Errors
-    /// Every field that breaks a rule; [`InsideError::Failed`] with the number of the action that failed; see [`Computer::perform`].
-    pub async fn batch(&self, session: &Session, items: Option<Vec<BatchItem>>) -> Result<(), InsideError> {
+    /// Every field that breaks a rule; [`OperationError::Failed`] with the number of the action that failed; see [`Computer::perform`].
+    pub async fn batch(&self, session: &Session, items: Option<Vec<BatchItem>>) -> Result<(), OperationError> {
         let actions = parse_batch(items, session.shape.viewport)?;
         self.all(session, actions).await.map_err(|broke| match broke.at {
-            Some(at) => InsideError::Failed(format!("actions[{at}]: {}", broke.error)),
+            Some(at) => OperationError::Failed(format!("actions[{at}]: {}", broke.error)),
             None => broke.error,
         })
     }
@@ -62,7 +62,7 @@ impl Computers {
     ///
     /// # Errors
     /// See [`Computer::mouse`].
-    pub async fn mouse(&self, session: &Session) -> Result<Point, InsideError> {
+    pub async fn mouse(&self, session: &Session) -> Result<Point, OperationError> {
         let entered = enter(session, &self.activity)?;
         self.computer.mouse(entered.browser).await
     }
@@ -71,7 +71,7 @@ impl Computers {
     ///
     /// # Errors
     /// The text is absent, or longer than [`MAX_CLIPBOARD`](super::MAX_CLIPBOARD); see [`Computer::write_clipboard`].
-    pub async fn write_clipboard(&self, session: &Session, text: Option<String>) -> Result<(), InsideError> {
+    pub async fn write_clipboard(&self, session: &Session, text: Option<String>) -> Result<(), OperationError> {
         let text = parse_clipboard(text)?;
         let entered = enter(session, &self.activity)?;
         self.computer.write_clipboard(entered.browser, text).await
@@ -81,7 +81,7 @@ impl Computers {
     ///
     /// # Errors
     /// See [`Computer::read_clipboard`].
-    pub async fn read_clipboard(&self, session: &Session) -> Result<String, InsideError> {
+    pub async fn read_clipboard(&self, session: &Session) -> Result<String, OperationError> {
         let entered = enter(session, &self.activity)?;
         self.computer.read_clipboard(entered.browser).await
     }

@@ -97,7 +97,7 @@ pub trait CredentialRepository: Send + Sync {
     async fn delete(&self, id: CredentialId) -> Result<bool, StoreError>;
 
     /// Up to `most` secrets that are not sealed under `key`.
-    async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<SealedSecret>, StoreError>;
+    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedSecret>, StoreError>;
 
     /// Puts `next` in the place of `current`, unless that was changed meanwhile.
     async fn reseal(&self, current: &SealedSecret, next: &[u8]) -> Result<(), StoreError>;

@@ -262,7 +262,7 @@ impl Credentials {
         let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {
             let looked_at = resealed.looked_at();
-            for one in &self.deps.credentials.sealed_otherwise(sealer.current()?, resealed.batch()).await? {
+            for one in &self.deps.credentials.sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
                 if let Some(next) =
                     resealed.anew(sealer, Credential::place(one.credential, &one.secret), &one.sealed)?
                 {

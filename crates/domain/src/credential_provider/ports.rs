@@ -102,8 +102,11 @@ pub trait CredentialProviderRepository: Send + Sync {
     ) -> Result<ProviderDeleted, StoreError>;
 
     /// Up to `most` tokens that are not sealed under `key`.
-    async fn sealed_otherwise(&self, key: KeyId, most: u32)
-    -> Result<Vec<(CredentialProviderId, Vec<u8>)>, StoreError>;
+    async fn sealed_with_other_key(
+        &self,
+        key: KeyId,
+        most: u32,
+    ) -> Result<Vec<(CredentialProviderId, Vec<u8>)>, StoreError>;
 
     /// Puts `next` in the place of `current`, unless that was changed meanwhile.
     async fn reseal(&self, id: CredentialProviderId, current: &[u8], next: &[u8]) -> Result<(), StoreError>;

@@ -246,7 +246,7 @@ impl CredentialProviders {
         let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {
             let looked_at = resealed.looked_at();
-            for (id, sealed) in &self.deps.providers.sealed_otherwise(sealer.current()?, resealed.batch()).await? {
+            for (id, sealed) in &self.deps.providers.sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
                 if let Some(next) = resealed.anew(sealer, CredentialProvider::seal_place(*id), sealed)? {
                     self.deps.providers.reseal(*id, sealed, &next).await?;
                     resealed.done += 1;

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{CurlAnswer, CurlRequest};
 use crate::ids::BrowserId;
-use crate::inside::InsideError;
+use crate::inside::OperationError;
 
 /// Sends requests through a session's browser.
 #[cfg_attr(feature = "mocks", mockall::automock)]
@@ -13,6 +13,6 @@ pub trait CurlMachine: Send + Sync {
     /// Sends one request; answers when the head of the answer is there. Dropping the future, or the body, gives the request up.
     ///
     /// # Errors
-    /// [`InsideError::Upstream`] with the browser's word for what failed, [`InsideError::Unanswered`], [`InsideError::Limit`].
-    async fn send(&self, browser: BrowserId, request: CurlRequest) -> Result<CurlAnswer, InsideError>;
+    /// [`OperationError::Upstream`] with the browser's word for what failed, [`OperationError::Unanswered`], [`OperationError::Limit`].
+    async fn send(&self, browser: BrowserId, request: CurlRequest) -> Result<CurlAnswer, OperationError>;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CurlAnswer, CurlInput, CurlMachine, CurlRequest, RawInput};
-use crate::inside::{InsideError, UpstreamFault, enter};
+use crate::inside::{OperationError, UpstreamFault, enter};
 use crate::session::{Activity, Session};
 
 /// Below it a status announces another one.
@@ -26,26 +26,26 @@ impl Curl {
     /// Sends a request. As long as its answer is read the session is in use.
     ///
     /// # Errors
-    /// See [`CurlInput::parse`] and [`CurlMachine::send`]; [`InsideError::Upstream`] for an answer with a status below 200.
-    pub async fn send(&self, session: &Session, input: CurlInput) -> Result<CurlAnswer, InsideError> {
+    /// See [`CurlInput::parse`] and [`CurlMachine::send`]; [`OperationError::Upstream`] for an answer with a status below 200.
+    pub async fn send(&self, session: &Session, input: CurlInput) -> Result<CurlAnswer, OperationError> {
         self.request(session, input.parse()?).await
     }
 
     /// Passes a request on.
     ///
     /// # Errors
-    /// See [`RawInput::parse`] and [`CurlMachine::send`]; [`InsideError::Upstream`] for an answer with a status below 200.
-    pub async fn pass(&self, session: &Session, input: RawInput) -> Result<CurlAnswer, InsideError> {
+    /// See [`RawInput::parse`] and [`CurlMachine::send`]; [`OperationError::Upstream`] for an answer with a status below 200.
+    pub async fn pass(&self, session: &Session, input: RawInput) -> Result<CurlAnswer, OperationError> {
         self.request(session, input.parse()?).await
     }
 
-    async fn request(&self, session: &Session, request: CurlRequest) -> Result<CurlAnswer, InsideError> {
+    async fn request(&self, session: &Session, request: CurlRequest) -> Result<CurlAnswer, OperationError> {
         let entered = enter(session, &self.activity)?;
         let CurlAnswer { status, headers, body } = self.machine.send(entered.browser, request).await?;
         // Such a status would not end our own answer to the caller: what follows it would be taken for another one.
         if status < FIRST_FINAL_STATUS {
             let message = format!("the target answered with status {status}, which is no final answer");
-            return Err(InsideError::Upstream { fault: UpstreamFault::HttpStatus, message });
+            return Err(OperationError::Upstream { fault: UpstreamFault::HttpStatus, message });
         }
         Ok(CurlAnswer { status, headers, body: entered.during(body) })
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 
 use super::{
-    AppVersion, Deployment, DeploymentRepository, DeploymentStatus, Line, LineSpan, LineStore, News, Subject, Waiting,
-    Woken,
+    AppVersion, ChangeNotifier, Deployment, DeploymentRepository, DeploymentStatus, Line, LineSpan, LineStore, Subject,
+    Waiting, WakeReason,
 };
 use crate::invocation::{Invocation, InvocationRepository};
 use crate::store_error::StoreError;
@@ -38,7 +38,7 @@ pub struct FollowDeps {
     /// Where lines are kept.
     pub lines: Arc<dyn LineStore>,
     /// News of all of them.
-    pub news: Arc<dyn News>,
+    pub news: Arc<dyn ChangeNotifier>,
 }
 
 /// One who follows.
@@ -86,7 +86,7 @@ impl Follower {
                 self.over = true;
             }
             looked?;
-            if self.next.is_empty() && !self.over && self.waiting.next(None).await == Woken::Closed {
+            if self.next.is_empty() && !self.over && self.waiting.next(None).await == WakeReason::Closed {
                 self.over = true;
             }
         }

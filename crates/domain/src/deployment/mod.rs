@@ -26,10 +26,10 @@ pub use ports::{
 #[cfg(feature = "mocks")]
 pub use ports::{MockBuilder, MockLines, MockPackageArchives};
 pub use repository::{
-    AppFilter, DeploymentFilter, DeploymentRepository, DeploymentStored, Kept, LineSpan, LineStore, ListedApp, News,
-    Registered, SealedDeploymentSecret, Subject, Waiting, Woken,
+    AppFilter, ChangeNotifier, DeploymentFilter, DeploymentRepository, DeploymentStored, Kept, LineSpan, LineStore,
+    ListedApp, Registered, SealedDeploymentSecret, Subject, Waiting, WakeReason,
 };
 #[cfg(feature = "mocks")]
-pub use repository::{MockDeploymentRepository, MockLineStore, MockNews, MockWaiting};
+pub use repository::{MockChangeNotifier, MockDeploymentRepository, MockLineStore, MockWaiting};
 pub use service::{DeploymentDeps, DeploymentError, Deployments, MAX_PACKAGE_BYTES, reseal};
 pub use transitions::{DeploymentEvent, DeploymentRefused, reason};

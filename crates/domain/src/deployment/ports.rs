@@ -10,7 +10,7 @@ use url::Url;
 
 use super::{Entrypoint, PackagePath};
 use crate::ids::{DeploymentId, ProjectId};
-use crate::inside::{ByteStream, InsideError};
+use crate::inside::{ByteStream, OperationError};
 
 /// What a program of a deployment finds in its environment, besides what every process has.
 #[derive(Clone)]
@@ -60,10 +60,10 @@ pub trait PackageArchives: Send + Sync {
     /// Reads an archive to its end and looks through it; it is not unpacked here.
     ///
     /// # Errors
-    /// [`InsideError::Invalid`]: in the field `file` what is no ZIP archive, or one that nobody should unpack (paths that leave it,
+    /// [`OperationError::Invalid`]: in the field `file` what is no ZIP archive, or one that nobody should unpack (paths that leave it,
     /// links that leave it, devices, encrypted or doubled entries, too many, too much), in the field `entrypoint_rel_path` one that is
-    /// no file of it; [`InsideError::TooLarge`]; what is wrong with `content` itself.
-    async fn inspect(&self, entrypoint: &PackagePath, content: ByteStream) -> Result<InspectedPackage, InsideError>;
+    /// no file of it; [`OperationError::TooLarge`]; what is wrong with `content` itself.
+    async fn inspect(&self, entrypoint: &PackagePath, content: ByteStream) -> Result<InspectedPackage, OperationError>;
 }
 
 /// Where a program comes from.

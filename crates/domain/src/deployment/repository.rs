@@ -171,7 +171,7 @@ pub trait DeploymentRepository: Send + Sync {
     async fn unnamed_artifacts(&self, artifacts: &[String]) -> Result<Vec<String>, StoreError>;
 
     /// Up to `most` secrets that are not sealed under `key`.
-    async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError>;
+    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError>;
 
     /// Puts `next` in the place of `current`, unless that was changed meanwhile.
     async fn reseal(&self, current: &SealedDeploymentSecret, next: &[u8]) -> Result<(), StoreError>;
@@ -231,9 +231,9 @@ pub trait LineStore: Send + Sync {
 
 /// What ended a wait for news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Woken {
+pub enum WakeReason {
     /// Something changed, or may have.
-    News,
+    Changed,
     /// The time was up.
     TimeUp,
     /// The server stops.
@@ -245,12 +245,12 @@ pub enum Woken {
 #[async_trait]
 pub trait Waiting: Send {
     /// Waits for news, until `until` at the longest. Safe to cancel.
-    async fn next(&mut self, until: Option<OffsetDateTime>) -> Woken;
+    async fn next(&mut self, until: Option<OffsetDateTime>) -> WakeReason;
 }
 
 /// News of deployments and invocations, from whatever node.
 #[cfg_attr(feature = "mocks", mockall::automock)]
-pub trait News: Send + Sync {
+pub trait ChangeNotifier: Send + Sync {
     /// From now on.
     fn expect(&self, subject: Subject) -> Box<dyn Waiting>;
 }

@@ -8,9 +8,9 @@ use time::OffsetDateTime;
 
 use super::input::NewDeployment;
 use super::{
-    AppFilter, CreateDeployment, Deployment, DeploymentEvent, DeploymentFilter, DeploymentRefused,
+    AppFilter, ChangeNotifier, CreateDeployment, Deployment, DeploymentEvent, DeploymentFilter, DeploymentRefused,
     DeploymentRepository, DeploymentRules, DeploymentSecret, DeploymentSource, DeploymentStatus, DeploymentStored,
-    FollowDeps, Follower, LineStore, ListedApp, News, PackageArchives, SealedDeployment, Subject,
+    FollowDeps, Follower, LineStore, ListedApp, PackageArchives, SealedDeployment, Subject,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::api_key::{ApiKeys, CreateKey, CreatedKey};
@@ -18,7 +18,7 @@ use crate::blob::{BlobError, BlobStore};
 use crate::clock::{Clock, IdSource};
 use crate::field::InvalidInput;
 use crate::ids::{DeploymentId, UserId};
-use crate::inside::{ByteStream, InsideError};
+use crate::inside::{ByteStream, OperationError};
 use crate::invocation::{InvocationEvent, InvocationRepository, end_all};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
@@ -40,7 +40,7 @@ pub enum DeploymentError {
     NotSupported(#[from] NotSupported),
     /// The archive was refused, or did not come.
     #[error(transparent)]
-    Archive(#[from] InsideError),
+    Archive(#[from] OperationError),
     /// The archive cannot be kept.
     #[error(transparent)]
     Blob(BlobError),
@@ -92,7 +92,7 @@ pub struct DeploymentDeps {
     /// Where what they say is kept.
     pub lines: Arc<dyn LineStore>,
     /// News of them.
-    pub news: Arc<dyn News>,
+    pub news: Arc<dyn ChangeNotifier>,
     /// Where archives lie.
     pub blobs: Arc<dyn BlobStore>,
     /// Looks through archives.
@@ -343,7 +343,7 @@ pub async fn reseal(deployments: &dyn DeploymentRepository, sealer: &dyn Sealer)
     let mut resealed = Resealed::default();
     loop {
         let looked_at = resealed.looked_at();
-        for one in &deployments.sealed_otherwise(sealer.current()?, resealed.batch()).await? {
+        for one in &deployments.sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
             if let Some(next) = resealed.anew(sealer, Deployment::place(one.deployment, &one.secret), &one.sealed)? {
                 deployments.reseal(one, &next).await?;
                 resealed.done += 1;

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::{Extension, Platform, StoreItem};
 use crate::ids::{BrowserId, ExtensionId, ProjectId};
-use crate::inside::{ByteStream, InsideError};
+use crate::inside::{ByteStream, OperationError};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::session::IdOrName;
@@ -123,9 +123,9 @@ pub trait ExtensionArchives: Send + Sync {
     /// Reads an archive to its end and looks through it.
     ///
     /// # Errors
-    /// [`InsideError::Invalid`] in the field `field` for what is no archive of an extension, or one that nobody should unpack;
-    /// [`InsideError::TooLarge`]; what is wrong with `content` itself.
-    async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, InsideError>;
+    /// [`OperationError::Invalid`] in the field `field` for what is no archive of an extension, or one that nobody should unpack;
+    /// [`OperationError::TooLarge`]; what is wrong with `content` itself.
+    async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, OperationError>;
 }
 
 /// Loads extensions into a browser that runs.
@@ -133,14 +133,14 @@ pub trait ExtensionArchives: Send + Sync {
 #[async_trait]
 pub trait ExtensionMachine: Send + Sync {
     /// Brings an archive into the browser's sandbox, where it waits.
-    async fn add(&self, browser: BrowserId, name: &str, content: ByteStream) -> Result<(), InsideError>;
+    async fn add(&self, browser: BrowserId, name: &str, content: ByteStream) -> Result<(), OperationError>;
 
     /// Starts Chromium anew with those that were added, in this order, after those that it has.
     ///
     /// # Errors
-    /// [`InsideError::Invalid`] if Chromium does not take one of them; it runs without that one then. After any other failure the
+    /// [`OperationError::Invalid`] if Chromium does not take one of them; it runs without that one then. After any other failure the
     /// browser may be gone.
-    async fn load(&self, browser: BrowserId, names: Vec<String>) -> Result<(), InsideError>;
+    async fn load(&self, browser: BrowserId, names: Vec<String>) -> Result<(), OperationError>;
 }
 
 /// Where a browser that is started gets its extensions.
@@ -148,7 +148,7 @@ pub trait ExtensionMachine: Send + Sync {
 #[async_trait]
 pub trait ExtensionSource: Send + Sync {
     /// The archive; `None` if it is not kept any more. Asking counts as use.
-    async fn archive(&self, id: ExtensionId) -> Result<Option<ByteStream>, InsideError>;
+    async fn archive(&self, id: ExtensionId) -> Result<Option<ByteStream>, OperationError>;
 }
 
 /// The public store of extensions.
@@ -158,6 +158,6 @@ pub trait WebStore: Send + Sync {
     /// The extension as the store packs it for that platform.
     ///
     /// # Errors
-    /// [`InsideError::Upstream`]; [`InsideError::TooLarge`].
-    async fn fetch(&self, item: &StoreItem, platform: Platform) -> Result<ByteStream, InsideError>;
+    /// [`OperationError::Upstream`]; [`OperationError::TooLarge`].
+    async fn fetch(&self, item: &StoreItem, platform: Platform) -> Result<ByteStream, OperationError>;
 }

@@ -15,7 +15,7 @@ use crate::blob::{BlobError, BlobStore};
 use crate::clock::{Clock, IdSource};
 use crate::field::{Bad, FieldCode, Fields, InvalidInput};
 use crate::ids::{ExtensionId, ProjectId};
-use crate::inside::{ByteStream, InsideError, enter};
+use crate::inside::{ByteStream, OperationError, enter};
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
@@ -48,7 +48,7 @@ pub enum ExtensionError {
     InUse(String),
     /// Its content, or the session that it is for, fails.
     #[error(transparent)]
-    Inside(#[from] InsideError),
+    Inside(#[from] OperationError),
     /// The place of its bytes failed.
     #[error(transparent)]
     Blob(BlobError),
@@ -244,7 +244,7 @@ impl Extensions {
     ///
     /// # Errors
     /// See [`ExtensionArchives::inspect`].
-    pub async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, InsideError> {
+    pub async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, OperationError> {
         self.deps.archives.inspect(field, content).await
     }
 
@@ -365,9 +365,9 @@ impl KeptExtensions {
 
 #[async_trait]
 impl ExtensionSource for KeptExtensions {
-    async fn archive(&self, id: ExtensionId) -> Result<Option<ByteStream>, InsideError> {
+    async fn archive(&self, id: ExtensionId) -> Result<Option<ByteStream>, OperationError> {
         let failed =
-            |error: &dyn std::fmt::Display| InsideError::Failed(format!("an extension cannot be read: {error}"));
+            |error: &dyn std::fmt::Display| OperationError::Failed(format!("an extension cannot be read: {error}"));
         let Some(content) = self.blobs.get(&Extension::blob(id)).await.map_err(|error| failed(&error))? else {
             return Ok(None);
         };

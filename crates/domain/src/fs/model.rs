@@ -6,7 +6,7 @@ use bytes::Bytes;
 use time::OffsetDateTime;
 
 use crate::field::{Bad, FieldCode, Fields};
-use crate::inside::InsideError;
+use crate::inside::OperationError;
 
 /// The longest path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
@@ -181,10 +181,10 @@ pub struct WatchId(String);
 
 impl WatchId {
     /// # Errors
-    /// [`InsideError::Missing`]: what has no identifier's shape names nothing.
-    pub fn parse(text: &str) -> Result<Self, InsideError> {
+    /// [`OperationError::Missing`]: what has no identifier's shape names nothing.
+    pub fn parse(text: &str) -> Result<Self, OperationError> {
         let good = (1..=40).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
-        if good { Ok(Self(text.to_owned())) } else { Err(InsideError::Missing("there is no such watch".to_owned())) }
+        if good { Ok(Self(text.to_owned())) } else { Err(OperationError::Missing("there is no such watch".to_owned())) }
     }
 
     /// As text.
@@ -232,7 +232,7 @@ impl ChangeKind {
 }
 
 /// One path, which must be given.
-pub(super) fn path(text: Option<String>) -> Result<AbsolutePath, InsideError> {
+pub(super) fn path(text: Option<String>) -> Result<AbsolutePath, OperationError> {
     let mut fields = Fields::new();
     let path = fields.take_required("path", text, AbsolutePath::parse);
     fields.finish()?;
@@ -240,7 +240,7 @@ pub(super) fn path(text: Option<String>) -> Result<AbsolutePath, InsideError> {
 }
 
 /// One path, not that of the root.
-pub(super) fn deletable(text: Option<String>) -> Result<AbsolutePath, InsideError> {
+pub(super) fn deletable(text: Option<String>) -> Result<AbsolutePath, OperationError> {
     let mut fields = Fields::new();
     let path = fields.take_required("path", text, |text| {
         let path = AbsolutePath::parse(text)?;
@@ -294,7 +294,7 @@ pub struct NewPermissions {
 }
 
 impl Permissions {
-    pub(super) fn parse(self) -> Result<NewPermissions, InsideError> {
+    pub(super) fn parse(self) -> Result<NewPermissions, OperationError> {
         let mut fields = Fields::new();
         let path = fields.take_required("path", self.path, AbsolutePath::parse);
         let mode = fields.take_required("mode", self.mode, FileMode::parse);
@@ -324,7 +324,7 @@ pub struct NewDirectory {
 }
 
 impl MakeDirectory {
-    pub(super) fn parse(self) -> Result<NewDirectory, InsideError> {
+    pub(super) fn parse(self) -> Result<NewDirectory, OperationError> {
         let mut fields = Fields::new();
         let path = fields.take_required("path", self.path, AbsolutePath::parse);
         let mode = fields.take_optional("mode", self.mode, FileMode::parse).unwrap_or(FileMode::DIRECTORY);
@@ -342,7 +342,7 @@ pub struct WriteFile {
 }
 
 impl WriteFile {
-    pub(super) fn parse(self) -> Result<(AbsolutePath, FileMode), InsideError> {
+    pub(super) fn parse(self) -> Result<(AbsolutePath, FileMode), OperationError> {
         let mut fields = Fields::new();
         let path = fields.take_required("path", self.path, AbsolutePath::parse);
         let mode = fields.take_optional("mode", self.mode, FileMode::parse).unwrap_or(FileMode::FILE);
@@ -369,7 +369,7 @@ pub struct NewMove {
 }
 
 impl Move {
-    pub(super) fn parse(self) -> Result<NewMove, InsideError> {
+    pub(super) fn parse(self) -> Result<NewMove, OperationError> {
         let mut fields = Fields::new();
         let source = fields.take_required("src_path", self.src_path, AbsolutePath::parse);
         let destination = fields.take_required("dest_path", self.dest_path, AbsolutePath::parse);
@@ -396,13 +396,13 @@ pub struct NewWatch {
 }
 
 impl Watching {
-    pub(super) fn parse(self) -> Result<NewWatch, InsideError> {
+    pub(super) fn parse(self) -> Result<NewWatch, OperationError> {
         Ok(NewWatch { path: path(self.path)?, recursive: self.recursive.unwrap_or(false) })
     }
 }
 
 /// The paths of an upload and how many files come with it.
-pub(super) fn uploaded(paths: Vec<String>) -> Result<Vec<AbsolutePath>, InsideError> {
+pub(super) fn uploaded(paths: Vec<String>) -> Result<Vec<AbsolutePath>, OperationError> {
     const MOST: usize = 100;
     let mut fields = Fields::new();
     let parsed = fields.take(
@@ -424,7 +424,7 @@ pub(super) fn uploaded(paths: Vec<String>) -> Result<Vec<AbsolutePath>, InsideEr
 }
 
 /// The directory that an archive is unpacked into.
-pub(super) fn unpacked(text: Option<String>, has_archive: bool) -> Result<AbsolutePath, InsideError> {
+pub(super) fn unpacked(text: Option<String>, has_archive: bool) -> Result<AbsolutePath, OperationError> {
     let mut fields = Fields::new();
     let path = fields.take_required("dest_path", text, AbsolutePath::parse);
     fields.take_required("zip_file", has_archive.then_some(()), Ok);
@@ -496,8 +496,8 @@ mod tests {
 
     #[test]
     fn every_refused_field_is_named() {
-        let refused = |error: InsideError| match error {
-            InsideError::Invalid(invalid) => {
+        let refused = |error: OperationError| match error {
+            OperationError::Invalid(invalid) => {
                 invalid.fields().iter().map(|field| field.field.clone()).collect::<Vec<_>>()
             }
             other => panic!("{other}"),

@@ -7,7 +7,7 @@ use super::{
     AbsolutePath, Changes, Entries, Entry, FileContent, FileMachine, MakeDirectory, Move, Permissions, Uploads,
     WatchId, Watching, WriteFile,
 };
-use crate::inside::{ByteStream, InsideError, enter};
+use crate::inside::{ByteStream, OperationError, enter};
 use crate::session::{Activity, ActivityGuard, Session};
 
 /// The use cases of files.
@@ -50,7 +50,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`AbsolutePath::parse`] and [`FileMachine::list`]; the same holds for all that follow.
-    pub async fn list(&self, session: &Session, wish: Option<String>) -> Result<Directory, InsideError> {
+    pub async fn list(&self, session: &Session, wish: Option<String>) -> Result<Directory, OperationError> {
         let path = path(wish)?;
         let entered = enter(session, &self.activity)?;
         let entries = self.machine.list(entered.browser, path.clone()).await?;
@@ -61,7 +61,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn info(&self, session: &Session, wish: Option<String>) -> Result<(AbsolutePath, Entry), InsideError> {
+    pub async fn info(&self, session: &Session, wish: Option<String>) -> Result<(AbsolutePath, Entry), OperationError> {
         let path = path(wish)?;
         let entered = enter(session, &self.activity)?;
         let entry = self.machine.info(entered.browser, path.clone()).await?;
@@ -72,7 +72,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn read(&self, session: &Session, wish: Option<String>) -> Result<Archive, InsideError> {
+    pub async fn read(&self, session: &Session, wish: Option<String>) -> Result<Archive, OperationError> {
         let path = path(wish)?;
         let entered = enter(session, &self.activity)?;
         let FileContent { length, bytes } = self.machine.read(entered.browser, path.clone()).await?;
@@ -83,7 +83,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn archive(&self, session: &Session, wish: Option<String>) -> Result<Archive, InsideError> {
+    pub async fn archive(&self, session: &Session, wish: Option<String>) -> Result<Archive, OperationError> {
         let path = path(wish)?;
         let entered = enter(session, &self.activity)?;
         let bytes = self.machine.archive(entered.browser, path.clone()).await?;
@@ -94,7 +94,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn write(&self, session: &Session, wish: WriteFile, content: ByteStream) -> Result<(), InsideError> {
+    pub async fn write(&self, session: &Session, wish: WriteFile, content: ByteStream) -> Result<(), OperationError> {
         let (path, mode) = wish.parse()?;
         let entered = enter(session, &self.activity)?;
         self.machine.write(entered.browser, path, mode, content).await
@@ -104,7 +104,7 @@ impl Files {
     ///
     /// # Errors
     /// All that are refused.
-    pub fn upload_paths(paths: Vec<String>) -> Result<Vec<AbsolutePath>, InsideError> {
+    pub fn upload_paths(paths: Vec<String>) -> Result<Vec<AbsolutePath>, OperationError> {
         uploaded(paths)
     }
 
@@ -112,7 +112,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn upload(&self, session: &Session, files: Uploads) -> Result<(), InsideError> {
+    pub async fn upload(&self, session: &Session, files: Uploads) -> Result<(), OperationError> {
         let entered = enter(session, &self.activity)?;
         self.machine.upload(entered.browser, files).await
     }
@@ -121,7 +121,7 @@ impl Files {
     ///
     /// # Errors
     /// What is refused or absent, the archive too.
-    pub fn unpack_path(path: Option<String>, has_archive: bool) -> Result<AbsolutePath, InsideError> {
+    pub fn unpack_path(path: Option<String>, has_archive: bool) -> Result<AbsolutePath, OperationError> {
         unpacked(path, has_archive)
     }
 
@@ -129,7 +129,12 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn unpack(&self, session: &Session, path: AbsolutePath, archive: ByteStream) -> Result<(), InsideError> {
+    pub async fn unpack(
+        &self,
+        session: &Session,
+        path: AbsolutePath,
+        archive: ByteStream,
+    ) -> Result<(), OperationError> {
         let entered = enter(session, &self.activity)?;
         self.machine.unpack(entered.browser, path, archive).await
     }
@@ -138,7 +143,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn make_directory(&self, session: &Session, wish: MakeDirectory) -> Result<(), InsideError> {
+    pub async fn make_directory(&self, session: &Session, wish: MakeDirectory) -> Result<(), OperationError> {
         let new = wish.parse()?;
         let entered = enter(session, &self.activity)?;
         self.machine.make_directory(entered.browser, new).await
@@ -148,7 +153,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn delete_directory(&self, session: &Session, wish: Option<String>) -> Result<(), InsideError> {
+    pub async fn delete_directory(&self, session: &Session, wish: Option<String>) -> Result<(), OperationError> {
         let path = deletable(wish)?;
         let entered = enter(session, &self.activity)?;
         self.machine.delete_directory(entered.browser, path).await
@@ -158,7 +163,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn delete_file(&self, session: &Session, wish: Option<String>) -> Result<(), InsideError> {
+    pub async fn delete_file(&self, session: &Session, wish: Option<String>) -> Result<(), OperationError> {
         let path = path(wish)?;
         let entered = enter(session, &self.activity)?;
         self.machine.delete_file(entered.browser, path).await
@@ -168,7 +173,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn relocate(&self, session: &Session, wish: Move) -> Result<(), InsideError> {
+    pub async fn relocate(&self, session: &Session, wish: Move) -> Result<(), OperationError> {
         let new = wish.parse()?;
         let entered = enter(session, &self.activity)?;
         self.machine.relocate(entered.browser, new).await
@@ -178,7 +183,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn set_permissions(&self, session: &Session, wish: Permissions) -> Result<(), InsideError> {
+    pub async fn set_permissions(&self, session: &Session, wish: Permissions) -> Result<(), OperationError> {
         let new = wish.parse()?;
         let entered = enter(session, &self.activity)?;
         self.machine.set_permissions(entered.browser, new).await
@@ -188,7 +193,7 @@ impl Files {
     ///
     /// # Errors
     /// See [`list`](Self::list).
-    pub async fn watch(&self, session: &Session, wish: Watching) -> Result<WatchId, InsideError> {
+    pub async fn watch(&self, session: &Session, wish: Watching) -> Result<WatchId, OperationError> {
         let new = wish.parse()?;
         let entered = enter(session, &self.activity)?;
         self.machine.watch(entered.browser, new).await
@@ -197,8 +202,8 @@ impl Files {
     /// What happens in a watched directory. The guard is to be held while it is read.
     ///
     /// # Errors
-    /// [`InsideError::Missing`] for a watch that is not there, or not any more.
-    pub async fn changes(&self, session: &Session, id: &str) -> Result<(Changes, ActivityGuard), InsideError> {
+    /// [`OperationError::Missing`] for a watch that is not there, or not any more.
+    pub async fn changes(&self, session: &Session, id: &str) -> Result<(Changes, ActivityGuard), OperationError> {
         let id = WatchId::parse(id)?;
         let entered = enter(session, &self.activity)?;
         let changes = self.machine.changes(entered.browser, id).await?;
@@ -209,7 +214,7 @@ impl Files {
     ///
     /// # Errors
     /// As [`changes`](Self::changes).
-    pub async fn unwatch(&self, session: &Session, id: &str) -> Result<(), InsideError> {
+    pub async fn unwatch(&self, session: &Session, id: &str) -> Result<(), OperationError> {
         let id = WatchId::parse(id)?;
         let entered = enter(session, &self.activity)?;
         self.machine.unwatch(entered.browser, id).await

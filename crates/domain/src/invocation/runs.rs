@@ -238,7 +238,7 @@ impl Runs {
     ///
     /// # Errors
     /// The store's failure; it may be called again.
-    pub async fn mourn(&self, node: NodeId) -> Result<(), StoreError> {
+    pub async fn mark_node_lost(&self, node: NodeId) -> Result<(), StoreError> {
         let lost = self.invocations.running_on(node).await?;
         end_all(&*self.invocations, &*self.clock, lost, |_| InvocationEvent::Lost).await
     }

@@ -11,7 +11,8 @@ use super::{
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, IdSource};
 use crate::deployment::{
-    DeploymentRepository, DeploymentStatus, FollowDeps, Follower, LineStore, News, Subject, Waiting, Woken,
+    ChangeNotifier, DeploymentRepository, DeploymentStatus, FollowDeps, Follower, LineStore, Subject, Waiting,
+    WakeReason,
 };
 use crate::field::InvalidInput;
 use crate::ids::InvocationId;
@@ -74,7 +75,7 @@ pub struct InvocationDeps {
     /// Where what they say is kept.
     pub lines: Arc<dyn LineStore>,
     /// News of them.
-    pub news: Arc<dyn News>,
+    pub news: Arc<dyn ChangeNotifier>,
     /// Their browsers.
     pub sessions: Sessions,
     /// Time.
@@ -164,9 +165,9 @@ impl Invocations {
                 invocation = now;
             }
             let is_over = match woken {
-                Woken::News => false,
-                Woken::TimeUp => next == until,
-                Woken::Closed => true,
+                WakeReason::Changed => false,
+                WakeReason::TimeUp => next == until,
+                WakeReason::Closed => true,
             };
             if invocation.status.is_final() || is_over {
                 return invocation;

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{DialogAnswer, Frame, OpenDialogs};
 use crate::ids::BrowserId;
-use crate::inside::InsideError;
+use crate::inside::OperationError;
 
 /// Shows the displays of running browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
@@ -14,13 +14,13 @@ pub trait LiveDisplay: Send + Sync {
     /// some seconds.
     ///
     /// # Errors
-    /// [`InsideError::NotSupported`] for a browser without a display.
-    async fn next_frame(&self, browser: BrowserId, since: Option<u64>) -> Result<Option<Frame>, InsideError>;
+    /// [`OperationError::NotSupported`] for a browser without a display.
+    async fn next_frame(&self, browser: BrowserId, since: Option<u64>) -> Result<Option<Frame>, OperationError>;
 
     /// The dialogs that are open once they are not those of `since` any more, or after some seconds; at once without `since`. Of a browser
     /// with a display none: there the display shows them.
-    async fn next_dialogs(&self, browser: BrowserId, since: Option<u64>) -> Result<OpenDialogs, InsideError>;
+    async fn next_dialogs(&self, browser: BrowserId, since: Option<u64>) -> Result<OpenDialogs, OperationError>;
 
     /// Answers the dialog of a page. Nothing happens if it has none open.
-    async fn answer_dialog(&self, browser: BrowserId, answer: DialogAnswer) -> Result<(), InsideError>;
+    async fn answer_dialog(&self, browser: BrowserId, answer: DialogAnswer) -> Result<(), OperationError>;
 }

@@ -12,7 +12,7 @@ const LATE: Duration = Duration::minutes(1);
 
 /// What nobody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum UncertainWrite {
     /// A place in a line.
     Ticket(TicketId),
     /// A lease whose caller was told that it failed, or went away.
@@ -21,24 +21,24 @@ pub(super) enum Doubt {
 
 /// What is in doubt, and since when.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Doubts(Arc<Mutex<Vec<(Doubt, MonotonicTime)>>>);
+pub(super) struct UncertainWrites(Arc<Mutex<Vec<(UncertainWrite, MonotonicTime)>>>);
 
-impl Doubts {
-    fn all(&self) -> MutexGuard<'_, Vec<(Doubt, MonotonicTime)>> {
+impl UncertainWrites {
+    fn all(&self) -> MutexGuard<'_, Vec<(UncertainWrite, MonotonicTime)>> {
         // Every change is one call, so a panic elsewhere leaves nothing half-made.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note(&self, doubt: Doubt, since: MonotonicTime) {
+    pub(super) fn note(&self, doubt: UncertainWrite, since: MonotonicTime) {
         self.all().push((doubt, since));
     }
 
     /// All of them; what is not settled is to be put back.
-    pub(super) fn take(&self) -> Vec<(Doubt, MonotonicTime)> {
+    pub(super) fn take(&self) -> Vec<(UncertainWrite, MonotonicTime)> {
         std::mem::take(&mut *self.all())
     }
 
-    pub(super) fn put_back(&self, unsettled: Vec<(Doubt, MonotonicTime)>) {
+    pub(super) fn put_back(&self, unsettled: Vec<(UncertainWrite, MonotonicTime)>) {
         self.all().extend(unsettled);
     }
 }

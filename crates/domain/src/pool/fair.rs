@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 /// First come, first served for each owner; round-robin over the owners.
 #[derive(Debug)]
 pub struct FairQueue<O, T> {
-    turns: VecDeque<O>,
+    tickets: VecDeque<O>,
     waiting: BTreeMap<O, VecDeque<T>>,
 }
 
 impl<O, T> Default for FairQueue<O, T> {
     fn default() -> Self {
-        Self { turns: VecDeque::new(), waiting: BTreeMap::new() }
+        Self { tickets: VecDeque::new(), waiting: BTreeMap::new() }
     }
 }
 
@@ -20,20 +20,20 @@ impl<O: Ord + Clone, T> FairQueue<O, T> {
     pub fn push(&mut self, owner: O, item: T) {
         let line = self.waiting.entry(owner.clone()).or_default();
         if line.is_empty() {
-            self.turns.push_back(owner);
+            self.tickets.push_back(owner);
         }
         line.push_back(item);
     }
 
     /// The next item: the first of the owner whose turn it is.
     pub fn pop(&mut self) -> Option<T> {
-        let owner = self.turns.pop_front()?;
+        let owner = self.tickets.pop_front()?;
         let line = self.waiting.get_mut(&owner)?;
         let item = line.pop_front();
         if line.is_empty() {
             self.waiting.remove(&owner);
         } else {
-            self.turns.push_back(owner);
+            self.tickets.push_back(owner);
         }
         item
     }

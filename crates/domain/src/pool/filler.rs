@@ -42,7 +42,7 @@ impl FillStatus {
 pub struct Round {
     /// Browsers to start, each by [`PoolFiller::warm`].
     pub launches: Vec<Launch>,
-    /// Browsers of this node to bury, each by [`Sessions::bury`].
+    /// Browsers of this node to bury, each by [`Sessions::clean_up`].
     pub discarded: Vec<BrowserId>,
     /// Whose pool it is, for the turns of starting.
     pub project: Option<ProjectId>,
@@ -223,7 +223,7 @@ impl PoolFiller {
             Err(error) => {
                 // A start that somebody ended on purpose, by a flush or with the pool, has not failed.
                 let wanted = self.browsers.discard(launch.id).await.unwrap_or(true);
-                self.sessions.bury(launch.id).await;
+                self.sessions.clean_up(launch.id).await;
                 let error = match error {
                     WarmError::Engine(engine) if wanted => {
                         let next = self.status(pool).failed(engine.to_string(), self.deps.monotonic.monotonic_now());
@@ -259,7 +259,7 @@ impl PoolFiller {
             if !self.browsers.discard(browser.id).await? {
                 continue;
             }
-            self.sessions.bury(browser.id).await;
+            self.sessions.clean_up(browser.id).await;
             if let Some(pool) = browser.pool {
                 self.deps.wake.wake(pool);
             }

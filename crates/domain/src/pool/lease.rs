@@ -7,11 +7,11 @@ use std::task::Poll;
 
 use time::Duration;
 
-use super::doubt::{self, Doubt, Doubts};
-use super::prospect::{Prospect, Prospects};
-use super::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolDeps, TakenNow, Turn, TurnEvent};
+use super::doubt::{self, UncertainWrite, UncertainWrites};
+use super::prospect::{NextBrowser, NextBrowserCache};
+use super::{Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolDeps, TakenNow, Waiter, WaiterEvent};
 use crate::access::{ProjectArchived, Scope};
-use crate::audit::{EarlyFate, EarlyRecord};
+use crate::audit::{PreparedRecord, PreparedRecordOutcome};
 use crate::browser::StartUrl;
 use crate::clock::MonotonicTime;
 use crate::field::{Fields, InvalidInput, within};
@@ -123,7 +123,7 @@ pub enum Acquired {
 pub struct Waiting {
     /// Its place.
     pub ticket: TicketId,
-    turn: Box<dyn Turn>,
+    turn: Box<dyn Waiter>,
     pool: PoolId,
     pool_text: String,
     position: Option<i64>,
@@ -136,8 +136,8 @@ pub struct Waiting {
 pub struct Leases {
     deps: PoolDeps,
     sessions: Sessions,
-    prospects: Prospects,
-    doubts: Doubts,
+    prospects: NextBrowserCache,
+    doubts: UncertainWrites,
 }
 
 /// A ticket outlives its wait by this much, so that the waiter and not the clock takes it out of the line.
@@ -150,7 +150,7 @@ impl Leases {
     /// The use cases on these ports.
     #[must_use]
     pub fn new(deps: PoolDeps, sessions: Sessions) -> Self {
-        Self { deps, sessions, prospects: Prospects::default(), doubts: Doubts::default() }
+        Self { deps, sessions, prospects: NextBrowserCache::default(), doubts: UncertainWrites::default() }
     }
 
     async fn pool(&self, scope: &Scope, which: &str) -> Result<Option<Pool>, StoreError> {
@@ -159,7 +159,7 @@ impl Leases {
 
     /// Whether a browser is known that the next caller will most likely get at once. A guess: it may be gone a moment later.
     #[must_use]
-    pub fn foresees(&self, scope: &Scope, which: &str) -> bool {
+    pub fn has_cached_candidate(&self, scope: &Scope, which: &str) -> bool {
         self.prospects.has(scope.project_id(), which)
     }
 
@@ -180,7 +180,7 @@ impl Leases {
         scope: &Scope,
         which: &str,
         input: AcquireInput,
-        record: Option<&EarlyRecord>,
+        record: Option<&PreparedRecord>,
     ) -> Result<Acquired, AcquireError> {
         scope.writable()?;
         let (mut lease, asked) = self.parse(&input)?;
@@ -219,7 +219,7 @@ impl Leases {
         let ticket = TicketId::mint(self.deps.ids.as_ref());
         let mut waiting = Waiting {
             ticket,
-            turn: self.deps.turns.expect(ticket),
+            turn: self.deps.tickets.expect(ticket),
             pool: pool.id,
             pool_text: which.to_owned(),
             position: None,
@@ -242,25 +242,25 @@ impl Leases {
         from: LeaseFrom,
         browser: BrowserId,
         lease: &LeaseRequest,
-        record: &EarlyRecord,
+        record: &PreparedRecord,
     ) -> Result<TakenNow, StoreError> {
         let now = self.deps.clock.now();
         let taken = self.deps.line.take_recorded(&from, browser, lease, record.entry(), now).await;
         let taken = taken.map_err(|error| self.in_doubt(lease, error))?;
         let leased = matches!(taken, TakenNow::Leased(_));
-        record.settle(if leased { EarlyFate::Stored } else { EarlyFate::Declined });
+        record.settle(if leased { PreparedRecordOutcome::Stored } else { PreparedRecordOutcome::Declined });
         Ok(taken)
     }
 
     /// Leases from a pool as it was seen after its last lease. `None`: it has changed, or no browser is idle, or one does not answer.
     async fn lease_as_seen(
         &self,
-        seen: Prospect,
+        seen: NextBrowser,
         lease: &mut LeaseRequest,
         input: &AcquireInput,
-        record: Option<&EarlyRecord>,
+        record: Option<&PreparedRecord>,
     ) -> Result<Option<Session>, AcquireError> {
-        let Prospect { pool, next } = seen;
+        let NextBrowser { pool, next } = seen;
         lease.telemetry = captured(input, &pool)?;
         let from = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
         let taken = match record {
@@ -274,7 +274,7 @@ impl Leases {
                     // The failed lease stays on record under its id, and what was recorded of the call was of that lease.
                     lease.session = SessionId::mint(self.deps.ids.as_ref());
                     if let Some(record) = record {
-                        record.settle(EarlyFate::Superseded);
+                        record.settle(PreparedRecordOutcome::Superseded);
                     }
                 }
                 Ok(handed_out)
@@ -289,7 +289,7 @@ impl Leases {
     pub async fn look_ahead(&self, scope: &Scope, which: &str) {
         let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await;
         let Ok(Some((pool, Some(next)))) = found else { return };
-        self.prospects.note(scope.project_id(), which, Prospect { pool, next });
+        self.prospects.note(scope.project_id(), which, NextBrowser { pool, next });
     }
 
     /// The lease, and how many seconds to wait, if the caller says so.
@@ -355,7 +355,7 @@ impl Leases {
 
     /// What may have been leased is taken back.
     fn in_doubt(&self, lease: &LeaseRequest, error: StoreError) -> StoreError {
-        self.doubt(Doubt::Lease(lease.session));
+        self.doubt(UncertainWrite::Lease(lease.session));
         error.undone()
     }
 
@@ -365,11 +365,11 @@ impl Leases {
         waiting: &mut Waiting,
         mut gone: Pin<&mut (impl Future<Output = ()> + Send)>,
     ) -> Result<Acquired, AcquireError> {
-        let (mut event, mut hung_up) = (TurnEvent::Look, false);
+        let (mut event, mut hung_up) = (WaiterEvent::Look, false);
         loop {
             let outcome = match event {
-                TurnEvent::Look => self.deps.line.outcome(waiting.ticket).await?,
-                TurnEvent::TimeUp | TurnEvent::Stopping => self.deps.line.leave(waiting.ticket).await?,
+                WaiterEvent::Look => self.deps.line.outcome(waiting.ticket).await?,
+                WaiterEvent::TimeUp | WaiterEvent::Stopping => self.deps.line.leave(waiting.ticket).await?,
             };
             match outcome {
                 Outcome::Waiting => {}
@@ -381,7 +381,7 @@ impl Leases {
                     if let Some(session) = Box::pin(self.hand_out(*session)).await {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
-                    if event != TurnEvent::Look {
+                    if event != WaiterEvent::Look {
                         return Ok(Acquired::TimeUp);
                     }
                     // Its browser did not answer; it keeps its place in the line.
@@ -390,7 +390,7 @@ impl Leases {
                     continue;
                 }
                 Outcome::NameTaken => return Err(name_taken(&waiting.lease)),
-                Outcome::Gone if event == TurnEvent::Look => {
+                Outcome::Gone if event == WaiterEvent::Look => {
                     return Err(AcquireError::PoolNotFound(waiting.pool_text.clone()));
                 }
                 Outcome::Gone => return Ok(Acquired::TimeUp),
@@ -398,7 +398,7 @@ impl Leases {
             match unless(waiting.turn.wait(waiting.until), gone.as_mut()).await {
                 Some(woken) => event = woken,
                 // Nobody waits any more, which is as if the time were up.
-                None => (event, hung_up) = (TurnEvent::TimeUp, true),
+                None => (event, hung_up) = (WaiterEvent::TimeUp, true),
             }
         }
     }
@@ -408,7 +408,7 @@ impl Leases {
     /// # Errors
     /// The store's failure; [`settle`](Self::settle) does it again.
     pub async fn abandon(&self, ticket: TicketId) -> Result<(), StoreError> {
-        match self.deps.line.leave(ticket).await.inspect_err(|_| self.doubt(Doubt::Ticket(ticket)))? {
+        match self.deps.line.leave(ticket).await.inspect_err(|_| self.doubt(UncertainWrite::Ticket(ticket)))? {
             Outcome::Granted(session) => self.undelivered(&session).await,
             _ => Ok(()),
         }
@@ -422,7 +422,7 @@ impl Leases {
     pub async fn undelivered(&self, session: &Session) -> Result<(), StoreError> {
         let untouched = self.sessions.activity().take_back(session);
         let event = if untouched { SessionEvent::Undelivered } else { SessionEvent::StartFailed };
-        self.is_ended(session.id, event).await.inspect_err(|_| self.doubt(Doubt::Lease(session.id)))?;
+        self.is_ended(session.id, event).await.inspect_err(|_| self.doubt(UncertainWrite::Lease(session.id)))?;
         // Also if somebody else had ended it.
         self.sessions.activity().forget(session.id);
         Ok(())
@@ -437,7 +437,7 @@ impl Leases {
         }
     }
 
-    fn doubt(&self, what: Doubt) {
+    fn doubt(&self, what: UncertainWrite) {
         self.doubts.note(what, self.deps.monotonic.monotonic_now());
     }
 
@@ -468,12 +468,12 @@ impl Leases {
     }
 
     /// Whether there was anything.
-    async fn settle_one(&self, doubt: Doubt) -> Result<bool, StoreError> {
+    async fn settle_one(&self, doubt: UncertainWrite) -> Result<bool, StoreError> {
         match doubt {
-            Doubt::Lease(session) => self.is_ended(session, SessionEvent::StartFailed).await,
-            Doubt::Ticket(ticket) => match self.deps.line.leave(ticket).await? {
+            UncertainWrite::Lease(session) => self.is_ended(session, SessionEvent::StartFailed).await,
+            UncertainWrite::Ticket(ticket) => match self.deps.line.leave(ticket).await? {
                 Outcome::Granted(session) => {
-                    self.doubt(Doubt::Lease(session.id));
+                    self.doubt(UncertainWrite::Lease(session.id));
                     Ok(true)
                 }
                 outcome => Ok(outcome != Outcome::Gone),
@@ -503,7 +503,7 @@ impl Leases {
 
     async fn start_failed(&self, session: SessionId) {
         if self.is_ended(session, SessionEvent::StartFailed).await.is_err() {
-            self.doubt(Doubt::Lease(session));
+            self.doubt(UncertainWrite::Lease(session));
         }
     }
 

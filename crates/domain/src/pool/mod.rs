@@ -21,8 +21,8 @@ pub use places::{FairPlace, FairPlaces};
 pub use plan::{IdleBrowser, Observed, Plan, plan};
 pub use ports::{
     Entered, Fence, LeaseFrom, LeaseRequest, Outcome, Place, PoolDeleted, PoolFilter, PoolRepository, PoolStored,
-    TakenNow, Turn, TurnEvent, Turns, WaitingLine,
+    TakenNow, TicketNotifier, WaitQueue, Waiter, WaiterEvent,
 };
 #[cfg(feature = "mocks")]
-pub use ports::{MockPoolRepository, MockTurn, MockTurns, MockWaitingLine};
+pub use ports::{MockPoolRepository, MockTicketNotifier, MockWaitQueue, MockWaiter};
 pub use service::{CreatePoolError, DeletePoolError, FlushPoolError, PoolDeps, Pools, UpdatePoolError};

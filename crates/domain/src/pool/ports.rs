@@ -220,7 +220,7 @@ pub enum Outcome {
 /// The line of those who wait for a pool's browsers: strictly first come, first served, over all nodes.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
-pub trait WaitingLine: Send + Sync {
+pub trait WaitQueue: Send + Sync {
     /// One statement: leases an idle browser if there is one and nobody is in line. It is durable at the latest when an audit record
     /// is that is appended afterwards.
     async fn take_now(
@@ -265,7 +265,7 @@ pub trait WaitingLine: Send + Sync {
 
 /// What woke a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnEvent {
+pub enum WaiterEvent {
     /// Something was decided about its ticket, or may have been: look.
     Look,
     /// Its time is up.
@@ -276,15 +276,15 @@ pub enum TurnEvent {
 
 /// Where waiters are woken, without anybody asking again and again.
 #[cfg_attr(feature = "mocks", mockall::automock)]
-pub trait Turns: Send + Sync {
+pub trait TicketNotifier: Send + Sync {
     /// Expects news of a ticket from now on; to be called before the ticket enters the line, so that none is missed.
-    fn expect(&self, ticket: TicketId) -> Box<dyn Turn>;
+    fn expect(&self, ticket: TicketId) -> Box<dyn Waiter>;
 }
 
 /// One waiter's ear. Dropping it stops expecting.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
-pub trait Turn: Send + Sync {
+pub trait Waiter: Send + Sync {
     /// Waits for news until `until`. News that came between two calls are not lost.
-    async fn wait(&mut self, until: MonotonicTime) -> TurnEvent;
+    async fn wait(&mut self, until: MonotonicTime) -> WaiterEvent;
 }

@@ -15,22 +15,22 @@ const MOST: usize = 1000;
 
 /// What was seen.
 #[derive(Clone, Debug)]
-pub(super) struct Prospect {
+pub(super) struct NextBrowser {
     pub(super) pool: Pool,
     pub(super) next: BrowserId,
 }
 
 /// What was seen of each pool, by what callers called it. Each is taken by one caller.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Prospects(Arc<Mutex<HashMap<(ProjectId, String), Prospect>>>);
+pub(super) struct NextBrowserCache(Arc<Mutex<HashMap<(ProjectId, String), NextBrowser>>>);
 
-impl Prospects {
-    fn all(&self) -> MutexGuard<'_, HashMap<(ProjectId, String), Prospect>> {
+impl NextBrowserCache {
+    fn all(&self) -> MutexGuard<'_, HashMap<(ProjectId, String), NextBrowser>> {
         // Every change is one call, so a panic elsewhere leaves nothing half-made.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn take(&self, project: ProjectId, which: &str) -> Option<Prospect> {
+    pub(super) fn take(&self, project: ProjectId, which: &str) -> Option<NextBrowser> {
         self.all().remove(&(project, which.to_owned()))
     }
 
@@ -38,7 +38,7 @@ impl Prospects {
         self.all().contains_key(&(project, which.to_owned()))
     }
 
-    pub(super) fn note(&self, project: ProjectId, which: &str, prospect: Prospect) {
+    pub(super) fn note(&self, project: ProjectId, which: &str, prospect: NextBrowser) {
         let mut all = self.all();
         if all.len() >= MOST {
             all.clear();
@@ -52,13 +52,13 @@ mod tests {
     use super::*;
     use crate::testing::{browser_id, pool, project_id};
 
-    fn prospect(next: u32) -> Prospect {
-        Prospect { pool: pool(1).build(), next: browser_id(next) }
+    fn prospect(next: u32) -> NextBrowser {
+        NextBrowser { pool: pool(1).build(), next: browser_id(next) }
     }
 
     #[test]
     fn one_caller_alone_gets_what_was_seen() {
-        let prospects = Prospects::default();
+        let prospects = NextBrowserCache::default();
         prospects.note(project_id(), "one", prospect(1));
         for (project, which) in [(ProjectId::from_ulid(ulid::Ulid(2)), "one"), (project_id(), "two")] {
             assert!(!prospects.has(project, which) && prospects.take(project, which).is_none());
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn pools_without_end_are_not_remembered() {
-        let prospects = Prospects::default();
+        let prospects = NextBrowserCache::default();
         for n in 0..=MOST {
             prospects.note(project_id(), &n.to_string(), prospect(1));
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Generation, Growth, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolInput, PoolRepository, PoolStored, Turns,
-    UpdatePool, WaitingLine,
+    Generation, Growth, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolInput, PoolRepository, PoolStored,
+    TicketNotifier, UpdatePool, WaitQueue,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::browser::BrowserEngine;
@@ -32,9 +32,9 @@ pub struct PoolDeps {
     /// Where sessions are kept.
     pub sessions: Arc<dyn SessionRepository>,
     /// Who waits.
-    pub line: Arc<dyn WaitingLine>,
+    pub line: Arc<dyn WaitQueue>,
     /// Where waiters are woken.
-    pub turns: Arc<dyn Turns>,
+    pub tickets: Arc<dyn TicketNotifier>,
     /// What runs browsers.
     pub engine: Arc<dyn BrowserEngine>,
     /// Where extensions are kept.
@@ -297,7 +297,7 @@ impl Pools {
     }
 
     /// Deletes a pool. With `force` the sessions leased from it end. Its other browsers are marked as ending, and the
-    /// housekeeping of their nodes buries them ([`Sessions::clear_remains`]). Once the pool is deleted the call does not
+    /// housekeeping of their nodes buries them ([`Sessions::clean_up_pending`]). Once the pool is deleted the call does not
     /// fail: the housekeeping also ends sessions that could not be ended here ([`Sessions::check`]).
     ///
     /// # Errors
@@ -322,7 +322,7 @@ impl Pools {
                 _ => continue,
             }
         }
-        self.sessions.clear_remains().await
+        self.sessions.clean_up_pending().await
     }
 
     /// Ends the browsers of a pool that nobody has, also those that are being started; fresh ones come at its fill rate in place of those that

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::{Exec, Program, Signal, Spawn, TerminalSize};
 use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
 use crate::ids::ProcessId;
-use crate::inside::InsideError;
+use crate::inside::OperationError;
 
 /// The kernel takes no longer word than this, its end included.
 const MAX_WORD: usize = 128 << 10;
@@ -120,13 +120,15 @@ impl ProgramInput {
         Some(program)
     }
 
-    fn user(&self) -> Result<(), InsideError> {
+    fn user(&self) -> Result<(), OperationError> {
         if self.as_root == Some(true) {
-            return Err(InsideError::NotSupported("as_root: there is no root in a session".to_owned()));
+            return Err(OperationError::NotSupported("as_root: there is no root in a session".to_owned()));
         }
         match self.as_user.as_deref() {
             None | Some(Self::USER) => Ok(()),
-            Some(_) => Err(InsideError::NotSupported(format!("as_user: the one user of a session is {}", Self::USER))),
+            Some(_) => {
+                Err(OperationError::NotSupported(format!("as_user: the one user of a session is {}", Self::USER)))
+            }
         }
     }
 }
@@ -134,7 +136,7 @@ impl ProgramInput {
 impl ExecInput {
     /// # Errors
     /// Every field that breaks a rule, or another user.
-    pub fn parse(self) -> Result<Exec, InsideError> {
+    pub fn parse(self) -> Result<Exec, OperationError> {
         let user = self.program.user();
         let mut fields = Fields::new();
         let program = self.program.parse(&mut fields);
@@ -153,7 +155,7 @@ impl SpawnInput {
     ///
     /// # Errors
     /// Every field that breaks a rule, or another user.
-    pub fn parse(self, id: ProcessId) -> Result<Spawn, InsideError> {
+    pub fn parse(self, id: ProcessId) -> Result<Spawn, OperationError> {
         let user = self.program.user();
         let mut fields = Fields::new();
         let program = self.program.parse(&mut fields);
@@ -278,9 +280,9 @@ mod tests {
         ProgramInput { command: Some(command.to_owned()), ..ProgramInput::default() }
     }
 
-    fn refused<T>(result: Result<T, InsideError>) -> Vec<(String, FieldCode)> {
+    fn refused<T>(result: Result<T, OperationError>) -> Vec<(String, FieldCode)> {
         match result {
-            Err(InsideError::Invalid(invalid)) => {
+            Err(OperationError::Invalid(invalid)) => {
                 invalid.fields().iter().map(|error| (error.field.clone(), error.code)).collect()
             }
             Err(other) => panic!("{other}"),
@@ -345,7 +347,7 @@ mod tests {
             let program = ProgramInput { as_root, as_user: as_user.map(str::to_owned), ..program("id") };
             let parsed = ExecInput { program, ..ExecInput::default() }.parse();
             assert_eq!(parsed.is_ok(), fine, "{as_root:?} {as_user:?}");
-            assert!(fine || matches!(parsed, Err(InsideError::NotSupported(_))));
+            assert!(fine || matches!(parsed, Err(OperationError::NotSupported(_))));
         }
     }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::clock::IdSource;
 use crate::ids::ProcessId;
-use crate::inside::{InsideError, enter};
+use crate::inside::{OperationError, enter};
 use crate::session::{Activity, Session};
 
 /// The use cases of programs.
@@ -30,7 +30,7 @@ impl Processes {
     ///
     /// # Errors
     /// See [`ExecInput::parse`] and [`ProcessMachine::exec`].
-    pub async fn exec(&self, session: &Session, input: ExecInput) -> Result<Executed, InsideError> {
+    pub async fn exec(&self, session: &Session, input: ExecInput) -> Result<Executed, OperationError> {
         let exec = input.parse()?;
         let entered = enter(session, &self.activity)?;
         let executed = self.machine.exec(entered.browser, exec).await?;
@@ -44,7 +44,7 @@ impl Processes {
     ///
     /// # Errors
     /// See [`SpawnInput::parse`] and [`ProcessMachine::spawn`].
-    pub async fn spawn(&self, session: &Session, input: SpawnInput) -> Result<Spawned, InsideError> {
+    pub async fn spawn(&self, session: &Session, input: SpawnInput) -> Result<Spawned, OperationError> {
         let spawn = input.parse(ProcessId::mint(self.ids.as_ref()))?;
         let entered = enter(session, &self.activity)?;
         self.machine.spawn(entered.browser, spawn).await
@@ -54,7 +54,7 @@ impl Processes {
     ///
     /// # Errors
     /// See [`ProcessMachine::status`].
-    pub async fn status(&self, session: &Session, which: &str) -> Result<ProcessStatus, InsideError> {
+    pub async fn status(&self, session: &Session, which: &str) -> Result<ProcessStatus, OperationError> {
         let id = id(which)?;
         let entered = enter(session, &self.activity)?;
         self.machine.status(entered.browser, id).await
@@ -64,7 +64,7 @@ impl Processes {
     ///
     /// # Errors
     /// See [`StdinInput::parse`] and [`ProcessMachine::write`].
-    pub async fn write(&self, session: &Session, which: &str, input: StdinInput) -> Result<u64, InsideError> {
+    pub async fn write(&self, session: &Session, which: &str, input: StdinInput) -> Result<u64, OperationError> {
         let id = id(which)?;
         let data = input.parse()?;
         let entered = enter(session, &self.activity)?;
@@ -75,7 +75,7 @@ impl Processes {
     ///
     /// # Errors
     /// See [`KillInput::parse`] and [`ProcessMachine::signal`].
-    pub async fn kill(&self, session: &Session, which: &str, input: KillInput) -> Result<(), InsideError> {
+    pub async fn kill(&self, session: &Session, which: &str, input: KillInput) -> Result<(), OperationError> {
         let id = id(which)?;
         let signal = input.parse()?;
         let entered = enter(session, &self.activity)?;
@@ -86,7 +86,7 @@ impl Processes {
     ///
     /// # Errors
     /// See [`ResizeInput::parse`] and [`ProcessMachine::resize`].
-    pub async fn resize(&self, session: &Session, which: &str, input: ResizeInput) -> Result<(), InsideError> {
+    pub async fn resize(&self, session: &Session, which: &str, input: ResizeInput) -> Result<(), OperationError> {
         let id = id(which)?;
         let size = input.parse()?;
         let entered = enter(session, &self.activity)?;
@@ -97,7 +97,7 @@ impl Processes {
     ///
     /// # Errors
     /// See [`ProcessMachine::output`].
-    pub async fn output(&self, session: &Session, which: &str) -> Result<OutputEvents, InsideError> {
+    pub async fn output(&self, session: &Session, which: &str) -> Result<OutputEvents, OperationError> {
         let id = id(which)?;
         let entered = enter(session, &self.activity)?;
         let events = self.machine.output(entered.browser, id).await?;
@@ -105,6 +105,6 @@ impl Processes {
     }
 }
 
-fn id(which: &str) -> Result<ProcessId, InsideError> {
-    which.parse().map_err(|_| InsideError::Missing(format!("process {which} not found")))
+fn id(which: &str) -> Result<ProcessId, OperationError> {
+    which.parse().map_err(|_| OperationError::Missing(format!("process {which} not found")))
 }

@@ -9,7 +9,7 @@ use super::{LoadedProfile, ProfileRepository, ProfileSource, ProfileVersion};
 use crate::blob::{BlobError, BlobStore};
 use crate::clock::Clock;
 use crate::ids::{ProfileId, ProfileVersionId, SessionId};
-use crate::inside::{ByteStream, InsideError};
+use crate::inside::{ByteStream, OperationError};
 use crate::sealing::{SealError, StreamSealer};
 use crate::store_error::StoreError;
 
@@ -120,20 +120,20 @@ impl KeptProfiles {
 }
 
 /// Why a profile cannot be loaded, in words for its caller.
-pub(super) fn unreadable(error: &KeepError) -> InsideError {
-    InsideError::Failed(match error {
+pub(super) fn unreadable(error: &KeepError) -> OperationError {
+    OperationError::Failed(match error {
         KeepError::Seal(error) => format!("the profile cannot be opened: {error}"),
         KeepError::Blob(_) | KeepError::Store(_) => "the profile cannot be read".to_owned(),
     })
 }
 
-pub(super) fn not_kept() -> InsideError {
-    InsideError::Missing("the profile's saved state is not kept any more".to_owned())
+pub(super) fn not_kept() -> OperationError {
+    OperationError::Missing("the profile's saved state is not kept any more".to_owned())
 }
 
 #[async_trait]
 impl ProfileSource for KeptProfiles {
-    async fn archive(&self, profile: &LoadedProfile) -> Result<Option<ByteStream>, InsideError> {
+    async fn archive(&self, profile: &LoadedProfile) -> Result<Option<ByteStream>, OperationError> {
         let noted = self.rows.used(profile.id, self.clock.now()).await;
         noted.map_err(|error| unreadable(&error.into()))?;
         let Some(version) = profile.version else { return Ok(None) };

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use super::{LoadedProfile, Profile, ProfileVersion, Saved};
 use crate::access::Scope;
 use crate::ids::{BrowserId, ProfileId, ProfileVersionId};
-use crate::inside::{ByteStream, InsideError};
+use crate::inside::{ByteStream, OperationError};
 use crate::name::SlugName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
@@ -121,7 +121,7 @@ pub trait ProfileRepository: Send + Sync {
     async fn known(&self, ids: &[ProfileVersionId]) -> Result<Vec<ProfileVersionId>, StoreError>;
 
     /// Up to `most` versions whose key is not sealed under `key`.
-    async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<ProfileVersion>, StoreError>;
+    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<ProfileVersion>, StoreError>;
 
     /// Puts `next` in the place of the version's key, unless that was changed meanwhile.
     async fn reseal(&self, id: ProfileVersionId, current: &[u8], next: &[u8]) -> Result<(), StoreError>;
@@ -138,10 +138,10 @@ pub trait ProfileSource: Send + Sync {
     /// [`ProfileMachine::capture`] gave it. `None` if nothing was saved yet. Asking counts as use.
     ///
     /// # Errors
-    /// [`InsideError::Missing`] if the version is not kept any more, [`InsideError::Failed`] if its bytes cannot be read. What is found
+    /// [`OperationError::Missing`] if the version is not kept any more, [`OperationError::Failed`] if its bytes cannot be read. What is found
     /// to be cut or altered on the way ends the stream with an error, before the browser may be used: a start that meets it fails
     /// with [`EngineError::Profile`](crate::browser::EngineError::Profile).
-    async fn archive(&self, profile: &LoadedProfile) -> Result<Option<ByteStream>, InsideError>;
+    async fn archive(&self, profile: &LoadedProfile) -> Result<Option<ByteStream>, OperationError>;
 }
 
 /// Takes user data out of browsers, and brings it into those that run. A browser that is started gets it on its own, from
@@ -154,9 +154,9 @@ pub trait ProfileMachine: Send + Sync {
     /// again until then, it gives what it gave before. That Chromium has ended already is no hindrance.
     ///
     /// # Errors
-    /// [`InsideError::TooLarge`] if it is longer than [`MAX_PROFILE_BYTES`](super::MAX_PROFILE_BYTES), now or in the stream; the
+    /// [`OperationError::TooLarge`] if it is longer than [`MAX_PROFILE_BYTES`](super::MAX_PROFILE_BYTES), now or in the stream; the
     /// engine's failure. A stream that does not end well is not a profile.
-    async fn capture(&self, browser: BrowserId) -> Result<ByteStream, InsideError>;
+    async fn capture(&self, browser: BrowserId) -> Result<ByteStream, OperationError>;
 
     /// Starts Chromium anew with that user data in place of its own; the pages that were open are gone. The archive is
     /// looked through before anything ends.
@@ -164,7 +164,7 @@ pub trait ProfileMachine: Send + Sync {
     /// # Errors
     /// [`EngineError::Profile`](crate::browser::EngineError::Profile) for an archive that cannot be used; the browser is as it was
     /// then. After any other failure the browser may be gone.
-    async fn load(&self, browser: BrowserId, archive: ByteStream) -> Result<(), InsideError>;
+    async fn load(&self, browser: BrowserId, archive: ByteStream) -> Result<(), OperationError>;
 }
 
 /// Who is told how it went with saving profiles, besides whoever reads them.

@@ -11,7 +11,7 @@ use crate::browser::EngineError;
 use crate::clock::IdSource;
 use crate::field::{Bad, FieldCode, InvalidInput};
 use crate::ids::{BrowserId, ProfileId, ProfileVersionId};
-use crate::inside::InsideError;
+use crate::inside::OperationError;
 use crate::session::{IdOrName, PoolWake, Session};
 use crate::store_error::StoreError;
 
@@ -20,7 +20,7 @@ use crate::store_error::StoreError;
 pub(crate) enum NotSaved {
     /// Its browser does not give it.
     #[error("the browser's state could not be taken: {0}")]
-    Machine(#[from] InsideError),
+    Machine(#[from] OperationError),
     /// Its node is gone, with its browser.
     #[error("its node is gone")]
     NodeGone,
@@ -117,9 +117,9 @@ impl SessionProfiles {
     ///
     /// # Errors
     /// See [`ProfileMachine::load`].
-    pub(crate) async fn load(&self, browser: BrowserId, profile: &LoadedProfile) -> Result<(), InsideError> {
+    pub(crate) async fn load(&self, browser: BrowserId, profile: &LoadedProfile) -> Result<(), OperationError> {
         let (Some(deps), Some(version)) = (&self.deps, profile.version) else { return Ok(()) };
-        let unusable = |error: InsideError| InsideError::from(EngineError::Profile(error.to_string()));
+        let unusable = |error: OperationError| OperationError::from(EngineError::Profile(error.to_string()));
         let archive = deps.kept.open(profile.id, version).await.map_err(|error| unusable(unreadable(&error)))?;
         deps.machine.load(browser, archive.ok_or_else(|| unusable(not_kept()))?).await
     }

@@ -214,7 +214,7 @@ impl Profiles {
         let mut resealed = Resealed::default();
         loop {
             let looked_at = resealed.looked_at();
-            for version in &self.kept.rows().sealed_otherwise(sealer.current()?, resealed.batch()).await? {
+            for version in &self.kept.rows().sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
                 if let Some(next) =
                     resealed.anew(sealer, ProfileVersion::place(version.profile, version.id), &version.key)?
                 {
@@ -239,7 +239,7 @@ impl Once {
 }
 
 impl futures_core::Stream for Once {
-    type Item = Result<Bytes, crate::inside::InsideError>;
+    type Item = Result<Bytes, crate::inside::OperationError>;
 
     fn poll_next(
         mut self: std::pin::Pin<&mut Self>,

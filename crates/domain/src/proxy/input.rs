@@ -6,7 +6,7 @@ use std::fmt;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Host;
 
-use super::{BypassHost, Exit, ExitMember, ProxyProtocol, ProxyType, Upstreams};
+use super::{BypassHost, Exit, ExitMember, ProxyGateways, ProxyProtocol, ProxyType};
 use crate::field::{Bad, FieldCode, Fields};
 use crate::name::LabelName;
 use crate::session::{NotSupported, Refusal};
@@ -103,7 +103,7 @@ const DEFAULT_COUNTRY: &str = "US";
 impl CreateProxy {
     /// # Errors
     /// The fields that break a rule, or what cannot be done here.
-    pub fn parse(self, upstreams: &Upstreams) -> Result<ProxyWish, Refusal> {
+    pub fn parse(self, upstreams: &ProxyGateways) -> Result<ProxyWish, Refusal> {
         let mut fields = Fields::new();
         let kind =
             fields.take_required("type", self.kind.as_deref(), |text| one_of(text, &ProxyType::ALL, ProxyType::as_str));
@@ -176,7 +176,7 @@ fn rented(kind: ProxyType, config: ProxyConfigInput, fields: &mut Fields) -> Exi
 
 /// What the operator's gateway makes of it. What it is not told of cannot be chosen.
 fn by_upstream(
-    upstreams: &Upstreams,
+    upstreams: &ProxyGateways,
     kind: ProxyType,
     protocol: Option<ProxyProtocol>,
     mut exit: Exit,

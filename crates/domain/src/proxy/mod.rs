@@ -21,4 +21,4 @@ pub use ports::{
 pub use ports::{MockProxyDialer, MockProxyRepository, MockProxyRoutes};
 pub use routing::{OpenError, ProxyRouting, RouteError};
 pub use service::{Proxies, ProxyDeps, ProxyError};
-pub use upstream::{BadUpstream, Upstream, Upstreams};
+pub use upstream::{BadUpstream, ProxyGateways, Upstream};

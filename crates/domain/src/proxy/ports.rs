@@ -95,7 +95,7 @@ pub trait ProxyRepository: Send + Sync {
     async fn due(&self, before: OffsetDateTime, now: OffsetDateTime, most: u32) -> Result<Vec<Proxy>, StoreError>;
 
     /// Up to `most` passwords, of deleted proxies too, that are not sealed under `key`.
-    async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError>;
+    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError>;
 
     /// Puts `next` in the place of `current`, unless that was changed meanwhile.
     async fn reseal(&self, id: ProxyId, current: &[u8], next: &[u8]) -> Result<(), StoreError>;
@@ -208,7 +208,7 @@ impl ProxyRepository for NoProxies {
         Ok(Vec::new())
     }
 
-    async fn sealed_otherwise(&self, _: KeyId, _: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError> {
+    async fn sealed_with_other_key(&self, _: KeyId, _: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError> {
         Ok(Vec::new())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
-    NoProxies, NoRoutes, OpenProxy, Proxy, ProxyConfig, ProxyRepository, ProxyRoutes, ProxyType, Route, Upstreams,
+    NoProxies, NoRoutes, OpenProxy, Proxy, ProxyConfig, ProxyGateways, ProxyRepository, ProxyRoutes, ProxyType, Route,
 };
 use crate::browser::{EngineError, EngineFault};
 use crate::field::{Bad, FieldCode, InvalidInput};
@@ -61,7 +61,7 @@ pub struct ProxyRouting {
     proxies: Arc<dyn ProxyRepository>,
     sealer: Arc<dyn Sealer>,
     routes: Arc<dyn ProxyRoutes>,
-    upstreams: Arc<Upstreams>,
+    upstreams: Arc<ProxyGateways>,
 }
 
 impl ProxyRouting {
@@ -71,7 +71,7 @@ impl ProxyRouting {
         proxies: Arc<dyn ProxyRepository>,
         sealer: Arc<dyn Sealer>,
         routes: Arc<dyn ProxyRoutes>,
-        upstreams: Arc<Upstreams>,
+        upstreams: Arc<ProxyGateways>,
     ) -> Self {
         Self { proxies, sealer, routes, upstreams }
     }
@@ -150,7 +150,7 @@ impl ProxyRouting {
 }
 
 /// The proxy with its password in clear.
-pub(super) fn open(proxy: &Proxy, sealer: &dyn Sealer, upstreams: &Upstreams) -> Result<OpenProxy, OpenError> {
+pub(super) fn open(proxy: &Proxy, sealer: &dyn Sealer, upstreams: &ProxyGateways) -> Result<OpenProxy, OpenError> {
     let bypass = proxy.bypass.iter().map(ToString::to_string).collect();
     let own = match &proxy.config {
         ProxyConfig::Rented(exit) => {

@@ -10,7 +10,7 @@ use super::input::NONE_RENTED;
 use super::routing::{OpenError, open};
 use super::{
     CheckOutcome, ConfigWish, CreateProxy, OpenProxy, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted,
-    ProxyDialer, ProxyFailure, ProxyFilter, ProxyRepository, ProxyStatus, ProxyStored, ProxyWish, Upstreams,
+    ProxyDialer, ProxyFailure, ProxyFilter, ProxyGateways, ProxyRepository, ProxyStatus, ProxyStored, ProxyWish,
 };
 use crate::access::{ProjectArchived, Scope};
 use crate::clock::{Clock, IdSource};
@@ -91,7 +91,7 @@ pub struct ProxyDeps {
     /// Identifiers.
     pub ids: Arc<dyn IdSource>,
     /// Where the operator rents proxies.
-    pub upstreams: Arc<Upstreams>,
+    pub upstreams: Arc<ProxyGateways>,
     /// How many a project may have.
     pub most: u32,
 }
@@ -276,7 +276,7 @@ impl Proxies {
         let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {
             let looked_at = resealed.looked_at();
-            for (id, sealed) in &self.deps.proxies.sealed_otherwise(sealer.current()?, resealed.batch()).await? {
+            for (id, sealed) in &self.deps.proxies.sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
                 if let Some(next) = resealed.anew(sealer, Proxy::place(*id), sealed)? {
                     self.deps.proxies.reseal(*id, sealed, &next).await?;
                     resealed.done += 1;

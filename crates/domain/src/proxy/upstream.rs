@@ -48,15 +48,15 @@ impl fmt::Debug for Upstream {
 
 /// The gateways of this installation, at most one for each type of proxy that is rented.
 #[derive(Clone, Debug, Default)]
-pub struct Upstreams(Vec<(ProxyType, Upstream)>);
+pub struct ProxyGateways(Vec<(ProxyType, Upstream)>);
 
-impl FromIterator<(ProxyType, Upstream)> for Upstreams {
+impl FromIterator<(ProxyType, Upstream)> for ProxyGateways {
     fn from_iter<I: IntoIterator<Item = (ProxyType, Upstream)>>(all: I) -> Self {
         Self(all.into_iter().collect())
     }
 }
 
-impl Upstreams {
+impl ProxyGateways {
     pub(super) fn of(&self, kind: ProxyType) -> Option<&Upstream> {
         self.0.iter().find(|(of, _)| *of == kind).map(|(_, upstream)| upstream)
     }

@@ -8,7 +8,7 @@ use super::{Replay, ReplayRepository};
 use crate::blob::{BlobError, BlobStore};
 use crate::clock::Clock;
 use crate::ids::{ReplayId, SessionId};
-use crate::inside::{ByteStream, InsideError};
+use crate::inside::{ByteStream, OperationError};
 use crate::storage::{DiskSpace, StorageLimit};
 use crate::store_error::StoreError;
 
@@ -82,8 +82,8 @@ impl KeptReplays {
         replay: &Replay,
         offset: u64,
         length: u64,
-    ) -> Result<ByteStream, InsideError> {
-        let unreadable = || InsideError::Failed(format!("the film of recording {} cannot be read", replay.id));
+    ) -> Result<ByteStream, OperationError> {
+        let unreadable = || OperationError::Failed(format!("the film of recording {} cannot be read", replay.id));
         match self.blobs.get_part(&blob(session, replay.id), offset, length).await {
             Ok(found) => found.ok_or_else(unreadable),
             Err(BlobError::Content(error)) => Err(error),

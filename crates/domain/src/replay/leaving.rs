@@ -7,8 +7,8 @@ use time::{Duration, OffsetDateTime};
 use super::{KeptReplays, Replay, ReplayMachine, ReplayState};
 use crate::blob::BlobError;
 use crate::ids::{BrowserId, ReplayId, SessionId};
-use crate::inside::InsideError;
-use crate::session::{RemainsWake, Session, TRIED_FOR};
+use crate::inside::OperationError;
+use crate::session::{CleanupWake, Session, TRIED_FOR};
 use crate::store_error::StoreError;
 
 /// How often a machine is asked to make a film whole; each time it may take the better part of a minute.
@@ -26,7 +26,7 @@ pub struct ReplayDeps {
     /// What records.
     pub machine: Arc<dyn ReplayMachine>,
     /// Who keeps what sessions leave.
-    pub remains: Arc<dyn RemainsWake>,
+    pub pending_cleanup: Arc<dyn CleanupWake>,
 }
 
 /// The recordings of sessions that end.
@@ -65,7 +65,7 @@ impl SessionReplays {
     /// Has somebody keep what an ended session left, so that its caller need not wait for it.
     pub(crate) fn remind(&self) {
         if let Some(deps) = &self.deps {
-            deps.remains.wake();
+            deps.pending_cleanup.wake();
         }
     }
 
@@ -123,7 +123,7 @@ impl ReplayDeps {
         &self,
         films: &[ReplayId],
         noted: &Replay,
-        told: &Result<Vec<Replay>, InsideError>,
+        told: &Result<Vec<Replay>, OperationError>,
     ) -> Result<Replay, Replay> {
         let all = told
             .as_ref()
@@ -181,7 +181,7 @@ impl ReplayDeps {
     }
 
     /// The recording when its film is made.
-    async fn whole(&self, browser: BrowserId, mut replay: Replay) -> Result<Replay, InsideError> {
+    async fn whole(&self, browser: BrowserId, mut replay: Replay) -> Result<Replay, OperationError> {
         for _ in 0..STOPS {
             if replay.state != ReplayState::Running {
                 return Ok(replay);
@@ -189,7 +189,7 @@ impl ReplayDeps {
             replay = self.machine.stop(browser, replay.id).await?;
         }
         match replay.state {
-            ReplayState::Running => Err(InsideError::Failed("it took too long".to_owned())),
+            ReplayState::Running => Err(OperationError::Failed("it took too long".to_owned())),
             ReplayState::Finished | ReplayState::Failed => Ok(replay),
         }
     }

@@ -4,7 +4,7 @@ use time::OffsetDateTime;
 
 use crate::field::{Fields, within};
 use crate::ids::ReplayId;
-use crate::inside::InsideError;
+use crate::inside::OperationError;
 
 /// A recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl StartReplay {
     ///
     /// # Errors
     /// Every field that leaves its bounds, or what no session here can do.
-    pub fn parse(self, id: ReplayId) -> Result<NewReplay, InsideError> {
+    pub fn parse(self, id: ReplayId) -> Result<NewReplay, OperationError> {
         let mut fields = Fields::new();
         let framerate = within(self.framerate.unwrap_or(Self::FRAMERATE), 1, Self::MAX_FRAMERATE);
         let framerate = fields.take("framerate", framerate);
@@ -81,10 +81,10 @@ impl StartReplay {
         if framerate > Self::DRAWN_FRAMERATE {
             let most = Self::DRAWN_FRAMERATE;
             let message = format!("framerate: more than {most} need a graphics card, which no session here has");
-            return Err(InsideError::NotSupported(message));
+            return Err(OperationError::NotSupported(message));
         }
         if self.record_audio == Some(true) {
-            return Err(InsideError::NotSupported("record_audio: sessions here have no sound".to_owned()));
+            return Err(OperationError::NotSupported("record_audio: sessions here have no sound".to_owned()));
         }
         Ok(NewReplay { id, framerate, max_duration_seconds })
     }
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    fn parse(framerate: Option<i64>, seconds: Option<i64>, record_audio: bool) -> Result<NewReplay, InsideError> {
+    fn parse(framerate: Option<i64>, seconds: Option<i64>, record_audio: bool) -> Result<NewReplay, OperationError> {
         let wish = StartReplay { framerate, max_duration_in_seconds: seconds, record_audio: Some(record_audio) };
         wish.parse(ReplayId::from_ulid(Ulid::nil()))
     }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn every_field_out_of_bounds_is_named() {
         for (framerate, seconds) in [(0, 0), (61, 21_601), (-1, i64::MAX)] {
-            let Err(InsideError::Invalid(invalid)) = parse(Some(framerate), Some(seconds), true) else {
+            let Err(OperationError::Invalid(invalid)) = parse(Some(framerate), Some(seconds), true) else {
                 panic!("{framerate} and {seconds} were taken");
             };
             let named: Vec<_> = invalid.fields().iter().map(|error| error.field.as_str()).collect();
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn what_needs_a_graphics_card_or_sound_is_not_supported() {
         assert!(parse(Some(20), Some(21_600), false).is_ok());
-        assert!(matches!(parse(Some(21), None, false), Err(InsideError::NotSupported(_))));
-        assert!(matches!(parse(None, None, true), Err(InsideError::NotSupported(_))));
+        assert!(matches!(parse(Some(21), None, false), Err(OperationError::NotSupported(_))));
+        assert!(matches!(parse(None, None, true), Err(OperationError::NotSupported(_))));
     }
 }

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::{NewReplay, Replay};
 use crate::ids::{BrowserId, ReplayId, SessionId};
-use crate::inside::{ByteStream, InsideError};
+use crate::inside::{ByteStream, OperationError};
 use crate::store_error::StoreError;
 
 /// Records inside a session's machine.
@@ -15,24 +15,29 @@ pub trait ReplayMachine: Send + Sync {
     /// Begins to record; returns when the first picture is taken. A start that fails leaves no recording.
     ///
     /// # Errors
-    /// [`InsideError::State`] while another one runs, [`InsideError::Limit`], [`InsideError::DiskFull`].
-    async fn start(&self, browser: BrowserId, new: NewReplay) -> Result<Replay, InsideError>;
+    /// [`OperationError::State`] while another one runs, [`OperationError::Limit`], [`OperationError::DiskFull`].
+    async fn start(&self, browser: BrowserId, new: NewReplay) -> Result<Replay, OperationError>;
 
     /// All recordings of the session, oldest first.
-    async fn list(&self, browser: BrowserId) -> Result<Vec<Replay>, InsideError>;
+    async fn list(&self, browser: BrowserId) -> Result<Vec<Replay>, OperationError>;
 
     /// Stops a recording and makes its film; of one that has ended, nothing is done.
     ///
     /// # Errors
-    /// [`InsideError::Missing`].
-    async fn stop(&self, browser: BrowserId, id: ReplayId) -> Result<Replay, InsideError>;
+    /// [`OperationError::Missing`].
+    async fn stop(&self, browser: BrowserId, id: ReplayId) -> Result<Replay, OperationError>;
 
     /// `length` bytes of a film from `offset` on: exactly so many, or the stream ends with an error.
     ///
     /// # Errors
-    /// [`InsideError::Missing`]; [`InsideError::State`] while it runs, or when the film was damaged.
-    async fn read(&self, browser: BrowserId, id: ReplayId, offset: u64, length: u64)
-    -> Result<ByteStream, InsideError>;
+    /// [`OperationError::Missing`]; [`OperationError::State`] while it runs, or when the film was damaged.
+    async fn read(
+        &self,
+        browser: BrowserId,
+        id: ReplayId,
+        offset: u64,
+        length: u64,
+    ) -> Result<ByteStream, OperationError>;
 }
 
 /// Where recordings are noted, so that none vanishes with its session; without their bytes. A recording is noted before it begins and

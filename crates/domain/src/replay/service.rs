@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{KeptReplays, Replay, ReplayMachine, ReplayState, StartReplay};
 use crate::clock::IdSource;
 use crate::ids::ReplayId;
-use crate::inside::{ByteStream, InsideError, enter};
+use crate::inside::{ByteStream, OperationError, enter};
 use crate::session::{Activity, Session};
 use crate::store_error::StoreError;
 
@@ -23,7 +23,7 @@ pub struct Replays {
 pub enum ReplayError {
     /// It cannot be, or the session's machine failed.
     #[error(transparent)]
-    Inside(#[from] InsideError),
+    Inside(#[from] OperationError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -76,13 +76,13 @@ impl Replays {
     /// Begins to record.
     ///
     /// # Errors
-    /// See [`StartReplay::parse`] and [`ReplayMachine::start`]; [`InsideError::Missing`] if the session has ended.
+    /// See [`StartReplay::parse`] and [`ReplayMachine::start`]; [`OperationError::Missing`] if the session has ended.
     pub async fn start(&self, session: &Session, wish: StartReplay) -> Result<Replay, ReplayError> {
         let new = wish.parse(ReplayId::mint(self.ids.as_ref()))?;
         let entered = enter(session, &self.activity)?;
         // Noted first, so that its session cannot end without it.
         if !self.kept.rows().begin(session.id, new.id, self.kept.clock().now()).await? {
-            return Err(InsideError::Missing(format!("browser session {} not found", session.id)).into());
+            return Err(OperationError::Missing(format!("browser session {} not found", session.id)).into());
         }
         let started = self.machine.start(entered.browser, new).await;
         if started.is_err() {
@@ -107,7 +107,7 @@ impl Replays {
     /// Stops a recording; of one that has ended, nothing is done.
     ///
     /// # Errors
-    /// [`InsideError::Missing`]; the store's failure.
+    /// [`OperationError::Missing`]; the store's failure.
     pub async fn stop(&self, session: &Session, which: &str) -> Result<Replay, ReplayError> {
         let id = id(which)?;
         if !session.is_active() {
@@ -126,8 +126,8 @@ impl Replays {
     /// saved of one that failed is only given to whoever says that less than all is fine.
     ///
     /// # Errors
-    /// [`InsideError::Missing`]; [`InsideError::State`] while it runs, when it failed and when its film was damaged;
-    /// [`InsideError::OutsideRange`]; the store's failure.
+    /// [`OperationError::Missing`]; [`OperationError::State`] while it runs, when it failed and when its film was damaged;
+    /// [`OperationError::OutsideRange`]; the store's failure.
     pub async fn film(
         &self,
         session: &Session,
@@ -142,7 +142,7 @@ impl Replays {
             ReplayState::Failed | ReplayState::Finished => {}
         }
         let size = replay.size_bytes;
-        let part = part.map(|part| part.within(size).ok_or(InsideError::OutsideRange { size })).transpose()?;
+        let part = part.map(|part| part.within(size).ok_or(OperationError::OutsideRange { size })).transpose()?;
         let (offset, length) = match part {
             Some((first, last)) => (first, last - first + 1),
             None => (0, replay.size_bytes),
@@ -158,26 +158,26 @@ impl Replays {
     }
 }
 
-fn id(which: &str) -> Result<ReplayId, InsideError> {
+fn id(which: &str) -> Result<ReplayId, OperationError> {
     which.parse().map_err(|_| missing(which))
 }
 
-fn missing(which: &str) -> InsideError {
-    InsideError::Missing(format!("recording {which} not found"))
+fn missing(which: &str) -> OperationError {
+    OperationError::Missing(format!("recording {which} not found"))
 }
 
-fn running(session: &Session) -> InsideError {
+fn running(session: &Session) -> OperationError {
     let why = if session.is_active() { "the recording is running; stop it first" } else { "the film is being stored" };
-    InsideError::State(why.to_owned())
+    OperationError::State(why.to_owned())
 }
 
-fn failed(replay: &Replay) -> InsideError {
+fn failed(replay: &Replay) -> OperationError {
     let why = replay.detail.as_deref().unwrap_or("for an unknown reason");
     let rest = match replay.size_bytes {
         0 => "nothing of it could be saved",
         _ => "partial=true gives what could be saved of it",
     };
-    InsideError::State(format!("the recording failed: {why}; {rest}"))
+    OperationError::State(format!("the recording failed: {why}; {rest}"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{NewScript, ScriptEnd};
 use crate::ids::BrowserId;
-use crate::inside::InsideError;
+use crate::inside::OperationError;
 
 /// Runs scripts inside a session's machine.
 #[cfg_attr(feature = "mocks", mockall::automock)]
@@ -14,6 +14,6 @@ pub trait ScriptMachine: Send + Sync {
     /// that fails, or is too late, has ended like any other.
     ///
     /// # Errors
-    /// [`InsideError::NotSupported`] where no script can run, [`InsideError::Limit`] when too many wait, [`InsideError::Failed`].
-    async fn execute(&self, browser: BrowserId, script: NewScript) -> Result<ScriptEnd, InsideError>;
+    /// [`OperationError::NotSupported`] where no script can run, [`OperationError::Limit`] when too many wait, [`OperationError::Failed`].
+    async fn execute(&self, browser: BrowserId, script: NewScript) -> Result<ScriptEnd, OperationError>;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{ExecuteScript, ScriptEnd, ScriptMachine};
-use crate::inside::{InsideError, enter};
+use crate::inside::{OperationError, enter};
 use crate::session::{Activity, Session};
 
 /// The use cases of scripts.
@@ -24,7 +24,7 @@ impl Scripts {
     ///
     /// # Errors
     /// See [`ExecuteScript::parse`] and [`ScriptMachine::execute`].
-    pub async fn execute(&self, session: &Session, wish: ExecuteScript) -> Result<ScriptEnd, InsideError> {
+    pub async fn execute(&self, session: &Session, wish: ExecuteScript) -> Result<ScriptEnd, OperationError> {
         let script = wish.parse()?;
         let entered = enter(session, &self.activity)?;
         self.machine.execute(entered.browser, script).await

@@ -13,9 +13,9 @@ pub use input::{
     timeout_seconds,
 };
 pub use model::{EndReason, IdOrName, LoginRuns, PoolRef, Session, SessionState, StatusFilter};
-pub use ports::{Connections, Created, PoolWake, RemainsWake, SessionFilter, SessionRepository};
+pub use ports::{CleanupWake, Connections, Created, PoolWake, SessionFilter, SessionRepository};
 #[cfg(feature = "mocks")]
-pub use ports::{MockConnections, MockPoolWake, MockRemainsWake, MockSessionRepository};
+pub use ports::{MockCleanupWake, MockConnections, MockPoolWake, MockSessionRepository};
 pub(crate) use service::hand_out;
 pub use service::{CreateSessionError, EndSessionError, SessionDeps, Sessions, UpdateSessionError, UseSessionError};
 pub use transitions::{SessionEvent, SessionRefused};

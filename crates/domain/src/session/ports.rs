@@ -133,7 +133,7 @@ pub trait PoolWake: Send + Sync {
 
 /// Wakes whoever buries browsers that nobody waits for.
 #[cfg_attr(feature = "mocks", mockall::automock)]
-pub trait RemainsWake: Send + Sync {
+pub trait CleanupWake: Send + Sync {
     /// A session has ended whose browser holds what is to be kept.
     fn wake(&self);
 }

@@ -5,10 +5,10 @@ use futures_core::stream::BoxStream;
 
 use super::{FollowLog, LogLine};
 use crate::ids::BrowserId;
-use crate::inside::InsideError;
+use crate::inside::OperationError;
 
 /// Lines, in order.
-pub type LogLines = BoxStream<'static, Result<LogLine, InsideError>>;
+pub type LogLines = BoxStream<'static, Result<LogLine, OperationError>>;
 
 /// Reads logs inside a session's machine.
 #[cfg_attr(feature = "mocks", mockall::automock)]
@@ -17,7 +17,7 @@ pub trait LogMachine: Send + Sync {
     /// The lines of a log from its beginning on, or from the first one kept.
     ///
     /// # Errors
-    /// [`InsideError::Missing`], [`InsideError::Forbidden`], [`InsideError::Limit`]; [`InsideError::Invalid`] for what is no regular
+    /// [`OperationError::Missing`], [`OperationError::Forbidden`], [`OperationError::Limit`]; [`OperationError::Invalid`] for what is no regular
     /// file.
-    async fn follow(&self, browser: BrowserId, log: FollowLog) -> Result<LogLines, InsideError>;
+    async fn follow(&self, browser: BrowserId, log: FollowLog) -> Result<LogLines, OperationError>;
 }

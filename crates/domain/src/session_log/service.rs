@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{FollowInput, LogLines, LogMachine};
-use crate::inside::{InsideError, enter};
+use crate::inside::{OperationError, enter};
 use crate::session::{Activity, Session};
 
 /// The use cases of a session's logs.
@@ -24,7 +24,7 @@ impl SessionLogs {
     ///
     /// # Errors
     /// See [`FollowInput::parse`] and [`LogMachine::follow`].
-    pub async fn follow(&self, session: &Session, input: FollowInput) -> Result<LogLines, InsideError> {
+    pub async fn follow(&self, session: &Session, input: FollowInput) -> Result<LogLines, OperationError> {
         let log = input.parse()?;
         let entered = enter(session, &self.activity)?;
         let lines = self.machine.follow(entered.browser, log).await?;

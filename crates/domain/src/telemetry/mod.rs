@@ -19,9 +19,10 @@ pub use config::{Capture, Category, Wish, on_change, on_create};
 pub use event::{Event, EventCategory, LONGEST_EVENT, SourceKind};
 pub use numbering::{Batch, Counted, Item, Numbered, Stored, What, number};
 pub use ports::{
-    Feed, Followed, FollowedEvents, NoRecorder, Outlet, Recorder, Start, TelemetryStore, TelemetryTap, ToldEvents,
+    Feed, Followed, FollowedEvents, NoRecorder, Recorder, Start, TelemetryExporter, TelemetryStore, TelemetryTap,
+    ToldEvents,
 };
 #[cfg(feature = "mocks")]
-pub use ports::{MockFeed, MockOutlet, MockRecorder, MockTelemetryStore, MockTelemetryTap};
+pub use ports::{MockFeed, MockRecorder, MockTelemetryExporter, MockTelemetryStore, MockTelemetryTap};
 pub use reading::{BadOffset, EventsQuery, Order, Span};
 pub use service::{EventsPage, ReadEventsError, TelemetryEvents};

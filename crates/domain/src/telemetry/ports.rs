@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use super::{Batch, Capture, Category, Counted, Event, Item, Numbered, Span, Stored};
 use crate::browser::EngineError;
 use crate::ids::{BrowserId, SessionId};
-use crate::inside::InsideError;
+use crate::inside::OperationError;
 use crate::session::Session;
 use crate::store_error::StoreError;
 
@@ -33,13 +33,13 @@ pub trait TelemetryStore: Send + Sync {
 
 /// Where stored events go on to, outside of this service.
 #[cfg_attr(feature = "mocks", mockall::automock)]
-pub trait Outlet: Send + Sync {
+pub trait TelemetryExporter: Send + Sync {
     /// Takes over what has just been stored. Never waits: what finds no room is lost there, and counted.
     fn take(&self, stored: &Stored);
 }
 
 /// What an agent tells: its events in its order, each with its number. See [`TelemetryTap::follow`].
-pub type ToldEvents = BoxStream<'static, Result<Item, InsideError>>;
+pub type ToldEvents = BoxStream<'static, Result<Item, OperationError>>;
 
 /// The agents beside browsers, which capture what happens there.
 #[cfg_attr(feature = "mocks", mockall::automock)]
@@ -47,17 +47,17 @@ pub type ToldEvents = BoxStream<'static, Result<Item, InsideError>>;
 pub trait TelemetryTap: Send + Sync {
     /// From now on what `capture` names is captured, as far as it is for the agent to capture, and nothing else. Returns once what is
     /// opened afterwards is captured from its beginning on.
-    async fn configure(&self, browser: BrowserId, capture: Option<Capture>) -> Result<(), InsideError>;
+    async fn configure(&self, browser: BrowserId, capture: Option<Capture>) -> Result<(), OperationError>;
 
     /// The agent's events behind its number `after`, each as it happens, with its number, until the browser ends. Those up to `after`
     /// are let go.
-    async fn follow(&self, browser: BrowserId, after: u64) -> Result<ToldEvents, InsideError>;
+    async fn follow(&self, browser: BrowserId, after: u64) -> Result<ToldEvents, OperationError>;
 
     /// The events up to the agent's number `through` are stored; the agent lets them go.
-    async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), InsideError>;
+    async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), OperationError>;
 
     /// Nothing is captured any more. Returns the agent's number of the last event that there will be; 0: there was none.
-    async fn finish(&self, browser: BrowserId) -> Result<u64, InsideError>;
+    async fn finish(&self, browser: BrowserId) -> Result<u64, OperationError>;
 }
 
 /// Takes note of what happens in this node's sessions.

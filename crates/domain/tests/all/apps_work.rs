@@ -8,8 +8,8 @@ use casement_domain::blob::MockBlobStore;
 use casement_domain::deployment::{
     BuildEnd, BuildFailure, BuildLease, BuildStep, Builds, Built, BuiltApp, Deployment, DeploymentDeps,
     DeploymentRules, DeploymentSecret, DeploymentStatus, Deployments, FollowDeps, Followed, Follower, Line,
-    MockDeploymentRepository, MockLineStore, MockNews, MockPackageArchives, MockWaiting, Registered, SealedDeployment,
-    Subject, Woken,
+    MockChangeNotifier, MockDeploymentRepository, MockLineStore, MockPackageArchives, MockWaiting, Registered,
+    SealedDeployment, Subject, WakeReason,
 };
 use casement_domain::invocation::{
     CallLimits, Invocation, InvocationStatus, MockInvocationRepository, RunFailure, RunFault, Runs, TakenRun,
@@ -38,7 +38,7 @@ impl World {
             deployments: deployments.clone(),
             invocations: invocations.clone(),
             lines: Arc::new(MockLineStore::new()),
-            news: Arc::new(MockNews::new()),
+            news: Arc::new(MockChangeNotifier::new()),
             blobs: Arc::new(self.blobs),
             archives: Arc::new(MockPackageArchives::new()),
             keys,
@@ -356,10 +356,10 @@ async fn who_follows_a_call_reads_it_when_it_moves_and_not_with_every_line() {
     let mut lines = MockLineStore::new();
     let line = |number| Line { number, at: NOON, text: "x".to_owned() };
     lines.expect_page().returning(move |_, span| Ok(if span.from < 9 { vec![line(span.from)] } else { Vec::new() }));
-    let mut news = MockNews::new();
+    let mut news = MockChangeNotifier::new();
     news.expect_expect().returning(|_| {
         let mut waiting = MockWaiting::new();
-        waiting.expect_next().returning(|_| Woken::News);
+        waiting.expect_next().returning(|_| WakeReason::Changed);
         Box::new(waiting)
     });
     let deps = FollowDeps {

@@ -9,7 +9,7 @@ use casement_domain::computer::{
     SleepWish, TypeWish, Way, Wish, parse_batch, parse_clipboard,
 };
 use casement_domain::field::{FieldCode, InvalidInput};
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use casement_domain::session::Activity;
 use casement_domain::testing::{FixedClock, session};
 
@@ -145,7 +145,7 @@ fn computers(computer: MockComputer) -> Computers {
     Computers::new(Arc::new(computer), Activity::new(Arc::new(FixedClock::default()), Arc::new(FixedClock::default())))
 }
 
-fn hung() -> InsideError {
+fn hung() -> OperationError {
     EngineError::Failed { fault: EngineFault::BrowserHung, message: "no answer".to_owned() }.into()
 }
 
@@ -156,11 +156,13 @@ async fn the_failed_action_of_a_batch_is_named_and_one_alone_keeps_its_error() {
     computer.expect_perform().times(1).returning(|_, _, _| Err(hung().into()));
     let computers = computers(computer);
     let items = || Some(vec![item("sleep", vec![sleep(1)]); 2]);
-    let Err(InsideError::Failed(message)) = computers.batch(&session(1), items()).await else { panic!("no failure") };
+    let Err(OperationError::Failed(message)) = computers.batch(&session(1), items()).await else {
+        panic!("no failure")
+    };
     assert!(message.starts_with("actions[1]: "), "{message}");
-    assert!(matches!(computers.perform(&session(1), sleep(1)).await, Err(InsideError::Engine(_))));
+    assert!(matches!(computers.perform(&session(1), sleep(1)).await, Err(OperationError::Engine(_))));
     // Nothing was begun: then it is the browser that cannot be reached.
-    assert!(matches!(computers.batch(&session(1), items()).await, Err(InsideError::Engine(_))));
+    assert!(matches!(computers.batch(&session(1), items()).await, Err(OperationError::Engine(_))));
 }
 
 #[tokio::test]
@@ -189,8 +191,8 @@ async fn nothing_is_asked_of_a_session_that_has_ended() {
     let computers = computers(MockComputer::new());
     let mut ended = session(1);
     ended.browser = None;
-    assert!(matches!(computers.mouse(&ended).await, Err(InsideError::Missing(_))));
-    assert!(matches!(computers.read_clipboard(&ended).await, Err(InsideError::Missing(_))));
-    assert!(matches!(computers.perform(&ended, sleep(1)).await, Err(InsideError::Missing(_))));
-    assert!(matches!(computers.write_clipboard(&ended, text("x")).await, Err(InsideError::Missing(_))));
+    assert!(matches!(computers.mouse(&ended).await, Err(OperationError::Missing(_))));
+    assert!(matches!(computers.read_clipboard(&ended).await, Err(OperationError::Missing(_))));
+    assert!(matches!(computers.perform(&ended, sleep(1)).await, Err(OperationError::Missing(_))));
+    assert!(matches!(computers.write_clipboard(&ended, text("x")).await, Err(OperationError::Missing(_))));
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use casement_domain::browser::{HandOut, StartUrl};
 use casement_domain::pool::{
-    AcquireError, AcquireInput, Acquired, Entered, FlushPoolError, Growth, MockTurn, Outcome, Place, Pool,
-    ReleaseError, TakenNow, Turn, TurnEvent, Waiting,
+    AcquireError, AcquireInput, Acquired, Entered, FlushPoolError, Growth, MockWaiter, Outcome, Place, Pool,
+    ReleaseError, TakenNow, Waiter, WaiterEvent, Waiting,
 };
 use casement_domain::session::{EndReason, PoolRef, Session, SessionState};
 use casement_domain::telemetry::{self, Capture, Category, MockRecorder};
@@ -28,15 +28,15 @@ fn patient() -> AcquireInput {
 }
 
 /// A world in which no browser is idle, and the waiter hears `events` one after the other.
-fn busy(events: impl IntoIterator<Item = TurnEvent>) -> (World, Arc<Mutex<Vec<Place>>>) {
+fn busy(events: impl IntoIterator<Item = WaiterEvent>) -> (World, Arc<Mutex<Vec<Place>>>) {
     let mut world = World::default();
     world.has_pool(pool_of_four());
     world.line.expect_take_now().times(1).returning(|_, _, _| Ok(TakenNow::Busy));
-    let mut turn = MockTurn::new();
+    let mut turn = MockWaiter::new();
     let mut events = events.into_iter().collect::<Vec<_>>().into_iter();
     turn.expect_wait().returning(move |_| events.next().expect("it waits no longer than it must"));
     let mut turn = Some(turn);
-    world.turns.expect_expect().times(1).returning(move |_| Box::new(turn.take().expect("one waiter")));
+    world.tickets.expect_expect().times(1).returning(move |_| Box::new(turn.take().expect("one waiter")));
     let places = Arc::new(Mutex::new(Vec::new()));
     let noted = places.clone();
     world.line.expect_enter().returning(move |place, _| {
@@ -218,7 +218,7 @@ async fn a_lease_captures_what_its_pool_does_with_the_callers_wish_on_top_before
 
 #[tokio::test]
 async fn a_caller_in_line_gets_the_browser_of_its_turn() {
-    let (mut world, places) = busy([TurnEvent::Look]);
+    let (mut world, places) = busy([WaiterEvent::Look]);
     finds(&mut world, [Outcome::Waiting, granted(leased_session(1))]);
     world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
     let casement = world.build();
@@ -240,9 +240,9 @@ async fn news_are_expected_before_the_ticket_enters_the_line() {
     world.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
     let expected = Arc::new(Mutex::new(None));
     let noted = expected.clone();
-    world.turns.expect_expect().returning(move |ticket| {
+    world.tickets.expect_expect().returning(move |ticket| {
         *noted.lock().expect("ticket") = Some(ticket);
-        Box::new(MockTurn::new())
+        Box::new(MockWaiter::new())
     });
     world.line.expect_enter().returning(move |place, _| {
         assert_eq!(*expected.lock().expect("ticket"), Some(place.ticket));
@@ -253,7 +253,7 @@ async fn news_are_expected_before_the_ticket_enters_the_line() {
 
 #[tokio::test]
 async fn a_wait_ends_without_a_browser_when_time_is_up_or_the_server_stops() {
-    for event in [TurnEvent::TimeUp, TurnEvent::Stopping] {
+    for event in [WaiterEvent::TimeUp, WaiterEvent::Stopping] {
         let (mut world, _) = busy([event]);
         finds(&mut world, [Outcome::Waiting]);
         world.line.expect_leave().times(1).returning(|_| Ok(Outcome::Gone));
@@ -265,7 +265,7 @@ async fn a_wait_ends_without_a_browser_when_time_is_up_or_the_server_stops() {
 
 #[tokio::test]
 async fn a_browser_granted_at_the_last_moment_is_the_callers() {
-    let (mut world, _) = busy([TurnEvent::TimeUp]);
+    let (mut world, _) = busy([WaiterEvent::TimeUp]);
     finds(&mut world, [Outcome::Waiting]);
     world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
     world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
@@ -299,7 +299,7 @@ async fn a_granted_browser_that_does_not_answer_costs_no_place_in_the_line() {
 
 #[tokio::test]
 async fn a_browser_granted_at_the_last_moment_that_does_not_answer_ends_the_wait() {
-    let (mut world, places) = busy([TurnEvent::TimeUp]);
+    let (mut world, places) = busy([WaiterEvent::TimeUp]);
     world.keep_sessions([leased_session(1)]);
     finds(&mut world, [Outcome::Waiting]);
     world.line.expect_leave().times(1).returning(|_| Ok(granted(leased_session(1))));
@@ -316,7 +316,7 @@ async fn a_browser_granted_at_the_last_moment_that_does_not_answer_ends_the_wait
 #[tokio::test]
 async fn a_wait_ends_when_the_pool_goes_or_the_name_is_taken() {
     for (outcome, name) in [(Outcome::Gone, false), (Outcome::NameTaken, true)] {
-        let (mut world, _) = busy([TurnEvent::Look]);
+        let (mut world, _) = busy([WaiterEvent::Look]);
         finds(&mut world, [Outcome::Waiting, outcome]);
         let casement = world.build();
         let mut waiting = in_line(&casement).await;
@@ -347,7 +347,7 @@ async fn a_place_that_was_perhaps_taken_is_left_again() {
     let mut world = World::default();
     world.has_pool(pool_of_four());
     world.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
-    world.turns.expect_expect().returning(|_| Box::new(MockTurn::new()));
+    world.tickets.expect_expect().returning(|_| Box::new(MockWaiter::new()));
     world.line.expect_enter().times(1).returning(|_, _| Err(store_down()));
     world.line.expect_leave().times(1).returning(|_| Err(store_down()));
     let error = world.build().leases.acquire(&scope(), "warm", patient()).await.err().expect("the store is down");
@@ -426,8 +426,8 @@ async fn a_store_that_refuses_for_ever_is_not_asked_for_ever() {
 struct Asleep;
 
 #[async_trait]
-impl Turn for Asleep {
-    async fn wait(&mut self, _: MonotonicTime) -> TurnEvent {
+impl Waiter for Asleep {
+    async fn wait(&mut self, _: MonotonicTime) -> WaiterEvent {
         std::future::pending().await
     }
 }
@@ -436,7 +436,7 @@ impl Turn for Asleep {
 async fn goes_away(mut world: World) -> (Result<Acquired, AcquireError>, UseCases) {
     world.has_pool(pool_of_four());
     world.line.expect_take_now().times(1).returning(|_, _, _| Ok(TakenNow::Busy));
-    world.turns.expect_expect().times(1).returning(|_| Box::new(Asleep));
+    world.tickets.expect_expect().times(1).returning(|_| Box::new(Asleep));
     world.line.expect_enter().times(1).returning(|_, _| Ok(Entered::Yes(1)));
     world.line.expect_outcome().times(1).returning(|_| Ok(Outcome::Waiting));
     let casement = world.build();
@@ -529,12 +529,12 @@ async fn the_wait_is_as_long_as_asked_for_and_never_longer_than_the_callers_pati
         world.line.expect_leave().returning(|_| Ok(Outcome::Gone));
         let waited_until = Arc::new(Mutex::new(MonotonicTime::default()));
         let noted = waited_until.clone();
-        world.turns.expect_expect().returning(move |_| {
+        world.tickets.expect_expect().returning(move |_| {
             let noted = noted.clone();
-            let mut turn = MockTurn::new();
+            let mut turn = MockWaiter::new();
             turn.expect_wait().returning(move |until| {
                 *noted.lock().expect("until") = until;
-                TurnEvent::TimeUp
+                WaiterEvent::TimeUp
             });
             Box::new(turn)
         });

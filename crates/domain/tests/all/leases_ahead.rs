@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use casement_domain::StoreError;
-use casement_domain::audit::{EarlyFate, EarlyRecord, MockAuditTrail, Stamp};
+use casement_domain::audit::{MockAuditTrail, PreparedRecord, PreparedRecordOutcome, Stamp};
 use casement_domain::pool::{AcquireError, AcquireInput, Acquired, LeaseFrom, Pool, TakenNow};
 use casement_domain::session::{EndReason, Session, SessionState};
 use casement_domain::testing::{audit_entry, browser_id, leased_session, pool, pool_id, scope};
@@ -49,18 +49,18 @@ fn leases_recorded(world: &mut World, taken: TakenNow) {
 }
 
 /// Of a call that is stored as begun so many times before it is stored what came of it.
-fn early(begun: usize) -> EarlyRecord {
+fn early(begun: usize) -> PreparedRecord {
     let mut trail = MockAuditTrail::new();
     trail.expect_stamp().returning(Stamp::free);
     trail.expect_begin().withf(|entry| *entry == audit_entry(1)).times(begun).returning(|_| Ok(()));
-    EarlyRecord::new(audit_entry(1), Arc::new(trail))
+    PreparedRecord::new(audit_entry(1), Arc::new(trail))
 }
 
 async fn acquire(casement: &UseCases) -> Session {
     acquire_recorded(casement, AcquireInput::default(), None).await
 }
 
-async fn acquire_recorded(casement: &UseCases, input: AcquireInput, record: Option<&EarlyRecord>) -> Session {
+async fn acquire_recorded(casement: &UseCases, input: AcquireInput, record: Option<&PreparedRecord>) -> Session {
     match casement.leases.acquire_recorded(&scope(), "warm", input, record).await.expect("leased") {
         Acquired::Leased(session) => *session,
         _ => panic!("a browser was idle"),
@@ -97,11 +97,11 @@ async fn what_was_seen_serves_one_caller() {
     leases(&mut world, Some(leased()), Some(leased()));
     world.engine.expect_hand_out().times(2).returning(|_, _| Ok(()));
     let casement = world.build();
-    assert!(!casement.leases.foresees(&scope(), "warm"));
+    assert!(!casement.leases.has_cached_candidate(&scope(), "warm"));
     casement.leases.look_ahead(&scope(), "warm").await;
-    assert!(casement.leases.foresees(&scope(), "warm"));
+    assert!(casement.leases.has_cached_candidate(&scope(), "warm"));
     acquire(&casement).await;
-    assert!(!casement.leases.foresees(&scope(), "warm"));
+    assert!(!casement.leases.has_cached_candidate(&scope(), "warm"));
     acquire(&casement).await;
 }
 
@@ -115,9 +115,9 @@ async fn a_call_whose_browser_was_known_is_recorded_with_its_lease_and_its_brows
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(0);
-    assert_eq!(record.fate(), EarlyFate::Open);
+    assert_eq!(record.fate(), PreparedRecordOutcome::Open);
     assert_eq!(acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await, leased_session(1));
-    assert_eq!(record.fate(), EarlyFate::Stored);
+    assert_eq!(record.fate(), PreparedRecordOutcome::Stored);
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn a_call_that_goes_the_long_way_is_not_recorded_with_its_lease() {
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(1);
     acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await;
-    assert_eq!(record.fate(), EarlyFate::Declined);
+    assert_eq!(record.fate(), PreparedRecordOutcome::Declined);
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn a_call_that_was_recorded_with_a_browser_that_does_not_answer_gets_the_n
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(0);
     assert_eq!(acquire_recorded(&casement, AcquireInput::default(), Some(&record)).await, next);
-    assert_eq!(record.fate(), EarlyFate::Superseded);
+    assert_eq!(record.fate(), PreparedRecordOutcome::Superseded);
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::StartFailed)]);
 }
 
@@ -163,7 +163,7 @@ async fn nothing_is_leased_for_a_call_that_cannot_be_stored_as_begun() {
     let mut trail = MockAuditTrail::new();
     trail.expect_stamp().returning(Stamp::free);
     trail.expect_begin().times(1).returning(|_| Err(StoreError::unavailable("audit.begin", "away")));
-    let record = EarlyRecord::new(audit_entry(1), Arc::new(trail));
+    let record = PreparedRecord::new(audit_entry(1), Arc::new(trail));
     let casement = world.build();
     let refused = casement.leases.acquire_recorded(&scope(), "warm", AcquireInput::default(), Some(&record)).await;
     assert!(matches!(refused.err(), Some(AcquireError::Store(StoreError::Unavailable { maybe_done: false, .. }))));

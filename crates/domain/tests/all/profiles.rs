@@ -6,7 +6,7 @@ use bytes::Bytes;
 use casement_domain::blob::MockBlobStore;
 use casement_domain::browser::{Browser, BrowserState, EngineError, Shape};
 use casement_domain::field::FieldCode;
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use casement_domain::pool::{Observed, Pool, PoolInput, PoolStored, UpdatePool};
 use casement_domain::profile::{
     KeptProfiles, LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, Profile, ProfileDeps,
@@ -53,13 +53,13 @@ fn bytes(text: &'static str) -> ByteStream {
 }
 
 fn broken() -> ByteStream {
-    Box::pin(Once(Some(Err(InsideError::Timeout { seconds: 60 }))))
+    Box::pin(Once(Some(Err(OperationError::Timeout { seconds: 60 }))))
 }
 
-struct Once(Option<Result<Bytes, InsideError>>);
+struct Once(Option<Result<Bytes, OperationError>>);
 
 impl futures_core::Stream for Once {
-    type Item = Result<Bytes, InsideError>;
+    type Item = Result<Bytes, OperationError>;
 
     fn poll_next(
         mut self: std::pin::Pin<&mut Self>,
@@ -70,7 +70,7 @@ impl futures_core::Stream for Once {
 }
 
 /// Reads a stream that has one part at most.
-async fn part(mut content: ByteStream) -> Option<Result<Bytes, InsideError>> {
+async fn part(mut content: ByteStream) -> Option<Result<Bytes, OperationError>> {
     std::future::poll_fn(|context| content.as_mut().poll_next(context)).await
 }
 
@@ -184,7 +184,7 @@ async fn a_browser_that_does_not_give_its_state_is_buried_and_somebody_is_told()
     whole.machine.expect_capture().returning(|id| Err(EngineError::NotRunning(id).into()));
     let mut cut = Ports::with_profile();
     cut.machine.expect_capture().returning(|_| Ok(broken()));
-    cut.blobs.expect_put().returning(|_, _| Err(InsideError::Timeout { seconds: 60 }.into()));
+    cut.blobs.expect_put().returning(|_, _| Err(OperationError::Timeout { seconds: 60 }.into()));
     for mut ports in [whole, cut] {
         ports.reports.expect_lost().times(1).withf(|_, profile, _| *profile == id(1)).return_const(());
         let mut world = with_session(with_profile(true), ports);
@@ -211,9 +211,9 @@ async fn where_the_store_fails_the_browser_waits_for_the_housekeeping_but_not_fo
     let casement = world.build();
     casement.sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
     casement.clock.advance(Duration::minutes(9));
-    casement.sessions.clear_remains().await.expect("tried again");
+    casement.sessions.clean_up_pending().await.expect("tried again");
     casement.clock.advance(Duration::minutes(2));
-    casement.sessions.clear_remains().await.expect("given up");
+    casement.sessions.clean_up_pending().await.expect("given up");
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ async fn what_is_saved_already_is_not_saved_again() {
         with_session(Session { state: ended, ended_at: Some(NOON), ..with_profile(false) }, Ports::default());
     world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));
     world.buries(browser_id(1));
-    world.build().sessions.clear_remains().await.expect("cleared");
+    world.build().sessions.clean_up_pending().await.expect("cleared");
 }
 
 #[tokio::test]
@@ -238,7 +238,7 @@ async fn what_idle_sessions_leave_is_saved_by_the_housekeeping() {
     casement.activity.watch(&with_profile(true));
     casement.clock.advance(Duration::seconds(90));
     casement.sessions.sweep_idle().await.expect("swept at once");
-    casement.sessions.clear_remains().await.expect("saved and buried");
+    casement.sessions.clean_up_pending().await.expect("saved and buried");
 }
 
 #[tokio::test]
@@ -360,7 +360,7 @@ async fn a_damaged_profile_is_not_noted_as_loaded() {
     let name = Some(Some("two".to_owned()));
     let update = UpdateSession { name, profile: Some(wish("login", false)), ..UpdateSession::default() };
     let refused = world.build().sessions.update(&scope(), "one", update).await;
-    let Err(UpdateSessionError::Profile(InsideError::Engine(EngineError::Profile(_)))) = refused else {
+    let Err(UpdateSessionError::Profile(OperationError::Engine(EngineError::Profile(_)))) = refused else {
         panic!("{refused:?}");
     };
     assert_eq!(*names.lock().expect("names"), [Some("two".to_owned()), session(1).name.map(|name| name.to_string())]);
@@ -491,7 +491,7 @@ async fn a_browser_gets_the_version_it_is_to_have_or_a_reason() {
     assert!(source(true, true).archive(&never).await.expect("read").is_none());
     for (found, there) in [(false, true), (true, false)] {
         let missing = source(found, there).archive(&loaded(false)).await;
-        assert!(matches!(missing, Err(InsideError::Missing(_))));
+        assert!(matches!(missing, Err(OperationError::Missing(_))));
     }
     let (mut rows, mut blobs) = (MockProfileRepository::new(), MockBlobStore::new());
     rows.expect_used().returning(|_, _| Ok(()));
@@ -500,7 +500,7 @@ async fn a_browser_gets_the_version_it_is_to_have_or_a_reason() {
     });
     blobs.expect_get().returning(|_| Ok(Some(bytes("state"))));
     let moved = Ports::kept(rows, blobs).archive(&loaded(false)).await;
-    assert!(matches!(moved, Err(InsideError::Failed(_))), "its key does not belong here");
+    assert!(matches!(moved, Err(OperationError::Failed(_))), "its key does not belong here");
 }
 
 #[tokio::test]
@@ -516,7 +516,7 @@ async fn keys_that_cannot_be_opened_keep_no_other_from_being_sealed_anew() {
     let old: Arc<Mutex<Vec<ProfileVersion>>> = Arc::new(Mutex::new((1..=152).map(version).collect()));
     let mut rows = MockProfileRepository::new();
     let of = old.clone();
-    rows.expect_sealed_otherwise().returning(move |key, most| {
+    rows.expect_sealed_with_other_key().returning(move |key, most| {
         assert_eq!(key, PlainSealer::KEY);
         Ok(of.lock().expect("rows").iter().take(most as usize).cloned().collect())
     });

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use casement_domain::blob::{BlobError, MockBlobStore};
 use casement_domain::browser::{Browser, BrowserState, EngineError};
-use casement_domain::inside::{ByteStream, InsideError};
+use casement_domain::inside::{ByteStream, OperationError};
 use casement_domain::profile::{
     KeptProfiles, LoadedProfile, MockProfileMachine, MockProfileReports, MockProfileRepository, ProfileDeps,
     SessionProfiles,
@@ -12,7 +12,7 @@ use casement_domain::profile::{
 use casement_domain::replay::{
     KeptReplays, MockReplayMachine, MockReplayRepository, Replay, ReplayDeps, ReplayLimits, ReplayState, SessionReplays,
 };
-use casement_domain::session::{EndReason, MockPoolWake, MockRemainsWake, Session, SessionEvent, SessionState};
+use casement_domain::session::{EndReason, MockCleanupWake, MockPoolWake, Session, SessionEvent, SessionState};
 use casement_domain::storage::MockDiskSpace;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, PlainSealer, browser_id, session, session_id};
 use casement_domain::{ProfileId, ReplayId, StoreError};
@@ -42,14 +42,14 @@ fn ended() -> Session {
 }
 
 /// Its browser, which nobody has buried yet.
-fn remains() -> Browser {
+fn pending_cleanup() -> Browser {
     Browser { session: Some(session_id(1)), pool: None, ..pooled_browser(1, BrowserState::Ending) }
 }
 
 fn bytes() -> ByteStream {
     struct Nothing;
     impl futures_core::Stream for Nothing {
-        type Item = Result<bytes::Bytes, InsideError>;
+        type Item = Result<bytes::Bytes, OperationError>;
         fn poll_next(
             self: std::pin::Pin<&mut Self>,
             _: &mut std::task::Context<'_>,
@@ -66,7 +66,7 @@ struct Ports {
     rows: MockReplayRepository,
     blobs: MockBlobStore,
     machine: MockReplayMachine,
-    remains: MockRemainsWake,
+    pending_cleanup: MockCleanupWake,
     clock: Arc<FixedClock>,
     is_disk_low: bool,
     steps: Arc<Mutex<Vec<String>>>,
@@ -141,7 +141,7 @@ impl Ports {
         let replays = SessionReplays::new(ReplayDeps {
             kept: Self::kept(self.rows, self.blobs, self.clock.clone(), self.is_disk_low),
             machine: Arc::new(self.machine),
-            remains: Arc::new(self.remains),
+            pending_cleanup: Arc::new(self.pending_cleanup),
         });
         let mut world = World { replays: Some(replays), clock: self.clock, ..World::default() };
         let _ = world.keep_sessions([session]);
@@ -164,7 +164,7 @@ fn steps(of: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
 async fn whoever_ends_a_session_does_not_wait_for_its_films() {
     for event in [SessionEvent::Delete, SessionEvent::IdleTimeout, SessionEvent::Crash] {
         let mut ports = Ports::left([1]);
-        ports.remains.expect_wake().times(1).return_const(());
+        ports.pending_cleanup.expect_wake().times(1).return_const(());
         let (world, done) = ports.world(session(1));
         world.build().sessions.end(session_id(1), event).await.expect("ended");
         assert_eq!(steps(&done), [""; 0], "it is the housekeeping's work");
@@ -181,7 +181,7 @@ async fn films_are_kept_before_the_browser_is_buried_and_what_runs_is_stopped_fi
         Ok(Replay { id: which, ..replay(2, ReplayState::Finished) })
     });
     let (world, done) = ports.world(ended());
-    world.build().sessions.lay_to_rest(&remains()).await.expect("laid to rest");
+    world.build().sessions.clean_up_browser(&pending_cleanup()).await.expect("laid to rest");
     let kept = |n| format!("kept {}", key(n));
     let settled = "settled 1000 bytes: whole".to_owned();
     let wanted =
@@ -197,7 +197,10 @@ async fn a_recording_that_cannot_be_kept_is_told_as_failed_with_its_reason() {
     let whole = replay(1, ReplayState::Finished);
     let cut = || {
         let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().settles();
-        ports.blobs.expect_put().returning(|_, _| Err(BlobError::Content(InsideError::Failed("broke off".to_owned()))));
+        ports
+            .blobs
+            .expect_put()
+            .returning(|_, _| Err(BlobError::Content(OperationError::Failed("broke off".to_owned()))));
         ports
     };
     let gone = || {
@@ -229,7 +232,7 @@ async fn a_recording_that_cannot_be_kept_is_told_as_failed_with_its_reason() {
         (Ports::left([1]).told([whole]).reads().keeps().settles(), "settled 1000 bytes: whole"),
     ] {
         let (world, done) = ports.world(ended());
-        world.build().sessions.lay_to_rest(&remains()).await.expect("laid to rest");
+        world.build().sessions.clean_up_browser(&pending_cleanup()).await.expect("laid to rest");
         let last: Vec<_> = steps(&done).into_iter().filter(|step| !step.starts_with("kept")).collect();
         assert_eq!(last, [wanted, "buried"]);
     }
@@ -244,7 +247,7 @@ async fn where_films_cannot_be_kept_for_now_the_browser_waits_but_not_for_ever()
         ports.blobs.expect_put().returning(|_, _| Err(BlobError::Store("the disk is full".into())));
         ports.clock.advance(Duration::minutes(since));
         let (world, done) = ports.world(ended());
-        world.build().sessions.lay_to_rest(&remains()).await.expect("tried");
+        world.build().sessions.clean_up_browser(&pending_cleanup()).await.expect("tried");
         assert_eq!(steps(&done), wanted);
     }
 }
@@ -256,7 +259,7 @@ async fn while_the_store_is_away_nothing_is_settled_and_nobody_is_buried() {
     ports.rows.expect_settle().returning(move |_| Err(away()));
     ports.clock.advance(Duration::days(1));
     let (world, done) = ports.world(ended());
-    world.build().sessions.lay_to_rest(&remains()).await.expect("tried");
+    world.build().sessions.clean_up_browser(&pending_cleanup()).await.expect("tried");
     assert_eq!(steps(&done), [format!("kept {}", key(1))]);
 }
 
@@ -283,7 +286,7 @@ async fn a_recording_that_the_store_refuses_is_tried_for_a_while_and_then_given_
         for ports in [unsettled(), unknown_room(), unreadable()] {
             ports.clock.advance(Duration::minutes(minutes));
             let (world, done) = ports.world(ended());
-            world.build().sessions.lay_to_rest(&remains()).await.expect("tried");
+            world.build().sessions.clean_up_browser(&pending_cleanup()).await.expect("tried");
             let buried: Vec<_> = steps(&done).into_iter().filter(|step| step == "buried").collect();
             assert_eq!(buried, wanted, "after {minutes} minutes");
         }
@@ -299,7 +302,7 @@ async fn a_machine_that_tells_of_many_that_run_is_asked_to_end_one_of_those_that
         .expect_stop()
         .withf(|_, which| *which == id(9))
         .times(1)
-        .returning(|_, _| Err(InsideError::Timeout { seconds: 50 }));
+        .returning(|_, _| Err(OperationError::Timeout { seconds: 50 }));
     ports
         .machine
         .expect_stop()
@@ -307,7 +310,7 @@ async fn a_machine_that_tells_of_many_that_run_is_asked_to_end_one_of_those_that
         .times(1)
         .returning(|_, _| Ok(replay(1, ReplayState::Finished)));
     let (world, done) = ports.world(ended());
-    world.build().sessions.lay_to_rest(&remains()).await.expect("laid to rest");
+    world.build().sessions.clean_up_browser(&pending_cleanup()).await.expect("laid to rest");
     let several = "settled 0 bytes: the session's machine tells of several that run";
     let kept = format!("kept {}", key(1));
     assert_eq!(steps(&done), [kept.as_str(), "settled 1000 bytes: whole", several, "buried"]);
@@ -321,10 +324,10 @@ async fn a_machine_that_is_slow_with_each_of_its_films_does_not_keep_its_browser
     let clock = ports.clock.clone();
     ports.machine.expect_read().times(2).returning(move |_, _, _, _| {
         clock.advance(Duration::minutes(30));
-        Err(InsideError::Timeout { seconds: 600 })
+        Err(OperationError::Timeout { seconds: 600 })
     });
     let (world, done) = ports.world(ended());
-    world.build().sessions.lay_to_rest(&remains()).await.expect("laid to rest");
+    world.build().sessions.clean_up_browser(&pending_cleanup()).await.expect("laid to rest");
     let last = ["settled 0 bytes: the session's machine took too long".to_owned(), "buried".to_owned()];
     assert_eq!(steps(&done)[2..], last);
 }
@@ -337,7 +340,7 @@ async fn a_profile_is_saved_before_the_caller_goes_on_and_what_runs_is_stopped_b
         done.lock().expect("lock").push("stopped".to_owned());
         Ok(replay(1, ReplayState::Finished))
     });
-    ports.remains.expect_wake().times(1).return_const(());
+    ports.pending_cleanup.expect_wake().times(1).return_const(());
     let id = ProfileId::from_ulid(Ulid::from_parts(13, 1));
     let mut shape = session(1).shape;
     shape.profile = Some(LoadedProfile { id, version: None, save_changes: true });
@@ -347,7 +350,7 @@ async fn a_profile_is_saved_before_the_caller_goes_on_and_what_runs_is_stopped_b
     let of = done.clone();
     closing.expect_capture().times(1).returning(move |_| {
         of.lock().expect("lock").push("closed".to_owned());
-        Err(InsideError::Failed("as a test wishes".to_owned()))
+        Err(OperationError::Failed("as a test wishes".to_owned()))
     });
     let mut reports = MockProfileReports::new();
     reports.expect_lost().times(1).return_const(());
@@ -372,7 +375,7 @@ async fn a_profile_is_saved_before_the_caller_goes_on_and_what_runs_is_stopped_b
 async fn a_server_that_starts_anew_keeps_the_browsers_whose_films_are_not_kept_yet() {
     let (mut world, done) = Ports::left([1]).world(ended());
     world.sessions.expect_of_node().returning(|_| Ok(Vec::new()));
-    world.browsers.expect_of_node().returning(|_| Ok(vec![remains()]));
+    world.browsers.expect_of_node().returning(|_| Ok(vec![pending_cleanup()]));
     assert_eq!(world.build().sessions.adopt(&[browser_id(1)]).await.expect("adopted"), [browser_id(1)]);
     assert_eq!(steps(&done), [""; 0]);
 }

@@ -90,7 +90,7 @@ async fn the_sessions_of_a_lost_node_end_and_its_rows_go_without_touching_a_brow
         .returning(|_| Ok(vec![pooled_browser(1, BrowserState::Ending), pooled_browser(2, BrowserState::Idle)]));
     world.closes(session_id(1), EndReason::NodeLost);
     world.browsers.expect_forget().times(2).returning(|_| Ok(()));
-    world.build().sessions.mourn(other_node()).await.expect("mourned");
+    world.build().sessions.mark_node_lost(other_node()).await.expect("mourned");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::NodeLost)]);
 }
 
@@ -103,7 +103,7 @@ async fn housekeeping_buries_what_is_marked_as_ending_and_nothing_else() {
         .withf(|node| *node == node_id())
         .returning(|_| Ok(BrowserState::ALL.into_iter().zip(1..).map(|(state, n)| pooled_browser(n, state)).collect()));
     world.buries(browser_id(4));
-    world.build().sessions.clear_remains().await.expect("cleared");
+    world.build().sessions.clean_up_pending().await.expect("cleared");
 }
 
 #[tokio::test]
@@ -169,5 +169,5 @@ async fn the_last_events_of_a_session_are_stored_before_its_browser_ends_and_its
     world.recorder = Some(recorder);
     let casement = world.build();
     casement.sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
-    casement.sessions.clear_remains().await.expect("cleared");
+    casement.sessions.clean_up_pending().await.expect("cleared");
 }

@@ -9,7 +9,7 @@ use casement_domain::browser::{
 };
 use casement_domain::extension::MockExtensionRepository;
 use casement_domain::pool::{
-    Leases, MockPoolRepository, MockTurns, MockWaitingLine, Pool, PoolDeps, PoolFiller, Pools,
+    Leases, MockPoolRepository, MockTicketNotifier, MockWaitQueue, Pool, PoolDeps, PoolFiller, Pools,
 };
 use casement_domain::profile::SessionProfiles;
 use casement_domain::project::{Project, ProjectStatus};
@@ -35,8 +35,8 @@ pub(crate) struct World {
     pub(crate) connections: MockConnections,
     pub(crate) wake: MockPoolWake,
     pub(crate) pools: MockPoolRepository,
-    pub(crate) line: MockWaitingLine,
-    pub(crate) turns: MockTurns,
+    pub(crate) line: MockWaitQueue,
+    pub(crate) tickets: MockTicketNotifier,
     /// Nothing is recorded unless a test says how.
     pub(crate) recorder: Option<MockRecorder>,
     /// None unless a test says which.
@@ -95,7 +95,7 @@ impl World {
             pools: Arc::new(self.pools),
             sessions: session_rows,
             line: Arc::new(self.line),
-            turns: Arc::new(self.turns),
+            tickets: Arc::new(self.tickets),
             engine,
             extensions,
             proxies,

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use casement_egress::{Egress, Limits, LookupPlace, Resolver};
+use casement_egress::{Egress, Limits, LookupPermit, Resolver};
 use tokio::time::{Instant, timeout};
 
 use super::support::{Client, LONG, Origin, Session, until};
@@ -71,7 +71,7 @@ async fn a_lookup_that_hangs_is_given_up() {
     struct Hanging;
     #[async_trait::async_trait]
     impl casement_egress::Resolver for Hanging {
-        async fn resolve(&self, _: &str, _: casement_egress::LookupPlace) -> std::io::Result<Vec<std::net::IpAddr>> {
+        async fn resolve(&self, _: &str, _: casement_egress::LookupPermit) -> std::io::Result<Vec<std::net::IpAddr>> {
             std::future::pending().await
         }
     }
@@ -95,7 +95,7 @@ struct Stubborn {
 
 #[async_trait::async_trait]
 impl Resolver for Stubborn {
-    async fn resolve(&self, _: &str, place: LookupPlace) -> io::Result<Vec<IpAddr>> {
+    async fn resolve(&self, _: &str, place: LookupPermit) -> io::Result<Vec<IpAddr>> {
         self.begun.fetch_add(1, SeqCst);
         let names = self.clone();
         let lookup = tokio::spawn(async move {

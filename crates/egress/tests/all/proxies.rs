@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use casement_egress::{Checked, Egress, Limits, Proxy, ProxyFault, ProxyProtocol, Route, Rules};
+use casement_egress::{Egress, Limits, Proxy, ProxyCheck, ProxyFault, ProxyProtocol, Route, Rules};
 
 use super::exits::{Exit, both, deaf, nonsense, proxy, resetting};
 use super::support::{Names, Origin, Session, closed_port, has_more, header, until};
@@ -53,7 +53,8 @@ async fn how_a_proxy_fails_is_said_and_nothing_goes_straight() {
             let told = Arc::<Mutex<Vec<ProxyFault>>>::default();
             let heard = Arc::clone(&told);
             let tell = Arc::new(move |_: &str, fault| heard.lock().unwrap().push(fault));
-            let session = Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.telling(tell));
+            let session =
+                Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.with_proxy_down_callback(tell));
             session.handle.set_route(route.clone());
             let mut client = session.connect().await;
             let tunnel = client.ask("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
@@ -84,7 +85,7 @@ async fn of_each_request_that_a_proxy_fails_somebody_is_told_and_of_no_other() {
     let told = Arc::<Mutex<Vec<String>>>::default();
     let heard = Arc::clone(&told);
     let tell = Arc::new(move |session: &str, _| heard.lock().unwrap().push(session.to_owned()));
-    let session = Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.telling(tell));
+    let session = Session::shaped(&["127.0.0.0/8"], Limits::default(), |egress| egress.with_proxy_down_callback(tell));
     let nowhere = format!("http://{}/", closed_port());
     assert_eq!(session.get(&nowhere).await.status, 502);
     assert_eq!(*told.lock().unwrap(), Vec::<String>::new(), "it has no proxy");
@@ -204,7 +205,11 @@ async fn a_check_does_not_look_up_names_for_whoever_owns_the_proxy() {
         let proxy = proxy(protocol, exit.server.address, "p:@/%", &[]);
         for name in ["private.inner", "unknown.inner"] {
             let url = format!("http://{name}/").parse().unwrap();
-            assert_eq!(egress.check_proxy(&proxy, Some(&url)).await, Checked::Available(None), "{protocol:?} {name}");
+            assert_eq!(
+                egress.check_proxy(&proxy, Some(&url)).await,
+                ProxyCheck::Available(None),
+                "{protocol:?} {name}"
+            );
         }
     }
     assert_eq!(names.asked(), 0);
@@ -221,27 +226,27 @@ async fn a_check_tells_a_proxy_that_works_from_one_that_does_not() {
     let open = egress(&["127.0.0.0/8"]);
     for (protocol, exit) in both(address.address).await {
         let good = proxy(protocol, exit.server.address, "p:@/%", &[]);
-        assert_eq!(open.check_proxy(&good, None).await, Checked::Available(None), "{protocol:?}");
+        assert_eq!(open.check_proxy(&good, None).await, ProxyCheck::Available(None), "{protocol:?}");
         let url = "http://seen.example/".parse().unwrap();
         let found = open.check_proxy(&good, Some(&url)).await;
-        assert_eq!(found, Checked::Available("198.51.100.7".parse().ok()), "{protocol:?}");
+        assert_eq!(found, ProxyCheck::Available("198.51.100.7".parse().ok()), "{protocol:?}");
         for (bad, fault) in [
             (proxy(protocol, exit.server.address, "wrong", &[]), ProxyFault::Authentication),
             (proxy(protocol, closed_port(), "p:@/%", &[]), ProxyFault::Unreachable),
             (proxy(protocol, garbage.address, "p:@/%", &[]), ProxyFault::Protocol),
         ] {
-            let unavailable = Checked::Unavailable(Some(fault));
+            let unavailable = ProxyCheck::Unavailable(Some(fault));
             assert_eq!(open.check_proxy(&bad, None).await, unavailable, "{protocol:?}");
             assert_eq!(open.check_proxy(&bad, Some(&url)).await, unavailable, "{protocol:?}");
         }
         let nowhere = "http://nowhere.example/".parse().unwrap();
-        assert_eq!(open.check_proxy(&good, Some(&nowhere)).await, Checked::Unavailable(None), "{protocol:?}");
+        assert_eq!(open.check_proxy(&good, Some(&nowhere)).await, ProxyCheck::Unavailable(None), "{protocol:?}");
         for url in ["http://10.0.0.1/", "http://localhost/", "http://[::1]/"] {
-            assert_eq!(open.check_proxy(&good, Some(&url.parse().unwrap())).await, Checked::Blocked, "{url}");
+            assert_eq!(open.check_proxy(&good, Some(&url.parse().unwrap())).await, ProxyCheck::Blocked, "{url}");
         }
         assert_eq!(
             egress(&[]).check_proxy(&good, None).await,
-            Checked::Unavailable(Some(ProxyFault::Unreachable)),
+            ProxyCheck::Unavailable(Some(ProxyFault::Unreachable)),
             "the proxy's own address is private"
         );
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casement_egress::{Checked, Egress, Limits, Proxy, ProxyFault, ProxyProtocol, Route, Rules};
+use casement_egress::{Egress, Limits, Proxy, ProxyCheck, ProxyFault, ProxyProtocol, Route, Rules};
 use secrecy::SecretString;
 
 use super::exits::RealProxy;
@@ -54,7 +54,7 @@ async fn tinyproxy_and_dante_lead_where_they_are_asked_to_with_and_without_a_pas
         assert_eq!(session.names.asked(), 0, "{n}: the names are the proxy's to look up");
         let nowhere = tunnel(&session, "nowhere.invalid:443").await;
         assert_eq!(nowhere, (502, "This destination could not be reached, or is not allowed.\n".to_owned()), "{n}");
-        assert_eq!(egress.check_proxy(&proxy, None).await, Checked::Available(None), "{n}");
+        assert_eq!(egress.check_proxy(&proxy, None).await, ProxyCheck::Available(None), "{n}");
     }
     for (n, proxy) in wrong.into_iter().chain(without).enumerate() {
         let session = Session::open(&["127.0.0.0/8"]);
@@ -64,7 +64,7 @@ async fn tinyproxy_and_dante_lead_where_they_are_asked_to_with_and_without_a_pas
         assert_eq!(tunnel(&session, &format!("there.example:{port}")).await, refused, "{n}");
         assert_eq!(
             egress.check_proxy(&proxy, None).await,
-            Checked::Unavailable(Some(ProxyFault::Authentication)),
+            ProxyCheck::Unavailable(Some(ProxyFault::Authentication)),
             "{n}"
         );
     }

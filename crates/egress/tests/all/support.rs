@@ -13,7 +13,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use casement_egress::{Egress, EgressHandle, Limits, LookupPlace, Resolver, Rules};
+use casement_egress::{Egress, EgressHandle, Limits, LookupPermit, Resolver, Rules};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
@@ -43,7 +43,7 @@ impl Names {
 
 #[async_trait]
 impl Resolver for Names {
-    async fn resolve(&self, host: &str, _: LookupPlace) -> io::Result<Vec<IpAddr>> {
+    async fn resolve(&self, host: &str, _: LookupPermit) -> io::Result<Vec<IpAddr>> {
         self.asked.fetch_add(1, SeqCst);
         let mut all = self.answers.lock().unwrap();
         let answers = all.get_mut(host).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use casement_egress::{Checked, Egress, Limits, Proxy, ProxyFault, ProxyProtocol, Route, Rules};
+use casement_egress::{Egress, Limits, Proxy, ProxyCheck, ProxyFault, ProxyProtocol, Route, Rules};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use secrecy::SecretString;
 use tokio::{io::copy_bidirectional, net::TcpStream};
@@ -66,7 +66,8 @@ fn proxy(host: &str, port: u16) -> Arc<Proxy> {
 /// A session through that proxy that believes this authority alone; `proxy.example` is on this machine.
 fn session(proxy: &Arc<Proxy>, trusted: &Authority, patience: Duration) -> Session {
     let limits = Limits { proxy_timeout: patience, ..Limits::default() };
-    let session = Session::shaped(&["127.0.0.0/8"], limits, |egress| egress.trusting(vec![trusted.der()]));
+    let session =
+        Session::shaped(&["127.0.0.0/8"], limits, |egress| egress.with_trusted_certificates(vec![trusted.der()]));
     session.names.answer("proxy.example", &[&["127.0.0.1"]]);
     session.handle.set_route(Route::Through(Arc::clone(proxy)));
     session
@@ -74,7 +75,7 @@ fn session(proxy: &Arc<Proxy>, trusted: &Authority, patience: Duration) -> Sessi
 
 fn egress(trusted: &Authority) -> Egress {
     let rules = Rules::new(vec![Rules::parse("127.0.0.0/8").unwrap()]);
-    Egress::new(rules, Arc::new(Names::default()), Limits::default()).trusting(vec![trusted.der()])
+    Egress::new(rules, Arc::new(Names::default()), Limits::default()).with_trusted_certificates(vec![trusted.der()])
 }
 
 #[tokio::test]
@@ -93,7 +94,7 @@ async fn requests_and_tunnels_go_through_a_proxy_with_a_good_certificate() {
     let asked = ["GET http://any.example/path?q HTTP/1.1", "CONNECT secret.example:443 HTTP/1.1"];
     assert_eq!(exit.asked(), [asked, asked].concat());
     let good = proxy("127.0.0.1", front.address.port());
-    assert_eq!(egress(&authority).check_proxy(&good, None).await, Checked::Available(None));
+    assert_eq!(egress(&authority).check_proxy(&good, None).await, ProxyCheck::Available(None));
 }
 
 #[tokio::test]
@@ -134,7 +135,7 @@ async fn a_proxy_that_cannot_show_who_it_is_learns_nothing_and_nothing_goes_stra
         if why != "silence" {
             assert_eq!(
                 egress(&authority).check_proxy(&proxy, None).await,
-                Checked::Unavailable(Some(ProxyFault::Tls)),
+                ProxyCheck::Unavailable(Some(ProxyFault::Tls)),
                 "{why}"
             );
         }

@@ -20,7 +20,7 @@ use actix_web::{
 use casement_domain::{
     ApiKeyId, AuditRecordId, Clock, ProjectId,
     api_key::KeySecret,
-    audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy, EarlyFate, EarlyRecord},
+    audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy, PreparedRecord, PreparedRecordOutcome},
 };
 use ipnet::IpNet;
 use time::OffsetDateTime;
@@ -58,7 +58,7 @@ struct Draft {
     begun: Cell<bool>,
     /// Everything that is known beforehand; gone when the record is made.
     entry: RefCell<Option<AuditEntry>>,
-    early: OnceCell<Arc<EarlyRecord>>,
+    early: OnceCell<Arc<PreparedRecord>>,
 }
 
 /// Where a handler finds it.
@@ -93,8 +93,8 @@ impl Draft {
     }
 
     /// What may have stored the record already.
-    fn early(&self) -> Option<Arc<EarlyRecord>> {
-        self.early.get().filter(|early| early.fate() != EarlyFate::Declined).cloned()
+    fn early(&self) -> Option<Arc<PreparedRecord>> {
+        self.early.get().filter(|early| early.fate() != PreparedRecordOutcome::Declined).cloned()
     }
 
     fn filled(&self, entry: AuditEntry, route: &str, status: u16) -> Option<AuditEntry> {
@@ -159,11 +159,11 @@ pub(crate) fn request_id(request: &HttpRequest) -> String {
 
 /// The record of this request if it is answered with `status` right now, for whoever can store it with what the call does. To be made
 /// once, when its caller is known.
-pub(crate) fn early_record(request: &HttpRequest, status: StatusCode) -> Option<Arc<EarlyRecord>> {
+pub(crate) fn early_record(request: &HttpRequest, status: StatusCode) -> Option<Arc<PreparedRecord>> {
     let draft = Slot::of(request)?;
     let entry = draft.entry.borrow().clone()?;
     let route = request.match_pattern().unwrap_or_default();
-    let early = Arc::new(EarlyRecord::new(draft.filled(entry, &route, status.as_u16())?, Arc::clone(&draft.trail)));
+    let early = Arc::new(PreparedRecord::new(draft.filled(entry, &route, status.as_u16())?, Arc::clone(&draft.trail)));
     draft.early.set(Arc::clone(&early)).ok().map(|()| early)
 }
 
@@ -255,8 +255,9 @@ impl Audited {
     /// The answer may go out: its record is durable, or its request changed nothing. Else there is another answer.
     pub(crate) async fn complete(self, response: ServiceResponse<BoxBody>, route: &str) -> ServiceResponse<BoxBody> {
         let Some(entry) = self.draft.finish(route, response.status().as_u16()) else { return response };
-        let stored =
-            |early: &Arc<EarlyRecord>| early.fate() == EarlyFate::Stored && early.entry().status == entry.status;
+        let stored = |early: &Arc<PreparedRecord>| {
+            early.fate() == PreparedRecordOutcome::Stored && early.entry().status == entry.status
+        };
         if self.draft.early.get().is_some_and(stored) {
             return response;
         }

@@ -11,7 +11,7 @@ use casement_domain::{
     browser::{EngineError, EngineFault},
     curl::{CurlAnswer, CurlInput},
     field::{Bad, FieldCode, InvalidInput},
-    inside::{ByteStream, InsideError, UpstreamFault},
+    inside::{ByteStream, OperationError, UpstreamFault},
     session::Session,
 };
 use futures_util::StreamExt as _;
@@ -114,7 +114,7 @@ pub(crate) async fn curl(mut inside: Inside) -> Answer {
 
 fn late(limit: Duration) -> ApiError {
     let seconds = u32::try_from(limit.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
-    InsideError::Unanswered { seconds }.into()
+    OperationError::Unanswered { seconds }.into()
 }
 
 async fn whole(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiError> {
@@ -123,9 +123,9 @@ async fn whole(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiE
     while let Some(part) = parts.next().await {
         let part = part.map_err(|error| match error {
             // The browser is well, so it was the target that broke off.
-            InsideError::Engine(EngineError::Lost { fault: EngineFault::AgentError, .. }) => {
+            OperationError::Engine(EngineError::Lost { fault: EngineFault::AgentError, .. }) => {
                 let message = "the answer broke off".to_owned();
-                ApiError::from(InsideError::Upstream { fault: UpstreamFault::Connect, message }).caused_by(error)
+                ApiError::from(OperationError::Upstream { fault: UpstreamFault::Connect, message }).caused_by(error)
             }
             other => other.into(),
         })?;
@@ -134,7 +134,7 @@ async fn whole(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiE
         }
         if body.len() + part.len() > LONGEST {
             let message = format!("the answer is longer than {LONGEST} bytes; curl/raw has no such limit");
-            return Err(InsideError::Upstream { fault: UpstreamFault::HttpStatus, message }.into());
+            return Err(OperationError::Upstream { fault: UpstreamFault::HttpStatus, message }.into());
         }
         body.extend_from_slice(&part);
     }

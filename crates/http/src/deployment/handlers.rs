@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use casement_domain::{
     deployment::{AppFilter, DeploymentError, DeploymentFilter, MAX_PACKAGE_BYTES},
     field::FieldCode,
-    inside::{ByteStream, InsideError},
+    inside::{ByteStream, OperationError},
 };
 use futures_util::{StreamExt as _, stream};
 use utoipa::ToSchema;
@@ -110,7 +110,7 @@ fn whole(file: ByteStream, mut form: Form) -> ByteStream {
     let rest = stream::once(async move {
         match form.next_file().await {
             Ok(None) => None,
-            Ok(Some(_)) => Some(Err(InsideError::Broken("the form's part file is given twice".to_owned()))),
+            Ok(Some(_)) => Some(Err(OperationError::Broken("the form's part file is given twice".to_owned()))),
             Err(error) => Some(Err(error)),
         }
     });

@@ -7,7 +7,7 @@ use actix_web::{
 };
 use casement_domain::{
     fs::{AbsolutePath, Archive, Files, Upload, WriteFile},
-    inside::InsideError,
+    inside::OperationError,
 };
 use futures_util::{Stream, StreamExt as _, stream};
 use tokio::sync::mpsc;
@@ -57,7 +57,7 @@ pub(crate) async fn list_files(inside: Inside) -> Answer {
 fn array(
     path: AbsolutePath,
     entries: casement_domain::fs::Entries,
-) -> impl Stream<Item = Result<Bytes, InsideError>> + 'static {
+) -> impl Stream<Item = Result<Bytes, OperationError>> + 'static {
     let mut first = true;
     let items = entries.map(move |batch| {
         let mut text = Vec::new();
@@ -200,7 +200,7 @@ pub(crate) async fn write_file(mut inside: Inside) -> Answer {
 }
 
 /// The answer to an upload. A refusal is told when the caller has sent all: before, few listen.
-pub(crate) async fn done(result: Result<(), InsideError>, rest: Option<Rest>) -> Answer {
+pub(crate) async fn done(result: Result<(), OperationError>, rest: Option<Rest>) -> Answer {
     if let (Err(_), Some(rest)) = (&result, rest) {
         rest.passed().await;
     }
@@ -269,10 +269,10 @@ fn uploads(form: Form, paths: Vec<AbsolutePath>) -> casement_domain::fs::Uploads
 async fn pass_on(
     mut form: Form,
     paths: Vec<AbsolutePath>,
-    sender: &mpsc::Sender<Result<Upload, InsideError>>,
-) -> Result<(), InsideError> {
-    let gone = |_| InsideError::Broken("the upload is over".to_owned());
-    let unequal = || InsideError::Broken(format!("there must be as many {FILES} as {DEST_PATHS}"));
+    sender: &mpsc::Sender<Result<Upload, OperationError>>,
+) -> Result<(), OperationError> {
+    let gone = |_| OperationError::Broken("the upload is over".to_owned());
+    let unequal = || OperationError::Broken(format!("there must be as many {FILES} as {DEST_PATHS}"));
     for path in paths {
         let mut file = form.next_file().await?.ok_or_else(unequal)?;
         sender.send(Ok(Upload::File(path))).await.map_err(gone)?;
@@ -315,17 +315,17 @@ pub(crate) async fn upload_zip(mut inside: Inside) -> Answer {
     done(unpack(&inside, form).await, rest).await
 }
 
-async fn unpack(inside: &Inside, mut form: Form) -> Result<(), InsideError> {
+async fn unpack(inside: &Inside, mut form: Form) -> Result<(), OperationError> {
     let path = form.text("dest_path")?.map(str::to_owned);
     let path = Files::unpack_path(path, form.has_file())?;
     let Some(archive) = form.next_file().await? else {
-        return Err(InsideError::Broken("the form has no zip_file".to_owned()));
+        return Err(OperationError::Broken("the form has no zip_file".to_owned()));
     };
     // The rest of the form is read with it: only then is it whole.
     let end = stream::once(async move {
         match form.next_file().await {
             Ok(None) => Ok(Bytes::new()),
-            Ok(Some(_)) => Err(InsideError::Broken("the form's part zip_file is given twice".to_owned())),
+            Ok(Some(_)) => Err(OperationError::Broken("the form's part zip_file is given twice".to_owned())),
             Err(error) => Err(error),
         }
     });
@@ -336,14 +336,14 @@ async fn unpack(inside: &Inside, mut form: Form) -> Result<(), InsideError> {
 #[cfg(test)]
 mod tests {
     use casement_domain::fs::{AbsolutePath, Files, Upload};
-    use casement_domain::inside::InsideError;
+    use casement_domain::inside::OperationError;
     use futures_util::TryStreamExt as _;
 
     use super::{DEST_PATHS, FILES, attachment, uploads};
     use crate::multipart::tests::{form, part};
 
     /// The files of a form of such parts.
-    async fn uploaded(parts: &[(&str, &str)]) -> Result<Vec<(String, String)>, InsideError> {
+    async fn uploaded(parts: &[(&str, &str)]) -> Result<Vec<(String, String)>, OperationError> {
         let body: String = parts.iter().map(|(name, content)| part(name, content)).collect::<String>() + "--b--\r\n";
         let form = form(&body, 11).await?;
         let paths: Vec<AbsolutePath> = Files::upload_paths(form.texts(DEST_PATHS))?;
@@ -364,7 +364,7 @@ mod tests {
         let both = uploaded(&[a, b, (FILES, "one"), (FILES, "")]).await.expect("two files");
         assert_eq!(both, [("/a".to_owned(), "one".to_owned()), ("/c".to_owned(), String::new())]);
         for unequal in [vec![a, b, (FILES, "one")], vec![a, (FILES, "one"), (FILES, "two")], vec![a]] {
-            assert!(matches!(uploaded(&unequal).await, Err(InsideError::Broken(_))), "{unequal:?}");
+            assert!(matches!(uploaded(&unequal).await, Err(OperationError::Broken(_))), "{unequal:?}");
         }
     }
 

@@ -10,7 +10,7 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, protocol::WebSocketConfig},
 };
 
-use crate::relay::{CDP_HOST, Channel, Dial, DialError, Upstream};
+use crate::relay::{BrowserConnector, CDP_HOST, Channel, DialError, Upstream};
 
 /// The longest message from the browser that is taken, in bytes; a frame of the largest size has half of it.
 const LONGEST_MESSAGE: usize = 8 * 1024 * 1024;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub enum ConnectError {
     /// No connection into the session.
     #[error(transparent)]
-    Dial(#[from] DialError),
+    BrowserConnector(#[from] DialError),
     /// The connection broke before it was of use.
     #[error("the browser's connection failed")]
     Io(#[from] std::io::Error),
@@ -57,11 +57,11 @@ pub(super) struct Incoming {
 }
 
 impl Cdp {
-    pub(super) async fn connect(dial: &dyn Dial) -> Result<Self, ConnectError> {
+    pub(super) async fn connect(dial: &dyn BrowserConnector) -> Result<Self, ConnectError> {
         tokio::time::timeout(PATIENCE, Self::shake(dial)).await.map_err(|_| ConnectError::Timeout)?
     }
 
-    async fn shake(dial: &dyn Dial) -> Result<Self, ConnectError> {
+    async fn shake(dial: &dyn BrowserConnector) -> Result<Self, ConnectError> {
         let path = dial.cdp_path().await?;
         let stream = Upstream::adopt(dial.dial(Channel::Cdp).await?)?;
         let config =

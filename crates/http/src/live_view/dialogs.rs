@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use casement_domain::{
     BrowserId,
-    inside::InsideError,
+    inside::OperationError,
     live_view::{DialogAnswer, LiveDisplay, OpenDialogs},
 };
 use futures_util::future::BoxFuture;
@@ -26,7 +26,7 @@ pub struct PageDialogs {
     pub browser: BrowserId,
 }
 
-type Coming = BoxFuture<'static, Result<OpenDialogs, InsideError>>;
+type Coming = BoxFuture<'static, Result<OpenDialogs, OperationError>>;
 
 /// The dialogs as one viewer follows them.
 pub(super) struct Dialogs {

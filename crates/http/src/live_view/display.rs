@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use casement_domain::{
     BrowserId,
     computer::Computers,
-    inside::InsideError,
+    inside::OperationError,
     live_view::{Frame, LiveDisplay},
     session::Session,
 };
@@ -30,7 +30,7 @@ pub struct WholeDisplay {
     pub session: Session,
 }
 
-type Coming = BoxFuture<'static, Result<Option<Frame>, InsideError>>;
+type Coming = BoxFuture<'static, Result<Option<Frame>, OperationError>>;
 
 /// A display as one viewer follows it.
 pub(super) struct Display {

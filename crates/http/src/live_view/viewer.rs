@@ -16,7 +16,7 @@ use super::{
     input::{self, FromPage, LONGEST_TEXT},
     screencast::Screencast,
 };
-use crate::relay::{BadHandshake, ClientHandshake, CloseReason, Dial, EndSignal, Meter, STALL, Witness};
+use crate::relay::{BadHandshake, BrowserConnector, ClientHandshake, CloseReason, EndSignal, Meter, STALL, Witness};
 
 /// The longest message of a page: the longest text, every byte of it escaped for JSON.
 const LONGEST_MESSAGE: usize = 2 * LONGEST_TEXT + 1024;
@@ -39,7 +39,7 @@ pub enum Access {
 /// One viewer of a session.
 pub struct LiveView {
     /// The way into the session.
-    pub dial: Arc<dyn Dial>,
+    pub dial: Arc<dyn BrowserConnector>,
     /// What the viewer may do.
     pub access: Access,
     /// Whether what the viewer does counts now.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use actix_web::http::StatusCode;
 use casement_domain::{
     access::Scope,
-    audit::EarlyRecord,
+    audit::PreparedRecord,
     field::Fields,
     pool::{AcquireInput, Acquired},
     session::{Refusal, Session},
@@ -18,7 +18,7 @@ use crate::{
     answer::{self, Answer},
     caller::Deferred,
     error::ApiError,
-    fresh::Fresh,
+    fresh::UndeliveredSession,
     json::in_order,
     patience::patience,
     session::{SessionBody, Telemetry, checked, wish},
@@ -72,7 +72,7 @@ pub(crate) async fn acquire_browser(Deferred(mut caller): Deferred) -> Answer {
     let work = |services, scope| acquire(services, scope, pool, input, record, gone);
     // Whoever will stand in line gets there on other threads: what is soon over would leave holes among the buffers of the worker's
     // connections, which others could only fill in part.
-    let acquired = match caller.services().leases.foresees(caller.scope(), &which) {
+    let acquired = match caller.services().leases.has_cached_candidate(caller.scope(), &which) {
         true => caller.finish_here(work).await?,
         false => caller.finish(work).await?,
     };
@@ -91,7 +91,7 @@ pub(crate) async fn acquire_browser(Deferred(mut caller): Deferred) -> Answer {
 
 /// A browser for this caller.
 struct Taken {
-    fresh: Fresh,
+    fresh: UndeliveredSession,
     /// Nobody had to wait for it.
     at_once: bool,
 }
@@ -102,7 +102,7 @@ async fn acquire(
     scope: Scope,
     which: String,
     input: AcquireInput,
-    record: Option<Arc<EarlyRecord>>,
+    record: Option<Arc<PreparedRecord>>,
     gone: CancellationToken,
 ) -> Result<Option<Taken>, ApiError> {
     let acquired = Box::pin(services.leases.acquire_recorded(&scope, &which, input, record.as_deref())).await?;
@@ -113,7 +113,7 @@ async fn acquire(
         Acquired::Waiting(mut waiting) => services.leases.wait_for(&mut waiting, gone.cancelled()).await?,
         over => over,
     };
-    Ok(leased(acquired).map(|session| Taken { fresh: Fresh::new(session, &services), at_once }))
+    Ok(leased(acquired).map(|session| Taken { fresh: UndeliveredSession::new(session, &services), at_once }))
 }
 
 fn leased(acquired: Acquired) -> Option<Session> {

@@ -3,7 +3,7 @@
 use actix_web::web::Bytes;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{
-    inside::{ByteStream, InsideError},
+    inside::{ByteStream, OperationError},
     process::Executed,
 };
 use futures_util::{Stream, StreamExt as _, stream};
@@ -27,7 +27,7 @@ enum Next {
 }
 
 /// The JSON of `executed`, in parts.
-pub(super) fn json(executed: Executed) -> impl Stream<Item = Result<Bytes, InsideError>> {
+pub(super) fn json(executed: Executed) -> impl Stream<Item = Result<Bytes, OperationError>> {
     let Executed { exit_code, duration_ms, stdout_bytes, stderr_bytes, stdout_dropped, stderr_dropped, output } =
         executed;
     let mut end = "\"".to_owned();
@@ -51,7 +51,7 @@ pub(super) fn json(executed: Executed) -> impl Stream<Item = Result<Bytes, Insid
 }
 
 impl Writing {
-    async fn next(&mut self) -> Result<Option<String>, InsideError> {
+    async fn next(&mut self) -> Result<Option<String>, OperationError> {
         while self.left == 0 {
             match self.then.pop() {
                 None => return Ok(None),
@@ -60,7 +60,7 @@ impl Writing {
             }
         }
         while self.came.is_empty() {
-            let broken = || InsideError::Failed("the output broke off".to_owned());
+            let broken = || OperationError::Failed("the output broke off".to_owned());
             self.came = self.output.next().await.ok_or_else(broken)??;
         }
         let length = self.came.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
@@ -124,6 +124,6 @@ mod tests {
             output: stream::iter([Ok(Bytes::from_static(b"abc"))]).boxed(),
         };
         let parts: Vec<_> = super::json(executed).collect().await;
-        assert!(matches!(parts.last(), Some(Err(InsideError::Failed(_)))));
+        assert!(matches!(parts.last(), Some(Err(OperationError::Failed(_)))));
     }
 }

@@ -74,7 +74,7 @@ impl Channel {
 
 /// Opens connections into one session.
 #[async_trait]
-pub trait Dial: Send + Sync {
+pub trait BrowserConnector: Send + Sync {
     /// A fresh connection.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use crate::{
     answer::{self, Answer},
     caller::Authorized,
     error::{ApiError, ErrorBody},
-    fresh::Fresh,
+    fresh::UndeliveredSession,
     json::in_order,
     query::Query,
     state::Api,
@@ -59,7 +59,7 @@ pub(crate) async fn create_browser(mut caller: Authorized) -> Answer {
     let wish = caller.json::<CreateBrowser>().await?.wish().map_err(in_order::<CreateBrowser>)?;
     let made = caller.finish(|services, scope| async move {
         let made = services.sessions.create(&scope, wish).await;
-        made.map(|session| Fresh::new(session, &services))
+        made.map(|session| UndeliveredSession::new(session, &services))
     });
     let fresh = made.await.map_err(in_order::<CreateBrowser>)?;
     let location = format!("/browsers/{}", fresh.session().id);

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use casement_domain::{
     MonotonicTime,
     browser::Started,
-    pool::{Entered, Outcome, TakenNow, Turn, TurnEvent},
+    pool::{Entered, Outcome, TakenNow, Waiter, WaiterEvent},
     session::{Created, EndReason, SessionState},
     store_error::Replaced,
     testing::{leased_session, pool, session_id},
@@ -39,25 +39,25 @@ pub(super) async fn until(what: &str, done: impl Fn() -> bool) {
 }
 
 /// A turn that comes when the test says so.
-struct Told(Arc<Semaphore>, TurnEvent);
+struct Told(Arc<Semaphore>, WaiterEvent);
 
 #[async_trait]
-impl Turn for Told {
-    async fn wait(&mut self, _: MonotonicTime) -> TurnEvent {
+impl Waiter for Told {
+    async fn wait(&mut self, _: MonotonicTime) -> WaiterEvent {
         self.0.acquire().await.unwrap().forget();
         self.1
     }
 }
 
 /// Ports of a pool on which a caller has to wait until `turn` has a permit.
-fn waiting(turn: &Arc<Semaphore>, event: TurnEvent) -> Ports {
+fn waiting(turn: &Arc<Semaphore>, event: WaiterEvent) -> Ports {
     let mut ports = Ports::default();
     let turn = turn.clone();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
     ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
     ports.line.expect_take_now().returning(|_, _, _| Ok(TakenNow::Busy));
     ports.line.expect_enter().returning(|_, _| Ok(Entered::Yes(1)));
-    ports.turns.expect_expect().returning(move |_| Box::new(Told(turn.clone(), event)));
+    ports.tickets.expect_expect().returning(move |_| Box::new(Told(turn.clone(), event)));
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     ports.wake.expect_wake().return_const(());
     ports
@@ -116,11 +116,11 @@ async fn a_caller_that_will_not_wait_gets_204() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_ends_with_a_browser_or_204() {
     for (event, outcome, status) in [
-        (TurnEvent::Look, Outcome::Granted(Box::new(leased_session(1))), 200),
-        (TurnEvent::TimeUp, Outcome::Gone, 204),
-        (TurnEvent::Stopping, Outcome::Gone, 204),
-        (TurnEvent::Look, Outcome::Gone, 404),
-        (TurnEvent::Look, Outcome::NameTaken, 409),
+        (WaiterEvent::Look, Outcome::Granted(Box::new(leased_session(1))), 200),
+        (WaiterEvent::TimeUp, Outcome::Gone, 204),
+        (WaiterEvent::Stopping, Outcome::Gone, 204),
+        (WaiterEvent::Look, Outcome::Gone, 404),
+        (WaiterEvent::Look, Outcome::NameTaken, 409),
     ] {
         let turn = Arc::new(Semaphore::new(1));
         let mut ports = waiting(&turn, event);
@@ -137,7 +137,7 @@ async fn a_wait_ends_with_a_browser_or_204() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_wait_is_no_longer_than_the_callers_own_patience() {
     let turn = Arc::new(Semaphore::new(1));
-    let mut ports = waiting(&turn, TurnEvent::TimeUp);
+    let mut ports = waiting(&turn, WaiterEvent::TimeUp);
     ports.line.expect_outcome().returning(|_| Ok(Outcome::Waiting));
     ports.line.expect_leave().returning(|_| Ok(Outcome::Gone));
     ports.line.checkpoint();
@@ -162,7 +162,7 @@ async fn the_wait_is_no_longer_than_the_callers_own_patience() {
 async fn a_caller_that_hangs_up_leaves_the_line_at_once() {
     let turn = Arc::new(Semaphore::new(0));
     let (asked, left) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let mut ports = waiting(&turn, TurnEvent::Look);
+    let mut ports = waiting(&turn, WaiterEvent::Look);
     let asking = asked.clone();
     ports.line.expect_outcome().returning(move |_| {
         asking.store(true, Ordering::SeqCst);
@@ -186,7 +186,7 @@ async fn a_caller_that_hangs_up_leaves_the_line_at_once() {
 async fn a_lease_granted_to_a_caller_that_hung_up_goes_back() {
     let turn = Arc::new(Semaphore::new(0));
     let (asked, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut ports = waiting(&turn, TurnEvent::Look);
+    let mut ports = waiting(&turn, WaiterEvent::Look);
     let asking = asked.clone();
     ports.line.expect_outcome().returning(move |_| {
         asking.store(true, Ordering::SeqCst);
@@ -212,7 +212,7 @@ async fn a_lease_granted_to_a_caller_that_hung_up_goes_back() {
 async fn a_caller_that_hangs_up_while_its_ticket_is_looked_at_leaves_the_line() {
     let turn = Arc::new(Semaphore::new(0));
     let (looking, left) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut ports = Ports { line_takes: Duration::from_secs(2), ..waiting(&turn, TurnEvent::Look) };
+    let mut ports = Ports { line_takes: Duration::from_secs(2), ..waiting(&turn, WaiterEvent::Look) };
     let asking = looking.clone();
     ports.line.expect_outcome().returning(move |_| {
         asking.store(true, Ordering::SeqCst);

@@ -3,7 +3,7 @@
 use casement_domain::{
     browser::{EngineError, EngineFault},
     computer::{Action, BrokeOff, Button, ClickKind, Point},
-    inside::InsideError,
+    inside::OperationError,
     testing::{browser_id, session, session_id},
 };
 use casement_http::Permission;
@@ -108,7 +108,7 @@ async fn a_failure_says_what_failed() {
     ports
         .computer
         .expect_read_clipboard()
-        .returning(|_| Err(InsideError::TooLarge("the clipboard holds more".to_owned())));
+        .returning(|_| Err(OperationError::TooLarge("the clipboard holds more".to_owned())));
     let api = TestApi::start(ports);
     let reply = api.post(&at("click_mouse"), json!({ "x": 1, "y": 1 })).await;
     assert_eq!((reply.status, reply.code().as_str()), (503, "browser_unavailable"), "{reply}");

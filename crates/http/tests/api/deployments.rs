@@ -3,7 +3,7 @@
 use casement_domain::{
     deployment::{
         Deployment, DeploymentSecret, DeploymentSource, DeploymentStatus, DeploymentStored, Line, ListedApp,
-        MockWaiting, Woken,
+        MockWaiting, WakeReason,
     },
     page::Listed,
     sealing::Sealer as _,
@@ -301,7 +301,7 @@ async fn a_follower_learns_where_it_stands_what_was_said_and_what_happens_to_the
     });
     ports.news.expect_expect().times(1).returning(|_| {
         let mut waiting = MockWaiting::new();
-        waiting.expect_next().returning(|_| Woken::News);
+        waiting.expect_next().returning(|_| WakeReason::Changed);
         Box::new(waiting)
     });
     let reply = TestApi::start(ports).get(&format!("/deployments/{}/events?since=5m", deployment(1).id)).await;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use casement_domain::{
     ExtensionId,
     extension::{Extension, ExtensionDeleted, ExtensionStored},
-    inside::{ByteStream, InsideError, UpstreamFault},
+    inside::{ByteStream, OperationError, UpstreamFault},
     name::SlugName,
     page::Listed,
     session::IdOrName,
@@ -155,7 +155,7 @@ async fn the_store_is_asked_for_what_its_address_names_and_nothing_else() {
         assert_eq!(item.as_str(), "cjpalhdlnbpafiamejdnhcphjbkeiagm");
         match platform.to_string().as_str() {
             "linux" => Ok(bytes(ARCHIVE)),
-            _ => Err(InsideError::Upstream {
+            _ => Err(OperationError::Upstream {
                 fault: UpstreamFault::Connect,
                 message: "the store does not answer".to_owned(),
             }),

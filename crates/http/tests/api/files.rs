@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use casement_domain::{
     fs::{Change, ChangeKind, Entry, FileContent, WatchId},
-    inside::InsideError,
+    inside::OperationError,
     testing::{NOON, browser_id, session, session_id},
 };
 use casement_http::Permission;
@@ -90,11 +90,11 @@ async fn a_listing_is_one_array_whatever_batches_it_comes_in() {
 async fn what_breaks_off_in_the_middle_is_never_taken_for_the_whole() {
     let mut ports = ports();
     ports.files.expect_list().returning(|_, _| {
-        let parts = vec![Ok(vec![entry("a", 0o100_644)]), Err(InsideError::Failed("gone".to_owned()))];
+        let parts = vec![Ok(vec![entry("a", 0o100_644)]), Err(OperationError::Failed("gone".to_owned()))];
         Ok(stream::iter(parts).boxed())
     });
     ports.files.expect_archive().returning(|_, _| {
-        let parts = vec![Ok(Bytes::from_static(b"PK")), Err(InsideError::Failed("gone".to_owned()))];
+        let parts = vec![Ok(Bytes::from_static(b"PK")), Err(OperationError::Failed("gone".to_owned()))];
         Ok(stream::iter(parts).boxed())
     });
     let api = TestApi::start(ports);
@@ -110,11 +110,11 @@ async fn what_breaks_off_in_the_middle_is_never_taken_for_the_whole() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_has_its_status_and_names_the_field() {
     for (error, status, code) in [
-        (InsideError::Missing("x".to_owned()), 404, "not_found"),
-        (InsideError::Forbidden("x".to_owned()), 403, "path_forbidden"),
-        (InsideError::Exists("x".to_owned()), 409, "already_exists"),
-        (InsideError::TooLarge("x".to_owned()), 413, "payload_too_large"),
-        (InsideError::DiskFull("x".to_owned()), 429, "limit_exceeded"),
+        (OperationError::Missing("x".to_owned()), 404, "not_found"),
+        (OperationError::Forbidden("x".to_owned()), 403, "path_forbidden"),
+        (OperationError::Exists("x".to_owned()), 409, "already_exists"),
+        (OperationError::TooLarge("x".to_owned()), 413, "payload_too_large"),
+        (OperationError::DiskFull("x".to_owned()), 429, "limit_exceeded"),
     ] {
         let mut ports = ports();
         let error = Mutex::new(Some(error));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use casement_domain::{
     Replaced, StoreError,
-    deployment::{DeploymentStatus, Line, MockWaiting, Woken},
+    deployment::{DeploymentStatus, Line, MockWaiting, WakeReason},
     invocation::{Invocation, InvocationStatus, InvocationStored},
     organization::{Limit, LimitExceeded},
     page::Listed,
@@ -46,7 +46,7 @@ fn running(heard: usize) -> Ports {
         let mut waiting = MockWaiting::new();
         waiting.expect_next().returning(move |until| {
             assert!(until.is_some());
-            if waits.fetch_add(1, Ordering::Relaxed) < heard { Woken::News } else { Woken::TimeUp }
+            if waits.fetch_add(1, Ordering::Relaxed) < heard { WakeReason::Changed } else { WakeReason::TimeUp }
         });
         Box::new(waiting)
     });
@@ -138,7 +138,7 @@ async fn nobody_waits_longer_than_five_minutes_or_two_seconds_less_than_its_clie
             let mut waiting = MockWaiting::new();
             waiting.expect_next().returning(move |until| {
                 assert_eq!(until, Some(NOON + Duration::seconds(seconds)));
-                Woken::TimeUp
+                WakeReason::TimeUp
             });
             Box::new(waiting)
         });

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use casement_domain::{
     ProcessId,
     curl::{CurlAnswer, CurlRequest},
-    inside::{ByteStream, InsideError, UpstreamFault},
+    inside::{ByteStream, OperationError, UpstreamFault},
     process::{
         Executed, Output, OutputEvents, OutputStream, ProcessState, ProcessStatus, Signal, Spawned, TerminalSize,
     },
@@ -91,7 +91,7 @@ async fn a_program_ends_before_its_caller_gives_up() {
     let mut ports = ports();
     ports.processes.expect_exec().times(1).returning(|_, exec| {
         assert_eq!(exec.within, Duration::from_secs(8));
-        Err(InsideError::Timeout { seconds: 8 })
+        Err(OperationError::Timeout { seconds: 8 })
     });
     let api = TestApi::start(ports);
     let key = format!("Authorization: Bearer {}", super::support::Key::Organization.text());
@@ -146,7 +146,7 @@ async fn a_program_is_started_looked_at_talked_to_and_ended() {
         assert_eq!(signal, Signal::Hup);
         Ok(())
     });
-    ports.processes.expect_resize().times(1).returning(|_, _, _| Err(InsideError::State("no terminal".to_owned())));
+    ports.processes.expect_resize().times(1).returning(|_, _, _| Err(OperationError::State("no terminal".to_owned())));
     let api = TestApi::start(ports);
     let spawned = api.post(&path("process/spawn"), json!({ "command": "sh", "allocate_tty": true, "cols": 100 })).await;
     let status = path(&format!("process/{}/status", id(1)));
@@ -267,12 +267,12 @@ async fn a_request_is_sent_as_asked_and_its_answer_told() {
 async fn what_a_target_does_wrong_is_told_from_what_we_do_wrong() {
     for (refusal, status, code) in [
         (
-            InsideError::Upstream { fault: UpstreamFault::Dns, message: "net::ERR_NAME_NOT_RESOLVED".to_owned() },
+            OperationError::Upstream { fault: UpstreamFault::Dns, message: "net::ERR_NAME_NOT_RESOLVED".to_owned() },
             502,
             "upstream_error",
         ),
-        (InsideError::Timeout { seconds: 1 }, 504, "timeout"),
-        (InsideError::Limit("too many".to_owned()), 429, "limit_exceeded"),
+        (OperationError::Timeout { seconds: 1 }, 504, "timeout"),
+        (OperationError::Limit("too many".to_owned()), 429, "limit_exceeded"),
     ] {
         let mut ports = ports();
         let mut refusal = Some(refusal);

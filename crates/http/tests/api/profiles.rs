@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use casement_domain::{
     ProfileId, ProfileVersionId,
-    inside::InsideError,
+    inside::OperationError,
     organization::{Limit, LimitExceeded},
     page::Listed,
     profile::{LoadedProfile, Profile, ProfileDeleted, ProfileRenamed, ProfileStored, ProfileVersion},
@@ -210,7 +210,7 @@ async fn what_was_saved_and_is_damaged_is_never_handed_out_as_if_it_were_whole()
         Ok(Some(ProfileVersion { id, profile, session: session_id(1), based_on: None, key, created_at: NOON }))
     });
     ports.profile_bytes.expect_get().returning(|_| {
-        let cut = InsideError::Failed("what was saved is cut or altered".to_owned());
+        let cut = OperationError::Failed("what was saved is cut or altered".to_owned());
         Ok(Some(stream::iter([Ok(Bytes::from("part")), Err(cut)]).boxed()))
     });
     let api = TestApi::start(ports);

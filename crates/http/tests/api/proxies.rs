@@ -4,8 +4,8 @@ use casement_domain::{
     ProxyId,
     page::Listed,
     proxy::{
-        CheckOutcome, Exit, Proxy, ProxyConfig, ProxyDeleted, ProxyFailure, ProxyProtocol, ProxyStatus, ProxyStored,
-        ProxyType, Upstream, Upstreams,
+        CheckOutcome, Exit, Proxy, ProxyConfig, ProxyDeleted, ProxyFailure, ProxyGateways, ProxyProtocol, ProxyStatus,
+        ProxyStored, ProxyType, Upstream,
     },
     session::Created,
     testing::{PlainSealer, browser_id, own_proxy, proxy, session, session_id},
@@ -108,7 +108,7 @@ fn renting() -> Ports {
         (ProxyType::Datacenter, upstream("http://me-{COUNTRY}:s3cr3t@gate.example:7000")),
         (ProxyType::Mobile, upstream(&format!("http://{}[-{{country}}]:s3cr3t@gate.example:7000", "m".repeat(255)))),
     ];
-    Ports { upstreams: Upstreams::from_iter(all), ..Ports::default() }
+    Ports { upstreams: ProxyGateways::from_iter(all), ..Ports::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]

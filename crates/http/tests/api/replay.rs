@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use casement_domain::{
     ReplayId,
-    inside::{ByteStream, InsideError},
+    inside::{ByteStream, OperationError},
     replay::{NewReplay, Replay, ReplayState},
     session::{EndReason, IdOrName, Session, SessionState},
     testing::{NOON, browser_id, project_id, session, session_id},
@@ -133,7 +133,7 @@ async fn a_recording_that_does_not_begin_leaves_no_note_and_none_begins_while_it
     let mut ports = ports();
     ports.kept_replays.expect_begin().returning(|_, _, _| Ok(true));
     ports.kept_replays.expect_forget().times(1).returning(|_| Ok(()));
-    ports.replays.expect_start().times(1).returning(|_, _| Err(InsideError::Failed("no picture".to_owned())));
+    ports.replays.expect_start().times(1).returning(|_, _| Err(OperationError::Failed("no picture".to_owned())));
     assert_eq!(TestApi::start(ports).post(&base(), "").await.status, 500);
     let mut ports = self::ports();
     ports.kept_replays.expect_begin().returning(|_, _, _| Ok(false));
@@ -191,11 +191,11 @@ async fn what_cannot_be_recorded_is_refused_before_anything_is_done() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stands_against_a_recording_is_said() {
     for (refusal, status, code) in [
-        (InsideError::State("one is running".to_owned()), 409, "invalid_state"),
-        (InsideError::Limit("too many".to_owned()), 429, "limit_exceeded"),
-        (InsideError::DiskFull("no room".to_owned()), 429, "limit_exceeded"),
-        (InsideError::NotSupported("no ffmpeg".to_owned()), 400, "not_supported"),
-        (InsideError::Failed("it could not begin".to_owned()), 500, "internal"),
+        (OperationError::State("one is running".to_owned()), 409, "invalid_state"),
+        (OperationError::Limit("too many".to_owned()), 429, "limit_exceeded"),
+        (OperationError::DiskFull("no room".to_owned()), 429, "limit_exceeded"),
+        (OperationError::NotSupported("no ffmpeg".to_owned()), 400, "not_supported"),
+        (OperationError::Failed("it could not begin".to_owned()), 500, "internal"),
     ] {
         let mut ports = ports();
         let mut refusal = Some(refusal);

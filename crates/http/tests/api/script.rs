@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use casement_domain::{
     browser::{EngineError, EngineFault},
-    inside::InsideError,
+    inside::OperationError,
     script::{NewScript, ScriptEnd},
     testing::{browser_id, session, session_id},
 };
@@ -85,11 +85,11 @@ async fn fields_out_of_their_bounds_are_told_together() {
 async fn what_stands_against_a_script_is_said() {
     let failed = || EngineError::Failed { fault: EngineFault::BrowserHung, message: "hung".to_owned() };
     for (refusal, status, code) in [
-        (InsideError::NotSupported("no script runner".to_owned()), 400, "not_supported"),
-        (InsideError::Limit("16 scripts wait already".to_owned()), 429, "limit_exceeded"),
-        (InsideError::Failed("the script runner did not start".to_owned()), 500, "internal"),
-        (InsideError::Timeout { seconds: 60 }, 504, "timeout"),
-        (InsideError::Engine(failed()), 503, "browser_unavailable"),
+        (OperationError::NotSupported("no script runner".to_owned()), 400, "not_supported"),
+        (OperationError::Limit("16 scripts wait already".to_owned()), 429, "limit_exceeded"),
+        (OperationError::Failed("the script runner did not start".to_owned()), 500, "internal"),
+        (OperationError::Timeout { seconds: 60 }, 504, "timeout"),
+        (OperationError::Engine(failed()), 503, "browser_unavailable"),
     ] {
         let mut ports = ports();
         ports.scripts.expect_execute().return_once(move |_, _| Err(refusal));

@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use casement_domain::{
     BrowserId, NodeId, PoolId, StoreError, TicketId,
     audit::AuditEntry,
-    pool::{Entered, LeaseFrom, LeaseRequest, MockWaitingLine, Outcome, Place, TakenNow, WaitingLine},
+    pool::{Entered, LeaseFrom, LeaseRequest, MockWaitQueue, Outcome, Place, TakenNow, WaitQueue},
 };
 use time::OffsetDateTime;
 
 pub(super) struct SlowLine {
-    pub(super) line: MockWaitingLine,
+    pub(super) line: MockWaitQueue,
     pub(super) takes: Duration,
     /// The row of a ticket: whoever looks at it holds it for a while.
     pub(super) row: tokio::sync::Mutex<()>,
@@ -25,7 +25,7 @@ impl SlowLine {
 }
 
 #[async_trait]
-impl WaitingLine for SlowLine {
+impl WaitQueue for SlowLine {
     async fn take_now(
         &self,
         from: &LeaseFrom,

@@ -12,7 +12,7 @@ use casement_domain::{
 };
 use casement_http::{
     Permission, SessionDial,
-    relay::{Channel, Dial, DialError},
+    relay::{BrowserConnector, Channel, DialError},
 };
 use futures_util::{SinkExt as _, StreamExt as _, stream};
 use pretty_assertions::assert_eq;
@@ -48,13 +48,13 @@ impl Echo {
 }
 
 impl SessionDial for Echo {
-    fn of(&self, _: BrowserId) -> Arc<dyn Dial> {
+    fn of(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(Self(self.0))
     }
 }
 
 #[async_trait]
-impl Dial for Echo {
+impl BrowserConnector for Echo {
     async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
         std::net::TcpStream::connect(self.0).map_err(|error| DialError::Unavailable(error.into()))
     }

@@ -16,9 +16,10 @@ use casement_domain::{
         ApiKey, ApiKeyRepository, ApiKeys, KeyAdministration, KeySecret, KeyWithHash, MockApiKeyDirectory,
         MockApiKeyRepository,
     },
-    audit::{AuditEntry, AuditLogs, AuditTrail, EarlyRecord, MockAuditRepository, Stamp},
+    audit::{AuditEntry, AuditLogs, AuditTrail, MockAuditRepository, PreparedRecord, Stamp},
     auth_connection::{
-        AuthConnectionDeps, AuthConnections, MockAuthConnectionRepository, MockExternalCredentials, MockFlowNews,
+        AuthConnectionDeps, AuthConnections, MockAuthConnectionRepository, MockExternalCredentials,
+        MockFlowChangeNotifier,
     },
     blob::MockBlobStore,
     browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
@@ -29,8 +30,8 @@ use casement_domain::{
     },
     curl::{Curl, MockCurlMachine},
     deployment::{
-        DeploymentDeps, DeploymentRules, Deployments, InspectedPackage, MockDeploymentRepository, MockLineStore,
-        MockNews, PackageArchives, PackagePath,
+        DeploymentDeps, DeploymentRules, Deployments, InspectedPackage, MockChangeNotifier, MockDeploymentRepository,
+        MockLineStore, PackageArchives, PackagePath,
     },
     extension::{
         ExtensionArchives, ExtensionDeps, Extensions, Inspected, MockExtensionMachine, MockExtensionRepository,
@@ -38,19 +39,19 @@ use casement_domain::{
     },
     field::{Bad, FieldCode, InvalidInput},
     fs::{Files, MockFileMachine},
-    inside::{ByteStream, InsideError},
+    inside::{ByteStream, OperationError},
     invocation::{InvocationDeps, Invocations, MockInvocationRepository},
     live_view::MockLiveDisplay,
     name::LabelName,
     page::{Listed, Page},
-    pool::{Leases, MockPoolRepository, MockTurns, MockWaitingLine, PoolDeps, Pools},
+    pool::{Leases, MockPoolRepository, MockTicketNotifier, MockWaitQueue, PoolDeps, Pools},
     process::{MockProcessMachine, Processes},
     profile::{
         KeptProfiles, MockProfileMachine, MockProfileReports, MockProfileRepository, ProfileDeps, Profiles,
         SessionProfiles,
     },
     project::{MockProjectRepository, Project, Projects},
-    proxy::{MockProxyDialer, MockProxyRepository, NoRoutes, Proxies, ProxyDeps, ProxyRouting, Upstreams},
+    proxy::{MockProxyDialer, MockProxyRepository, NoRoutes, Proxies, ProxyDeps, ProxyGateways, ProxyRouting},
     replay::{KeptReplays, MockReplayMachine, MockReplayRepository, ReplayLimits, Replays, SessionReplays},
     script::{MockScriptMachine, Scripts},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
@@ -62,7 +63,7 @@ use casement_domain::{
 use casement_http::{
     Config, ConnectionRegistry, Health, Outlook, Permission, PoolOutlook, Readiness, Server, Services, SessionDial,
     SessionTokens,
-    relay::{Channel, Dial, DialError},
+    relay::{BrowserConnector, Channel, DialError},
     serve,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -85,25 +86,25 @@ pub(super) struct Ports {
     pub(super) engine: MockBrowserEngine,
     pub(super) spares: MockSpareBrowsers,
     pub(super) pools: MockPoolRepository,
-    pub(super) line: MockWaitingLine,
+    pub(super) line: MockWaitQueue,
     /// How long a browser of a line takes to be leased, and a ticket to be looked at; the worker that waits for it goes on meanwhile.
     pub(super) line_takes: Duration,
-    pub(super) turns: MockTurns,
+    pub(super) tickets: MockTicketNotifier,
     pub(super) wake: MockPoolWake,
     pub(super) extensions: MockExtensionRepository,
     pub(super) credentials: MockCredentialRepository,
     pub(super) deployments: MockDeploymentRepository,
     pub(super) invocations: MockInvocationRepository,
     pub(super) lines: MockLineStore,
-    pub(super) news: MockNews,
+    pub(super) news: MockChangeNotifier,
     pub(super) packages: MockBlobStore,
     pub(super) credential_providers: MockCredentialProviderRepository,
     pub(super) credential_store: MockCredentialStore,
     pub(super) provider_settings: ProviderSettings,
-    pub(super) upstreams: Upstreams,
+    pub(super) upstreams: ProxyGateways,
     pub(super) auth_connections: MockAuthConnectionRepository,
     pub(super) external: MockExternalCredentials,
-    pub(super) auth_news: MockFlowNews,
+    pub(super) auth_news: MockFlowChangeNotifier,
     pub(super) profiles: MockProfileRepository,
     pub(super) profile_bytes: MockBlobStore,
     pub(super) proxies: MockProxyRepository,
@@ -182,7 +183,7 @@ impl AuditTrail for Trail {
         Ok(())
     }
 
-    async fn keep(&self, entry: AuditEntry, _: Option<Arc<EarlyRecord>>) -> Result<(), StoreError> {
+    async fn keep(&self, entry: AuditEntry, _: Option<Arc<PreparedRecord>>) -> Result<(), StoreError> {
         if self.broken {
             return Err(StoreError::unavailable("audit.append", "away"));
         }
@@ -190,7 +191,7 @@ impl AuditTrail for Trail {
         Ok(())
     }
 
-    fn note(&self, entry: AuditEntry, _: Option<Arc<EarlyRecord>>) {
+    fn note(&self, entry: AuditEntry, _: Option<Arc<PreparedRecord>>) {
         self.entries.lock().unwrap().push((false, entry));
     }
 
@@ -316,13 +317,13 @@ fn projects() -> MockProjectRepository {
 struct NoWay;
 
 impl SessionDial for NoWay {
-    fn of(&self, _: BrowserId) -> Arc<dyn Dial> {
+    fn of(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(Self)
     }
 }
 
 #[async_trait]
-impl Dial for NoWay {
+impl BrowserConnector for NoWay {
     async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
         Err(DialError::Unavailable("nobody there".into()))
     }
@@ -360,7 +361,7 @@ struct Archives;
 
 #[async_trait]
 impl ExtensionArchives for Archives {
-    async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, InsideError> {
+    async fn inspect(&self, field: &str, content: ByteStream) -> Result<Inspected, OperationError> {
         let whole: Vec<Bytes> = content.try_collect().await?;
         if whole.concat() != ARCHIVE {
             return Err(InvalidInput::of(field, Bad::new(FieldCode::InvalidFormat, "no archive")).into());
@@ -372,7 +373,7 @@ impl ExtensionArchives for Archives {
 
 #[async_trait]
 impl PackageArchives for Archives {
-    async fn inspect(&self, entrypoint: &PackagePath, content: ByteStream) -> Result<InspectedPackage, InsideError> {
+    async fn inspect(&self, entrypoint: &PackagePath, content: ByteStream) -> Result<InspectedPackage, OperationError> {
         let Inspected { size_bytes, checksum, content } = ExtensionArchives::inspect(self, "file", content).await?;
         if entrypoint.as_str() == "missing.py" {
             let bad = Bad::new(FieldCode::InvalidFormat, "is no file of the archive");
@@ -444,7 +445,7 @@ impl TestApi {
                 takes: ports.line_takes,
                 row: tokio::sync::Mutex::default(),
             }),
-            turns: Arc::new(ports.turns),
+            tickets: Arc::new(ports.tickets),
             engine,
             extensions: extensions.clone(),
             profiles,

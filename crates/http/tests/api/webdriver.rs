@@ -16,7 +16,7 @@ use casement_domain::{
 };
 use casement_http::{
     Permission, SessionDial,
-    relay::{Channel, Dial, DialError},
+    relay::{BrowserConnector, Channel, DialError},
 };
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
@@ -64,13 +64,13 @@ async fn answer(mut stream: TcpStream) {
 }
 
 impl SessionDial for Driver {
-    fn of(&self, _: BrowserId) -> Arc<dyn Dial> {
+    fn of(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(*self)
     }
 }
 
 #[async_trait]
-impl Dial for Driver {
+impl BrowserConnector for Driver {
     async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
         std::net::TcpStream::connect(self.0).map_err(|error| DialError::Unavailable(error.into()))
     }

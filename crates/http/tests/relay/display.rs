@@ -11,7 +11,7 @@ use bytes::Bytes;
 use casement_domain::{
     BrowserId,
     computer::{Action, BrokeOff, Button, Click, ClickKind, Computer, Computers, Move, Point, Press, Scroll},
-    inside::InsideError,
+    inside::OperationError,
     live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialogs},
     session::Activity,
     testing::{FixedClock, session},
@@ -38,7 +38,7 @@ struct Inside {
 
 #[async_trait]
 impl LiveDisplay for Inside {
-    async fn next_frame(&self, _: BrowserId, since: Option<u64>) -> Result<Option<Frame>, InsideError> {
+    async fn next_frame(&self, _: BrowserId, since: Option<u64>) -> Result<Option<Frame>, OperationError> {
         let next = self.frames.lock().unwrap().pop_front();
         match next {
             Some(frame) => {
@@ -52,11 +52,11 @@ impl LiveDisplay for Inside {
         }
     }
 
-    async fn next_dialogs(&self, _: BrowserId, _: Option<u64>) -> Result<OpenDialogs, InsideError> {
+    async fn next_dialogs(&self, _: BrowserId, _: Option<u64>) -> Result<OpenDialogs, OperationError> {
         unreachable!("a display shows dialogs itself")
     }
 
-    async fn answer_dialog(&self, _: BrowserId, _: DialogAnswer) -> Result<(), InsideError> {
+    async fn answer_dialog(&self, _: BrowserId, _: DialogAnswer) -> Result<(), OperationError> {
         unreachable!("a display shows dialogs itself")
     }
 }
@@ -68,16 +68,16 @@ impl Computer for Inside {
         Ok(())
     }
 
-    async fn mouse(&self, _: BrowserId) -> Result<Point, InsideError> {
+    async fn mouse(&self, _: BrowserId) -> Result<Point, OperationError> {
         Ok(Point { x: 0, y: 0 })
     }
 
-    async fn write_clipboard(&self, _: BrowserId, text: String) -> Result<(), InsideError> {
+    async fn write_clipboard(&self, _: BrowserId, text: String) -> Result<(), OperationError> {
         *self.clipboard.lock().unwrap() = text;
         Ok(())
     }
 
-    async fn read_clipboard(&self, _: BrowserId) -> Result<String, InsideError> {
+    async fn read_clipboard(&self, _: BrowserId) -> Result<String, OperationError> {
         Ok(self.clipboard.lock().unwrap().clone())
     }
 }

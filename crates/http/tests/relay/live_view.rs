@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use casement_domain::{
     BrowserId,
-    inside::InsideError,
+    inside::OperationError,
     live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialog, OpenDialogs},
     testing::browser_id,
 };
@@ -293,11 +293,11 @@ struct Asking {
 
 #[async_trait]
 impl LiveDisplay for Asking {
-    async fn next_frame(&self, _: BrowserId, _: Option<u64>) -> Result<Option<Frame>, InsideError> {
+    async fn next_frame(&self, _: BrowserId, _: Option<u64>) -> Result<Option<Frame>, OperationError> {
         unreachable!("there is no display")
     }
 
-    async fn next_dialogs(&self, _: BrowserId, since: Option<u64>) -> Result<OpenDialogs, InsideError> {
+    async fn next_dialogs(&self, _: BrowserId, since: Option<u64>) -> Result<OpenDialogs, OperationError> {
         match since {
             None => {
                 let (kind, message) = ("prompt".to_owned(), "<b>Name?</b>".to_owned());
@@ -312,7 +312,7 @@ impl LiveDisplay for Asking {
         }
     }
 
-    async fn answer_dialog(&self, _: BrowserId, answer: DialogAnswer) -> Result<(), InsideError> {
+    async fn answer_dialog(&self, _: BrowserId, answer: DialogAnswer) -> Result<(), OperationError> {
         self.answers.lock().unwrap().push(answer);
         self.answered.notify_one();
         Ok(())

@@ -15,8 +15,8 @@ use casement_http::{
     ApiError,
     live_view::{Access, LiveView, PageDialogs, WholeDisplay},
     relay::{
-        Channel, ClientHandshake, CloseReason, Dial, DialError, EndSender, Limits, Relay, Witness, end_signal,
-        on_connect,
+        BrowserConnector, Channel, ClientHandshake, CloseReason, DialError, EndSender, Limits, Relay, Witness,
+        end_signal, on_connect,
     },
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
@@ -92,7 +92,7 @@ impl Witness for Listener {
 struct To(SocketAddr);
 
 #[async_trait]
-impl Dial for To {
+impl BrowserConnector for To {
     async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, DialError> {
         std::net::TcpStream::connect(self.0).map_err(|error| DialError::Unavailable(Box::new(error)))
     }

@@ -348,8 +348,9 @@ impl DeploymentRepository for PgDeployments {
         self.database.fetch("deployment.unnamed_artifacts", work).await
     }
 
-    async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| secrets::sealed_otherwise(connection, key, most).await;
+    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError> {
+        let work =
+            async |connection: &mut AsyncPgConnection| secrets::sealed_with_other_key(connection, key, most).await;
         self.database.fetch("deployment.sealed_otherwise", work).await
     }
 

@@ -90,7 +90,7 @@ pub(super) async fn of(
     Ok(Some(found))
 }
 
-pub(super) async fn sealed_otherwise(
+pub(super) async fn sealed_with_other_key(
     connection: &mut AsyncPgConnection,
     key: KeyId,
     most: u32,

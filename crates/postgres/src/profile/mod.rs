@@ -412,7 +412,7 @@ impl ProfileRepository for PgProfiles {
         self.database.fetch("profile.known", work).await
     }
 
-    async fn sealed_otherwise(&self, key: KeyId, most: u32) -> Result<Vec<ProfileVersion>, StoreError> {
+    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<ProfileVersion>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let under = sql::<sql_types::Binary>("substring(sealed_key FROM 2 FOR 8)");
             let rows = profile_versions::table.filter(under.ne(key.0.to_vec())).order(profile_versions::id);

@@ -555,13 +555,13 @@ async fn secrets_under_an_old_key_are_found_and_put_under_another() -> TestResul
     let apps = Apps::new().await?;
     let _stored = apps.store(&deployment(1)).await?;
     let current = PlainSealer.current()?;
-    assert_eq!(apps.deployments.sealed_otherwise(current, 10).await?, Vec::<SealedDeploymentSecret>::new());
-    let old = apps.deployments.sealed_otherwise(KeyId([9; 8]), 10).await?;
+    assert_eq!(apps.deployments.sealed_with_other_key(current, 10).await?, Vec::<SealedDeploymentSecret>::new());
+    let old = apps.deployments.sealed_with_other_key(KeyId([9; 8]), 10).await?;
     assert_eq!(old.len(), 3);
     let other = [&[KeyId::FORM][..], &[9; 8], b"other"].concat();
     apps.deployments.reseal(&old[0], &other).await?;
     apps.deployments.reseal(&old[0], b"late").await?;
-    assert_eq!(apps.deployments.sealed_otherwise(KeyId([9; 8]), 10).await?.len(), 2);
+    assert_eq!(apps.deployments.sealed_with_other_key(KeyId([9; 8]), 10).await?.len(), 2);
     let mut keys = apps.deployments.keys().await?;
     keys.sort_by_key(|key| key.0);
     assert_eq!(keys.len(), 2);

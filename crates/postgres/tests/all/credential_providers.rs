@@ -165,14 +165,14 @@ async fn tokens_are_found_by_the_key_they_are_sealed_under_and_sealed_anew_unles
     let ours = testing::organization_id();
     let other = KeyId(*b"otherkey");
     assert_eq!(providers.keys().await?, [PlainSealer::KEY]);
-    assert_eq!(providers.sealed_otherwise(PlainSealer::KEY, 10).await?, []);
-    assert_eq!(providers.sealed_otherwise(other, 2).await?.len(), 2);
-    let found = providers.sealed_otherwise(other, 10).await?;
+    assert_eq!(providers.sealed_with_other_key(PlainSealer::KEY, 10).await?, []);
+    assert_eq!(providers.sealed_with_other_key(other, 2).await?.len(), 2);
+    let found = providers.sealed_with_other_key(other, 10).await?;
     assert_eq!(found.len(), 3);
     let next = [&[KeyId::FORM], other.0.as_slice(), b"x"].concat();
     providers.reseal(found[0].0, &found[0].1, &next).await?;
     providers.reseal(found[1].0, b"stale", &next).await?;
     assert_eq!(providers.find(ours, found[0].0).await?.map(|one| one.token), Some(next));
-    assert_eq!(providers.sealed_otherwise(other, 10).await?.len(), 2);
+    assert_eq!(providers.sealed_with_other_key(other, 10).await?.len(), 2);
     Ok(())
 }

@@ -146,10 +146,10 @@ async fn secrets_are_found_by_the_key_that_they_are_sealed_under() -> TestResult
     let credentials = kept(&world).await?;
     let current = PlainSealer::KEY;
     assert_eq!(credentials.keys().await?, [current]);
-    assert_eq!(credentials.sealed_otherwise(current, 10).await?, []);
+    assert_eq!(credentials.sealed_with_other_key(current, 10).await?, []);
     let other = KeyId(*b"new-key!");
-    assert_eq!(credentials.sealed_otherwise(other, 2).await?.len(), 2);
-    let old = credentials.sealed_otherwise(other, 10).await?;
+    assert_eq!(credentials.sealed_with_other_key(other, 2).await?.len(), 2);
+    let old = credentials.sealed_with_other_key(other, 10).await?;
     assert_eq!(old.len(), 3);
     for one in [sealed(1, CredentialSecret::Value("a".to_owned()))?, sealed(1, CredentialSecret::Totp)?] {
         assert!(old.contains(&one));

@@ -6,7 +6,7 @@ use casement_domain::extension::{
 };
 use casement_domain::name::SlugName;
 use casement_domain::page::Page;
-use casement_domain::pool::{Pool, PoolFiller, PoolRepository as _, PoolStored, TakenNow, WaitingLine as _};
+use casement_domain::pool::{Pool, PoolFiller, PoolRepository as _, PoolStored, TakenNow, WaitQueue as _};
 use casement_domain::session::{IdOrName, SessionRepository as _};
 use casement_domain::testing::{self, NOON};
 use casement_domain::{ExtensionId, ProjectId, Replaced};

@@ -6,13 +6,13 @@ use casement_domain::audit::{AuditEntry, AuditRepository};
 use casement_domain::browser::BrowserState;
 use casement_domain::name::SlugName;
 use casement_domain::pool::{
-    Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolRepository, PoolStored, TakenNow, WaitingLine,
+    Entered, LeaseFrom, LeaseRequest, Outcome, Place, Pool, PoolRepository, PoolStored, TakenNow, WaitQueue,
 };
 use casement_domain::project::ProjectRepository;
 use casement_domain::session::{EndReason, Session, SessionEvent, SessionRepository, SessionState};
 use casement_domain::testing::{self, NOON};
 use casement_domain::{Replaced, StoreError};
-use casement_postgres::{Database, Heard, Notifications, PgAudit, PgProjects, PgWaitingLine, node_channel};
+use casement_postgres::{Database, Heard, Notifications, PgAudit, PgProjects, PgWaitQueue, node_channel};
 use futures_util::future::try_join_all;
 use pretty_assertions::assert_eq;
 use time::Duration;
@@ -103,7 +103,7 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     let (from, browser) = (LeaseFrom::from(pool.id), testing::browser_id(1));
     // The only connection is with a call that waits for a lock.
     let database = Database::new(&world.db.config().clone().with_connections(1));
-    let (line, projects) = (PgWaitingLine::new(database.clone()), PgProjects::new(database));
+    let (line, projects) = (PgWaitQueue::new(database.clone()), PgProjects::new(database));
     let locked = Held::begin(&world.db, "LOCK TABLE pool_waiters").await?;
     // It is given up in the end, and the connection was with it for as long.
     let holding = async { drop(line.decided(testing::node_id()).await) };

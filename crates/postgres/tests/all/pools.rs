@@ -5,7 +5,7 @@ use casement_domain::organization::{Caps, Limit, Organization};
 use casement_domain::page::Page;
 use casement_domain::pool::{
     Entered, Fence, Generation, Growth, Observed, Outcome, Pool, PoolCounts, PoolDeleted, PoolFiller, PoolFilter,
-    PoolRepository, PoolStored, TakenNow, WaitingLine,
+    PoolRepository, PoolStored, TakenNow, WaitQueue,
 };
 use casement_domain::session::{Created, IdOrName, Session, SessionEvent, SessionRepository as _, SessionState};
 use casement_domain::testing::{self, NOON};

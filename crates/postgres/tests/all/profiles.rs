@@ -4,7 +4,7 @@ use casement_domain::access::Scope;
 use casement_domain::browser::{Browser, Shape};
 use casement_domain::name::SlugName;
 use casement_domain::page::Page;
-use casement_domain::pool::{PoolFiller, PoolRepository as _, PoolStored, TakenNow, WaitingLine as _};
+use casement_domain::pool::{PoolFiller, PoolRepository as _, PoolStored, TakenNow, WaitQueue as _};
 use casement_domain::profile::{
     LoadedProfile, Profile, ProfileDeleted, ProfileFilter, ProfileRenamed, ProfileRepository as _, ProfileStored,
     ProfileVersion, Saved, VersionStored,
@@ -298,15 +298,15 @@ async fn keys_of_versions_are_found_by_the_master_key_that_they_are_sealed_under
     let session = saving(&world, 1, None).await?;
     assert!(matches!(profiles.save(&version(1, &session)).await?, VersionStored::Yes(_)));
     assert_eq!(profiles.keys().await?, [PlainSealer::KEY]);
-    assert_eq!(profiles.sealed_otherwise(PlainSealer::KEY, 10).await?, []);
-    let old = profiles.sealed_otherwise(KeyId(*b"new-key!"), 10).await?;
+    assert_eq!(profiles.sealed_with_other_key(PlainSealer::KEY, 10).await?, []);
+    let old = profiles.sealed_with_other_key(KeyId(*b"new-key!"), 10).await?;
     assert_eq!(old, [version(1, &session)]);
     let next = [&[KeyId::FORM], b"new-key!".as_slice(), b"rest"].concat();
     profiles.reseal(version_id(1), b"something else", &next).await?;
     assert_eq!(profiles.keys().await?, [PlainSealer::KEY]);
     profiles.reseal(version_id(1), &old[0].key, &next).await?;
     assert_eq!(profiles.keys().await?, [KeyId(*b"new-key!")]);
-    assert_eq!(profiles.sealed_otherwise(KeyId(*b"new-key!"), 10).await?, []);
+    assert_eq!(profiles.sealed_with_other_key(KeyId(*b"new-key!"), 10).await?, []);
     Ok(())
 }
 

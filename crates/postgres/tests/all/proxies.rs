@@ -2,7 +2,7 @@
 
 use casement_domain::browser::Browser;
 use casement_domain::page::Page;
-use casement_domain::pool::{Pool, PoolFiller, PoolRepository as _, PoolStored, TakenNow, WaitingLine as _};
+use casement_domain::pool::{Pool, PoolFiller, PoolRepository as _, PoolStored, TakenNow, WaitQueue as _};
 use casement_domain::project::{ProjectDeleted, ProjectRepository as _};
 use casement_domain::proxy::{
     Exit, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted, ProxyFailure, ProxyFilter, ProxyRepository as _, ProxyStatus,
@@ -116,7 +116,7 @@ async fn a_rented_proxy_is_kept_with_where_it_comes_out_and_without_a_host() -> 
     let page = Page { limit: 20, offset: 0 };
     let listed = proxies.list(testing::project_id(), &filter, page).await?;
     assert_eq!(listed.items.iter().map(|proxy| proxy.id).collect::<Vec<_>>(), [id(8), id(7)]);
-    assert_eq!(proxies.sealed_otherwise(KeyId(*b"new-key!"), 10).await?.len(), 3);
+    assert_eq!(proxies.sealed_with_other_key(KeyId(*b"new-key!"), 10).await?.len(), 3);
     Ok(())
 }
 
@@ -125,8 +125,8 @@ async fn passwords_are_found_by_the_key_that_they_are_sealed_under() -> TestResu
     let world = World::new().await?;
     let proxies = kept(&world).await?;
     assert_eq!(proxies.keys().await?, [PlainSealer::KEY]);
-    assert_eq!(proxies.sealed_otherwise(PlainSealer::KEY, 10).await?, []);
-    let old = proxies.sealed_otherwise(KeyId(*b"new-key!"), 2).await?;
+    assert_eq!(proxies.sealed_with_other_key(PlainSealer::KEY, 10).await?, []);
+    let old = proxies.sealed_with_other_key(KeyId(*b"new-key!"), 2).await?;
     assert_eq!(old.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [id(1), id(2)]);
     let (first, sealed) = &old[0];
     let next = [&[KeyId::FORM], b"new-key!".as_slice(), b"rest"].concat();
@@ -138,7 +138,7 @@ async fn passwords_are_found_by_the_key_that_they_are_sealed_under() -> TestResu
     assert_eq!(password().await.as_ref(), Some(sealed));
     proxies.reseal(*first, sealed, &next).await?;
     assert_eq!(password().await, Some(next));
-    assert_eq!(proxies.sealed_otherwise(KeyId(*b"new-key!"), 10).await?.len(), 2);
+    assert_eq!(proxies.sealed_with_other_key(KeyId(*b"new-key!"), 10).await?.len(), 2);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use casement_domain::testing::{self, NOON};
 use casement_domain::{ApiKeyId, BrowserId, NodeId, PoolId, Replaced, SessionId, TicketId, UserId};
 use casement_postgres::testing::TestDatabase;
 use casement_postgres::{
-    PgApiKeys, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects, PgSessions, PgWaitingLine,
+    PgApiKeys, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects, PgSessions, PgWaitQueue,
 };
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
@@ -29,7 +29,7 @@ pub(crate) struct World {
     pub(crate) browsers: PgBrowsers,
     pub(crate) sessions: PgSessions,
     pub(crate) pools: PgPools,
-    pub(crate) line: PgWaitingLine,
+    pub(crate) line: PgWaitQueue,
 }
 
 pub(crate) fn other_node() -> NodeId {
@@ -127,7 +127,7 @@ impl World {
             browsers: PgBrowsers::new(database.clone()),
             sessions: PgSessions::new(database.clone()),
             pools: PgPools::new(database.clone()),
-            line: PgWaitingLine::new(database.clone()),
+            line: PgWaitQueue::new(database.clone()),
             db,
         })
     }

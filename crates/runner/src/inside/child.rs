@@ -16,7 +16,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::process::Child;
 use tokio::task::JoinHandle;
 
-use super::lines::Output;
+use super::lines::OutputBuffer;
 use crate::protocol::{Command, Exit};
 
 /// The descriptor by which a loader speaks to us.
@@ -26,17 +26,17 @@ const GONE: Duration = Duration::from_secs(5);
 
 /// A program that runs.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct ChildProcess {
     pub(super) child: Child,
     /// Our end of its descriptor 3.
     pub(super) channel: Option<UnixStream>,
-    pub(super) output: Arc<Output>,
+    pub(super) output: Arc<OutputBuffer>,
     reading: JoinHandle<()>,
 }
 
-impl Running {
+impl ChildProcess {
     /// Starts it.
-    pub(super) fn start(command: &Command, output: Arc<Output>) -> io::Result<Self> {
+    pub(super) fn start(command: &Command, output: Arc<OutputBuffer>) -> io::Result<Self> {
         let [program, arguments @ ..] = &command.argv[..] else { return Err(io::Error::other("no program is named")) };
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;

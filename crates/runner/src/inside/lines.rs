@@ -9,7 +9,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
 
 use crate::build::fitting;
-use crate::protocol::Said;
+use crate::protocol::OutputLine;
 
 /// As much of what was written before a call as is kept for it: what a process says while it waits shall not take the room of what the
 /// call says.
@@ -20,7 +20,7 @@ const BYTES_AT_ONCE: usize = 512 << 10;
 
 /// The lines that were written by now. They are kept until the sandbox ends: a server that comes back asks for them again.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct OutputBuffer {
     kept: Mutex<Kept>,
     /// How many there are, and whether there will be more.
     count: watch::Sender<(u64, bool)>,
@@ -28,7 +28,7 @@ pub(super) struct Output {
 
 #[derive(Debug, Default)]
 struct Kept {
-    lines: Vec<Said>,
+    lines: Vec<OutputLine>,
     bytes: u64,
 }
 
@@ -44,13 +44,13 @@ fn weight(text: &str) -> u64 {
     Line::LEAST_BYTES.max(text.len() as u64)
 }
 
-impl Default for Output {
+impl Default for OutputBuffer {
     fn default() -> Self {
         Self { kept: Mutex::default(), count: watch::Sender::new((0, false)) }
     }
 }
 
-impl Output {
+impl OutputBuffer {
     /// Takes what a program writes, to its end.
     pub(super) async fn take(&self, mut from: Receiver) {
         let (mut buffer, mut line) = (vec![0; 64 << 10], Vec::new());
@@ -85,7 +85,7 @@ impl Output {
         let lines = {
             let mut kept = self.kept();
             let mut bytes = 0;
-            let fits = |said: &&Said| {
+            let fits = |said: &&OutputLine| {
                 bytes += weight(&said.text);
                 bytes <= MOST_BEFORE
             };
@@ -96,7 +96,7 @@ impl Output {
             if let Some(at) = at {
                 let text = format!("(more than {} KiB before the call; the rest is not kept)", MOST_BEFORE >> 10);
                 kept.bytes += weight(&text);
-                kept.lines.push(Said { number: most as u64, at, text });
+                kept.lines.push(OutputLine { number: most as u64, at, text });
             }
             kept.lines.len() as u64
         };
@@ -109,7 +109,7 @@ impl Output {
     }
 
     /// Some lines from the number `from` on, once there are any; `None` when there will be none.
-    pub(super) async fn after(&self, from: u64) -> Option<Vec<Said>> {
+    pub(super) async fn after(&self, from: u64) -> Option<Vec<OutputLine>> {
         let mut count = self.count.subscribe();
         loop {
             let (lines, closed) = *count.borrow_and_update();
@@ -123,10 +123,10 @@ impl Output {
     }
 
     /// Some lines from the number `from` on that are there by now.
-    pub(super) fn now(&self, from: u64) -> Vec<Said> {
+    pub(super) fn now(&self, from: u64) -> Vec<OutputLine> {
         let kept = self.kept();
         let mut room = BYTES_AT_ONCE;
-        let fits = |said: &&Said| {
+        let fits = |said: &&OutputLine| {
             let left = room.checked_sub(said.text.len());
             room = left.unwrap_or_default();
             left.is_some()
@@ -143,7 +143,7 @@ impl Output {
         let text = fitting(String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned());
         kept.bytes += weight(&text);
         let number = kept.lines.len() as u64;
-        kept.lines.push(Said { number, at, text });
+        kept.lines.push(OutputLine { number, at, text });
     }
 
     fn tell(&self) {
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn empty_lines_come_to_the_bound_too() {
-        let output = Output::default();
+        let output = OutputBuffer::default();
         let most = Line::MOST_BYTES_IN_ALL / Line::LEAST_BYTES;
         (0..2 * most).for_each(|_| output.push(b"", 0));
         assert_eq!(output.kept().lines.len() as u64, most + 1);
@@ -196,7 +196,7 @@ mod tests {
             &[0xff; 16 << 10],
             wide.as_bytes(),
         ] {
-            let output = Output::default();
+            let output = OutputBuffer::default();
             (0..Line::MOST_BYTES_IN_ALL / 48).for_each(|_| output.push(&line[..line.len().min(Line::MOST_BYTES)], 0));
             let at = OffsetDateTime::UNIX_EPOCH;
             let said = output.kept().lines.clone();
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_was_written_before_a_call_leaves_it_its_room() {
-        let output = Output::default();
+        let output = OutputBuffer::default();
         output.push(b"loading", 0);
         output.begin_call();
         assert_eq!(output.now(0).len(), 1);

@@ -10,10 +10,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{oneshot, watch};
 
-use super::child::{self, Running};
-use super::lines::Output;
+use super::child::{self, ChildProcess};
+use super::lines::OutputBuffer;
 use super::memory;
-use crate::protocol::{App, CallWords, Command, Exit, Outcome};
+use crate::protocol::{App, CallParams, Command, Exit, Outcome};
 
 /// The longest line of a loader: a result and the backslashes that JSON may put into it.
 const MAX_LINE: u64 = 12 << 20;
@@ -32,7 +32,7 @@ enum Word {
 
 /// Where a process is in its life.
 #[derive(Debug, Clone)]
-pub(super) enum Phase {
+pub(super) enum AppPhase {
     Loading,
     Loaded(Vec<App>),
     Called,
@@ -42,37 +42,37 @@ pub(super) enum Phase {
 /// A call on its way to the process.
 #[derive(Debug)]
 struct Given {
-    words: CallWords,
+    words: CallParams,
     /// Says that the process has it, whole.
     taken: oneshot::Sender<()>,
 }
 
 /// A process on its way through that life.
 #[derive(Debug)]
-pub(super) struct Process {
-    pub(super) output: Arc<Output>,
-    pub(super) phase: watch::Receiver<Phase>,
+pub(super) struct AppProcess {
+    pub(super) output: Arc<OutputBuffer>,
+    pub(super) phase: watch::Receiver<AppPhase>,
     call: Option<oneshot::Sender<Given>>,
 }
 
-impl Process {
+impl AppProcess {
     /// Starts one, which may hold so much memory with all that it starts, where nothing else holds it down.
     pub(super) fn start(command: &Command, memory_bytes: Option<u64>) -> std::io::Result<Self> {
-        let output = Arc::new(Output::default());
-        let running = Running::start(command, Arc::clone(&output))?;
-        let (phases, phase) = watch::channel(Phase::Loading);
+        let output = Arc::new(OutputBuffer::default());
+        let running = ChildProcess::start(command, Arc::clone(&output))?;
+        let (phases, phase) = watch::channel(AppPhase::Loading);
         let (call, called) = oneshot::channel();
         let patience = Duration::from_secs(command.seconds);
         tokio::spawn(async move {
             let outcome = live(running, patience, memory_bytes, called, &phases).await;
-            phases.send_replace(Phase::Ended(outcome));
+            phases.send_replace(AppPhase::Ended(outcome));
         });
         Ok(Self { output, phase, call: Some(call) })
     }
 
     /// Gives it its call, if it waits for one; what is answered hears when it was taken.
-    pub(super) fn call(&mut self, words: CallWords) -> Option<oneshot::Receiver<()>> {
-        if !matches!(*self.phase.borrow(), Phase::Loaded(_)) {
+    pub(super) fn call(&mut self, words: CallParams) -> Option<oneshot::Receiver<()>> {
+        if !matches!(*self.phase.borrow(), AppPhase::Loaded(_)) {
             return None;
         }
         let call = self.call.take()?;
@@ -88,15 +88,15 @@ impl Process {
 }
 
 async fn live(
-    mut running: Running,
+    mut running: ChildProcess,
     patience: Duration,
     memory_bytes: Option<u64>,
     called: oneshot::Receiver<Given>,
-    phases: &watch::Sender<Phase>,
+    phases: &watch::Sender<AppPhase>,
 ) -> Outcome {
     let Some(channel) = running.channel.take() else { return Outcome::Died { exit: Exit::Code(0) } };
     let (read, write) = channel.into_split();
-    let mut ear = Ear(BufReader::new(read));
+    let mut ear = LineSink(BufReader::new(read));
     let outcome = tokio::select! {
         outcome = through(&mut running, &mut ear, write, called, phases) => outcome,
         () = overlong(phases.subscribe(), patience) => Outcome::Died { exit: Exit::Late },
@@ -107,32 +107,32 @@ async fn live(
 }
 
 /// Returns when loading takes too long.
-async fn overlong(mut phase: watch::Receiver<Phase>, patience: Duration) {
-    let loaded = phase.wait_for(|phase| !matches!(phase, Phase::Loading));
+async fn overlong(mut phase: watch::Receiver<AppPhase>, patience: Duration) {
+    let loaded = phase.wait_for(|phase| !matches!(phase, AppPhase::Loading));
     if tokio::time::timeout(patience, loaded).await.is_ok() {
         std::future::pending::<()>().await;
     }
 }
 
 async fn through(
-    running: &mut Running,
-    ear: &mut Ear,
+    running: &mut ChildProcess,
+    ear: &mut LineSink,
     mut mouth: OwnedWriteHalf,
     called: oneshot::Receiver<Given>,
-    phases: &watch::Sender<Phase>,
+    phases: &watch::Sender<AppPhase>,
 ) -> Outcome {
     let apps = match ear.word(running).await {
         Ok(Word::Loaded { apps }) => apps,
         Ok(other) => return outcome(other, u64::MAX),
         Err(exit) => return Outcome::Died { exit },
     };
-    phases.send_replace(Phase::Loaded(apps.clone()));
+    phases.send_replace(AppPhase::Loaded(apps.clone()));
     let call = tokio::select! {
         call = called => call,
         died = ear.word(running) => return died.map_or_else(|exit| Outcome::Died { exit }, |word| outcome(word, u64::MAX)),
     };
     let Ok(Given { words: call, taken }) = call else { return Outcome::Died { exit: Exit::Code(0) } };
-    phases.send_replace(Phase::Called);
+    phases.send_replace(AppPhase::Called);
     let (app, action) = registered(&apps, &call);
     let words = json!({
         "app": app, "action": action, "payload": call.payload, "invocation": call.invocation,
@@ -149,7 +149,7 @@ async fn through(
 }
 
 /// The names of the call as the program has registered them: outside they are known as labels.
-fn registered<'a>(apps: &'a [App], call: &'a CallWords) -> (&'a str, &'a str) {
+fn registered<'a>(apps: &'a [App], call: &'a CallParams) -> (&'a str, &'a str) {
     let same = |own: &str, label: &str| LabelName::parse(own).is_ok_and(|own| own.as_str() == label);
     let app = apps.iter().find(|app| same(&app.name, &call.app));
     let action = app.and_then(|app| app.actions.iter().find(|action| same(action, &call.action)));
@@ -173,11 +173,11 @@ fn cut(reason: String) -> String {
 }
 
 /// What a loader says to us.
-struct Ear(BufReader<OwnedReadHalf>);
+struct LineSink(BufReader<OwnedReadHalf>);
 
-impl Ear {
+impl LineSink {
     /// The next word, or how the process ended instead.
-    async fn word(&mut self, running: &mut Running) -> Result<Word, Exit> {
+    async fn word(&mut self, running: &mut ChildProcess) -> Result<Word, Exit> {
         let mut line = Vec::new();
         let ended = {
             let mut bounded = (&mut self.0).take(MAX_LINE);

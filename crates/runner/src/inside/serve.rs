@@ -14,13 +14,13 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{LocalSet, spawn_blocking, spawn_local};
 
-use super::child::{Running, exit};
-use super::lines::Output;
-use super::load::{Phase, Process};
+use super::child::{ChildProcess, exit};
+use super::lines::OutputBuffer;
+use super::load::{AppPhase, AppProcess};
 use super::memory;
 use super::pack;
 use crate::protocol::{
-    APP, Answer, CallWords, Command, Exit, Outcome, PART, PLACE, Request, next, next_bytes, send, send_bytes,
+    APP, Answer, CallParams, Command, Exit, Outcome, PART, PLACE, Request, next, next_bytes, send, send_bytes,
 };
 
 /// How long a sandbox stays that nobody has begun to hold.
@@ -34,7 +34,7 @@ const ARCHIVE: &str = "/tmp/.archive";
 #[derive(Default)]
 struct State {
     memory_bytes: Option<u64>,
-    process: RefCell<Option<Process>>,
+    process: RefCell<Option<AppProcess>>,
     held: Cell<bool>,
     /// Ends the sandbox.
     over: Notify,
@@ -89,7 +89,7 @@ async fn answer(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
         Request::Read { path, most } => give(stream, move |to| read(&path, most, to)).await,
         Request::Command(command) => run(stream, &command, state.memory_bytes).await,
         Request::Load(command) => {
-            let started = Process::start(&command, state.memory_bytes);
+            let started = AppProcess::start(&command, state.memory_bytes);
             match started {
                 Err(error) => send(stream, &refused(&error)).await,
                 Ok(process) => {
@@ -114,21 +114,21 @@ async fn hold(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
     send(stream, &Answer::Done).await?;
     // Nothing is said on it: reading returns when the other side is gone.
     stream.read_u8().await.ok();
-    if !state.process.borrow().as_ref().is_some_and(Process::is_called) {
+    if !state.process.borrow().as_ref().is_some_and(AppProcess::is_called) {
         state.over.notify_one();
     }
     Ok(())
 }
 
 /// Gives the process its call; whether it has it. Where it has not, it never will: it ends, or has ended.
-async fn begin(state: &Rc<State>, words: CallWords) -> bool {
+async fn begin(state: &Rc<State>, words: CallParams) -> bool {
     let time = Duration::from_secs(words.seconds);
     let given =
         state.process.borrow_mut().as_mut().and_then(|process| Some((process.call(words)?, process.phase.clone())));
     let Some((taken, mut phase)) = given else { return false };
     let state = Rc::clone(state);
     spawn_local(async move {
-        let ended = phase.wait_for(|phase| matches!(phase, Phase::Ended(_)));
+        let ended = phase.wait_for(|phase| matches!(phase, AppPhase::Ended(_)));
         if tokio::time::timeout(time + FORSAKEN, ended).await.is_ok() {
             tokio::time::sleep(KEPT).await;
         }
@@ -138,19 +138,23 @@ async fn begin(state: &Rc<State>, words: CallWords) -> bool {
 }
 
 /// Ends the sandbox when its process ends without a call: nothing will come of it any more, and who keeps it ready shall know.
-async fn end_uncalled(state: Rc<State>, mut phase: watch::Receiver<Phase>) {
-    phase.wait_for(|phase| matches!(phase, Phase::Ended(_))).await.ok();
-    if !state.process.borrow().as_ref().is_some_and(Process::is_called) {
+async fn end_uncalled(state: Rc<State>, mut phase: watch::Receiver<AppPhase>) {
+    phase.wait_for(|phase| matches!(phase, AppPhase::Ended(_))).await.ok();
+    if !state.process.borrow().as_ref().is_some_and(AppProcess::is_called) {
         state.over.notify_one();
     }
 }
 
 /// The lines of a process until it is loaded, or has ended instead.
-async fn loaded(stream: &mut UnixStream, output: &Output, mut phase: watch::Receiver<Phase>) -> io::Result<()> {
+async fn loaded(
+    stream: &mut UnixStream,
+    output: &OutputBuffer,
+    mut phase: watch::Receiver<AppPhase>,
+) -> io::Result<()> {
     let mut from = 0;
     let phase = loop {
         tokio::select! {
-            phase = phase.wait_for(|phase| !matches!(phase, Phase::Loading)) => break phase.map(|phase| phase.clone()),
+            phase = phase.wait_for(|phase| !matches!(phase, AppPhase::Loading)) => break phase.map(|phase| phase.clone()),
             Some(lines) = output.after(from) => {
                 from += lines.len() as u64;
                 send(stream, &Answer::Lines { lines }).await?;
@@ -166,11 +170,11 @@ async fn follow(state: &State, stream: &mut UnixStream, mut from: u64) -> io::Re
     let process = state.process.borrow().as_ref().map(|process| (Arc::clone(&process.output), process.phase.clone()));
     let Some((output, mut phase)) = process else { return send(stream, &refused(&"there is no process")).await };
     lines(&output, stream, &mut from).await?;
-    let ended = phase.wait_for(|phase| matches!(phase, Phase::Ended(_))).await.map(|phase| phase.clone());
+    let ended = phase.wait_for(|phase| matches!(phase, AppPhase::Ended(_))).await.map(|phase| phase.clone());
     send(stream, &ended.map_or_else(|_| refused(&"it was given up"), told)).await
 }
 
-async fn lines(output: &Output, stream: &mut UnixStream, from: &mut u64) -> io::Result<()> {
+async fn lines(output: &OutputBuffer, stream: &mut UnixStream, from: &mut u64) -> io::Result<()> {
     while let Some(lines) = output.after(*from).await {
         *from += lines.len() as u64;
         send(stream, &Answer::Lines { lines }).await?;
@@ -180,8 +184,8 @@ async fn lines(output: &Output, stream: &mut UnixStream, from: &mut u64) -> io::
 
 /// Runs a program to its end, with its lines.
 async fn run(stream: &mut UnixStream, command: &Command, memory_bytes: Option<u64>) -> io::Result<()> {
-    let output = Arc::new(Output::default());
-    let mut running = match Running::start(command, Arc::clone(&output)) {
+    let output = Arc::new(OutputBuffer::default());
+    let mut running = match ChildProcess::start(command, Arc::clone(&output)) {
         Ok(running) => running,
         Err(error) => return send(stream, &refused(&error)).await,
     };
@@ -200,11 +204,11 @@ async fn run(stream: &mut UnixStream, command: &Command, memory_bytes: Option<u6
     send(stream, &Answer::Exit(ended)).await
 }
 
-fn told(phase: Phase) -> Answer {
+fn told(phase: AppPhase) -> Answer {
     match phase {
-        Phase::Loaded(apps) => Answer::Loaded { apps },
-        Phase::Ended(outcome) => Answer::Ended(outcome),
-        Phase::Loading | Phase::Called => Answer::Ended(Outcome::Died { exit: Exit::Code(0) }),
+        AppPhase::Loaded(apps) => Answer::Loaded { apps },
+        AppPhase::Ended(outcome) => Answer::Ended(outcome),
+        AppPhase::Loading | AppPhase::Called => Answer::Ended(Outcome::Died { exit: Exit::Code(0) }),
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use casement_domain::deployment::{BuildStep, Builder as _};
-use casement_runner::Reach;
+use casement_runner::EgressPolicy;
 use futures_util::FutureExt as _;
 use tokio::net::TcpListener;
 
@@ -154,7 +154,7 @@ async fn built_beside_a_listener(files: &[(&str, &str)], entrypoint: &str) -> St
     let built = built.unwrap_or_else(|failed| panic!("{failed}: {}", lines.text()));
     assert_eq!(built.apps.iter().map(|app| app.name.as_str()).collect::<Vec<_>>(), ["local"]);
     assert!(listener.accept().now_or_never().is_none(), "the script came to {port}");
-    assert_eq!(place.gate.reaches()[0], Reach::Only(place.config.registries.clone()));
+    assert_eq!(place.gate.reaches()[0], EgressPolicy::Only(place.config.registries.clone()));
     lines.text()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use casement_domain::deployment::{Kept, Line, keep};
 use casement_domain::invocation::{CallLimits, RunFault, Runner as _};
 use casement_domain::storage::Room;
-use casement_runner::Reach;
+use casement_runner::EgressPolicy;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -172,7 +172,7 @@ async fn a_call_reaches_the_api_and_nothing_else_of_this_machine() {
     }
     assert!(place.gate.asked().contains(&elsewhere.to_string()), "{:?}", place.gate.asked());
     let reaches = place.gate.reaches();
-    assert_eq!(reaches.last(), Some(&Reach::Web(vec![at.to_string()])));
+    assert_eq!(reaches.last(), Some(&EgressPolicy::Web(vec![at.to_string()])));
     serving.iter().for_each(tokio::task::JoinHandle::abort);
 }
 

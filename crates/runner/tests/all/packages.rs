@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use casement_domain::deployment::{PackageArchives as _, PackagePath};
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use casement_runner::Packages;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::support::{archive, checksum};
 
-async fn inspect(archive: &[u8], entrypoint: &str) -> Result<(u64, String, Vec<u8>), InsideError> {
+async fn inspect(archive: &[u8], entrypoint: &str) -> Result<(u64, String, Vec<u8>), OperationError> {
     let directory = tempfile::tempdir().unwrap();
     let packages = Packages::new(directory.path().to_owned());
     let parts: Vec<_> = archive.chunks(1000).map(|part| Ok(Bytes::copy_from_slice(part))).collect();
@@ -28,7 +28,7 @@ async fn a_package_with_its_entrypoint_comes_back_as_it_was() {
 #[tokio::test]
 async fn what_is_refused_says_which_field_and_why() {
     let refused = async |archive: Vec<u8>, entrypoint: &str| match inspect(&archive, entrypoint).await {
-        Err(InsideError::Invalid(invalid)) => invalid.to_string(),
+        Err(OperationError::Invalid(invalid)) => invalid.to_string(),
         other => panic!("{other:?}"),
     };
     let good = archive(&[("main.py", "x = 1")]);

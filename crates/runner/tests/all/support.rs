@@ -17,7 +17,7 @@ use casement_domain::ids::{DeploymentId, InvocationId, ProjectId};
 use casement_domain::inside::ByteStream;
 use casement_domain::invocation::{Call, CallLimits, Runnable};
 use casement_domain::{Clock, IdSource};
-use casement_runner::{Crew, Reach, RunnerConfig, WayOut, Workshop};
+use casement_runner::{AppBuilder, AppEgressPort, AppRunnerConfig, AppRunnerPool, EgressPolicy};
 use casement_sandbox::{Host, HostConfig};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tempfile::TempDir;
@@ -152,12 +152,12 @@ pub(crate) struct Gate {
     open: Mutex<HashMap<String, AbortOnDropHandle<()>>>,
     asked: Arc<Mutex<Vec<String>>>,
     led: Arc<Mutex<HashMap<String, String>>>,
-    reaches: Mutex<Vec<Reach>>,
+    reaches: Mutex<Vec<EgressPolicy>>,
 }
 
 impl Gate {
     /// What the sandboxes were to reach, in the order in which they were made.
-    pub(crate) fn reaches(&self) -> Vec<Reach> {
+    pub(crate) fn reaches(&self) -> Vec<EgressPolicy> {
         self.reaches.lock().unwrap().clone()
     }
 
@@ -171,10 +171,10 @@ impl Gate {
     }
 }
 
-impl WayOut for Gate {
-    fn serve(&self, sandbox: &str, listener: UnixListener, reach: Reach) {
+impl AppEgressPort for Gate {
+    fn serve(&self, sandbox: &str, listener: UnixListener, reach: EgressPolicy) {
         self.reaches.lock().unwrap().push(reach.clone());
-        let (Reach::Only(places) | Reach::Web(places)) = reach;
+        let (EgressPolicy::Only(places) | EgressPolicy::Web(places)) = reach;
         let (asked, led) = (Arc::clone(&self.asked), Arc::clone(&self.led));
         let serving = tokio::spawn(async move {
             while let Ok((inner, _)) = listener.accept().await {
@@ -227,10 +227,10 @@ async fn pass(
 
 /// A data directory with a workshop and a crew. What a failed test leaves is ended by `Drop`.
 pub(crate) struct Place {
-    pub(crate) workshop: Workshop,
-    pub(crate) crew: Crew,
+    pub(crate) workshop: AppBuilder,
+    pub(crate) crew: AppRunnerPool,
     pub(crate) gate: Arc<Gate>,
-    pub(crate) config: RunnerConfig,
+    pub(crate) config: AppRunnerConfig,
     _dir: TempDir,
 }
 
@@ -239,12 +239,12 @@ impl Place {
         Self::with(|_| {})
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut RunnerConfig)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut AppRunnerConfig)) -> Self {
         // Sandboxes run as other users, which must be able to pass through.
         let open = std::fs::Permissions::from_mode(0o711);
         let dir = tempfile::Builder::new().prefix("runner-test-").permissions(open).tempdir_in("/tmp").unwrap();
         let program = std::env::var_os(INSIDE).unwrap_or_else(|| env!("CARGO_BIN_EXE_casement-runner-inside").into());
-        let mut config = RunnerConfig::discover(dir.path().to_owned(), program.into(), Vec::new());
+        let mut config = AppRunnerConfig::discover(dir.path().to_owned(), program.into(), Vec::new());
         (config.uid_base, config.uid_count) = (210_000, 10_000);
         config.node = node();
         change(&mut config);
@@ -253,10 +253,10 @@ impl Place {
         Self { workshop, crew, gate, config, _dir: dir }
     }
 
-    fn open(config: &RunnerConfig, gate: &Arc<Gate>) -> (Workshop, Crew) {
+    fn open(config: &AppRunnerConfig, gate: &Arc<Gate>) -> (AppBuilder, AppRunnerPool) {
         let workshop =
-            Workshop::new(config.clone(), BLOBS.clone(), gate.clone(), Arc::new(Now), Arc::new(Now)).unwrap();
-        let crew = Crew::new(config.clone(), &workshop, gate.clone(), Arc::new(Now), Arc::new(Now)).unwrap();
+            AppBuilder::new(config.clone(), BLOBS.clone(), gate.clone(), Arc::new(Now), Arc::new(Now)).unwrap();
+        let crew = AppRunnerPool::new(config.clone(), &workshop, gate.clone(), Arc::new(Now), Arc::new(Now)).unwrap();
         (workshop, crew)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::StoreError;
-use casement_domain::audit::{AuditEntry, AuditRepository, AuditTrail, EarlyRecord, NodeRun, RefusedTries, Stamp};
+use casement_domain::audit::{AuditEntry, AuditRepository, AuditTrail, NodeRun, PreparedRecord, RefusedTries, Stamp};
 use casement_domain::clock::Clock;
 use metrics::counter;
 use time::OffsetDateTime;
@@ -25,7 +25,7 @@ const LINGER: Duration = Duration::from_millis(10);
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// How long whoever needs all records of a time waits for those that are not written yet.
-const SETTLING: Duration = Duration::from_secs(5);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long it waits for what another node tells every [`Node::HEARTBEAT`], and how often it looks.
 const SETTLING_ELSEWHERE: Duration = Duration::from_secs(7);
 const LOOK_ELSEWHERE: Duration = Duration::from_millis(250);
@@ -34,7 +34,7 @@ const LOOK_ELSEWHERE: Duration = Duration::from_millis(250);
 struct Kept {
     entry: AuditEntry,
     /// What holds the record's moment; without it, the moment is as late as it has to be.
-    early: Option<Arc<EarlyRecord>>,
+    early: Option<Arc<PreparedRecord>>,
     done: Option<oneshot::Sender<Result<(), StoreError>>>,
 }
 
@@ -43,10 +43,10 @@ enum Message {
     Record(Kept),
     Refused(AuditEntry),
     /// From now on no record is from before this moment; to be told when those that are from before are written.
-    Settle(Settle),
+    FlushRequest(FlushRequest),
 }
 
-struct Settle {
+struct FlushRequest {
     end: OffsetDateTime,
     done: oneshot::Sender<()>,
 }
@@ -58,7 +58,7 @@ struct Beginning {
 }
 
 /// Where calls leave their records.
-pub struct GroupedTrail {
+pub struct BatchedAuditTrail {
     sender: mpsc::Sender<Message>,
     beginnings: mpsc::Sender<Beginning>,
     /// Somebody waits.
@@ -120,15 +120,15 @@ impl Moments {
     }
 }
 
-/// Writes what is left there, until it is told to finish or the last [`GroupedTrail`] is gone, and everything is written.
-pub struct TrailWriter {
+/// Writes what is left there, until it is told to finish or the last [`BatchedAuditTrail`] is gone, and everything is written.
+pub struct AuditWriter {
     task: JoinHandle<()>,
     stop: CancellationToken,
 }
 
-impl GroupedTrail {
+impl BatchedAuditTrail {
     /// Starts to write records to `repository`.
-    pub fn start(repository: Arc<dyn AuditRepository>, clock: Arc<dyn Clock>, run: NodeRun) -> (Self, TrailWriter) {
+    pub fn start(repository: Arc<dyn AuditRepository>, clock: Arc<dyn Clock>, run: NodeRun) -> (Self, AuditWriter) {
         Self::lingering(repository, clock, run, LINGER)
     }
 
@@ -137,7 +137,7 @@ impl GroupedTrail {
         clock: Arc<dyn Clock>,
         run: NodeRun,
         linger: Duration,
-    ) -> (Self, TrailWriter) {
+    ) -> (Self, AuditWriter) {
         let (sender, receiver) = mpsc::channel(WAITING);
         let (beginnings, beginning) = mpsc::channel(WAITING);
         let (urgent, stop) = (Arc::<Notify>::default(), CancellationToken::new());
@@ -153,8 +153,8 @@ impl GroupedTrail {
         };
         let task = tokio::spawn(writer.write(receiver, Arc::clone(&urgent), linger, stop.clone()));
         tokio::spawn(begin(Arc::clone(&repository), run, beginning));
-        let trail = Self { sender, beginnings, urgent, moments, repository, clock, run, settling: SETTLING };
-        (trail, TrailWriter { task, stop })
+        let trail = Self { sender, beginnings, urgent, moments, repository, clock, run, settling: FLUSH_TIMEOUT };
+        (trail, AuditWriter { task, stop })
     }
 
     /// Waits until none of this node's records from before `end` waits to be written, and none will come any more.
@@ -163,7 +163,7 @@ impl GroupedTrail {
         let (done, written) = oneshot::channel();
         let settled = async {
             let stopping = || unavailable("the server is stopping");
-            self.sender.send(Message::Settle(Settle { end, done })).await.map_err(|_| stopping())?;
+            self.sender.send(Message::FlushRequest(FlushRequest { end, done })).await.map_err(|_| stopping())?;
             self.urgent.notify_one();
             written.await.map_err(|_| stopping())?;
             self.moments.released(end).await;
@@ -207,7 +207,7 @@ impl GroupedTrail {
     }
 }
 
-impl TrailWriter {
+impl AuditWriter {
     /// Waits until everything is written that has come until now; no longer than that takes with a database that answers.
     pub async fn finish(self, patience: Duration) {
         self.stop.cancel();
@@ -218,7 +218,7 @@ impl TrailWriter {
 }
 
 #[async_trait]
-impl AuditTrail for GroupedTrail {
+impl AuditTrail for BatchedAuditTrail {
     async fn begin(&self, entry: AuditEntry) -> Result<(), StoreError> {
         let (done, stored) = oneshot::channel();
         let unavailable = |why: &str| StoreError::unavailable("audit.begin", why);
@@ -227,7 +227,7 @@ impl AuditTrail for GroupedTrail {
         stored.await.map_err(|_| stopping())?
     }
 
-    async fn keep(&self, entry: AuditEntry, early: Option<Arc<EarlyRecord>>) -> Result<(), StoreError> {
+    async fn keep(&self, entry: AuditEntry, early: Option<Arc<PreparedRecord>>) -> Result<(), StoreError> {
         let (done, written) = oneshot::channel();
         let unavailable = |why: &str| StoreError::unavailable("audit.keep", why);
         let kept = Message::Record(Kept { entry, early, done: Some(done) });
@@ -236,7 +236,7 @@ impl AuditTrail for GroupedTrail {
         written.await.map_err(|_| unavailable("the server is stopping"))?
     }
 
-    fn note(&self, entry: AuditEntry, early: Option<Arc<EarlyRecord>>) {
+    fn note(&self, entry: AuditEntry, early: Option<Arc<PreparedRecord>>) {
         if self.sender.try_send(Message::Record(Kept { entry, early, done: None })).is_err() {
             counter!("casement_audit_records_lost_total").increment(1);
         }
@@ -301,8 +301,8 @@ struct Writer {
     /// What is not written yet, oldest first.
     late: Vec<AuditEntry>,
     /// What holds the moments of some of them.
-    held: Vec<Arc<EarlyRecord>>,
-    settling: Vec<Settle>,
+    held: Vec<Arc<PreparedRecord>>,
+    settling: Vec<FlushRequest>,
 }
 
 impl Writer {
@@ -359,7 +359,7 @@ impl Writer {
                         self.file(entry);
                     }
                 }
-                Message::Settle(settle) => {
+                Message::FlushRequest(settle) => {
                     self.moments.raise(settle.end);
                     self.settling.push(settle);
                 }
@@ -389,7 +389,8 @@ impl Writer {
             self.held.clear();
         }
         let oldest = self.late.iter().map(|entry| entry.at).min();
-        let settled = |settle: &mut Settle| settle.done.is_closed() || oldest.is_none_or(|oldest| oldest >= settle.end);
+        let settled =
+            |settle: &mut FlushRequest| settle.done.is_closed() || oldest.is_none_or(|oldest| oldest >= settle.end);
         for settle in self.settling.extract_if(.., settled) {
             settle.done.send(()).ok();
         }
@@ -418,7 +419,7 @@ fn is_awaited(message: &Message) -> bool {
     match message {
         Message::Record(kept) => kept.done.is_some(),
         Message::Refused(_) => false,
-        Message::Settle(_) => true,
+        Message::FlushRequest(_) => true,
     }
 }
 
@@ -517,8 +518,8 @@ mod tests {
         Arc::new(clock)
     }
 
-    fn started(repository: MockAuditRepository) -> (GroupedTrail, TrailWriter) {
-        GroupedTrail::start(Arc::new(repository), clock(), run())
+    fn started(repository: MockAuditRepository) -> (BatchedAuditTrail, AuditWriter) {
+        BatchedAuditTrail::start(Arc::new(repository), clock(), run())
     }
 
     fn away() -> StoreError {
@@ -555,7 +556,7 @@ mod tests {
             });
             Arc::new(repository)
         };
-        let (trail, writer) = GroupedTrail::lingering(repository(), clock(), run(), Duration::from_secs(3600));
+        let (trail, writer) = BatchedAuditTrail::lingering(repository(), clock(), run(), Duration::from_secs(3600));
         for n in 0..5 {
             trail.note(entry(n), None);
             tokio::task::yield_now().await;
@@ -568,7 +569,7 @@ mod tests {
         writer.finish(Duration::from_secs(60)).await;
         assert_eq!(*groups.lock().expect("groups"), [6, 1]);
 
-        let (trail, _writer) = GroupedTrail::start(repository(), clock(), run());
+        let (trail, _writer) = BatchedAuditTrail::start(repository(), clock(), run());
         trail.note(entry(7), None);
         let written = async {
             while groups.lock().expect("groups").len() < 3 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casement_domain::browser::EngineError;
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use casement_domain::telemetry::{Item, TelemetryStore, TelemetryTap, ToldEvents, What};
 use futures_util::future::BoxFuture;
 use futures_util::stream::Fuse;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::collector::Captured;
-use super::writer::{Inbound, Queue};
+use super::writer::{Queue, WriterMessage};
 
 /// How much is handed over at once.
 const CHUNK_EVENTS: usize = 1_000;
@@ -38,10 +38,10 @@ enum End {
     Again(String),
 }
 
-impl From<InsideError> for End {
-    fn from(error: InsideError) -> Self {
+impl From<OperationError> for End {
+    fn from(error: OperationError) -> Self {
         match error {
-            InsideError::Engine(EngineError::NotRunning(_)) => Self::Over,
+            OperationError::Engine(EngineError::NotRunning(_)) => Self::Over,
             other => Self::Again(other.to_string()),
         }
     }
@@ -55,19 +55,19 @@ pub(super) async fn follow(
     queue: Queue,
 ) {
     let told = captured.told.clone();
-    let agent = Agent { captured: &captured, store, tap, queue };
+    let agent = AgentFollower { captured: &captured, store, tap, queue };
     captured.over.run_until_cancelled(agent.follow()).await;
     told.cancel();
 }
 
-struct Agent<'a> {
+struct AgentFollower<'a> {
     captured: &'a Captured,
     store: Arc<dyn TelemetryStore>,
     tap: Arc<dyn TelemetryTap>,
     queue: Queue,
 }
 
-impl Agent<'_> {
+impl AgentFollower<'_> {
     async fn follow(&self) {
         while let End::Again(why) = self.once().await {
             debug!(session = %self.captured.session, why, "the agent's events broke off; asking again");
@@ -135,7 +135,7 @@ impl Agent<'_> {
     /// The number of the agent's up to which all is stored then, and how many there were; nothing if they never will be.
     async fn store(&self, (items, bytes): (Vec<Item>, usize)) -> Option<(u64, usize)> {
         let (count, (stored, done)) = (items.len(), oneshot::channel());
-        let told = Inbound::Told { session: self.captured.session, items, bytes, stored };
+        let told = WriterMessage::Told { session: self.captured.session, items, bytes, stored };
         if !self.queue.send(told).await {
             return None;
         }

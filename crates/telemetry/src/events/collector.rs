@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::browser::{EngineError, EngineFault};
-use casement_domain::inside::InsideError;
+use casement_domain::inside::OperationError;
 use casement_domain::session::Session;
 use casement_domain::telemetry::{Capture, Category, Event, EventCategory, Recorder, TelemetryStore, TelemetryTap};
 use casement_domain::{BrowserId, SessionId};
@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::writer::{Inbound, Queue};
+use super::writer::{Queue, WriterMessage};
 use super::{OpenConnections, agent};
 
 /// How long the last words of a session may take: its agent's, and those of its connections. What is not stored by then is lost, and
@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Takes note of what happens in this node's sessions; clones are the same one.
 #[derive(Clone)]
-pub struct Collector(Arc<Inner>);
+pub struct EventCollector(Arc<Inner>);
 
 struct Inner {
     store: Arc<dyn TelemetryStore>,
@@ -89,7 +89,7 @@ impl Captured {
     }
 
     /// Tells the agent what is captured now.
-    pub(super) async fn configure(&self, tap: &dyn TelemetryTap) -> Result<(), InsideError> {
+    pub(super) async fn configure(&self, tap: &dyn TelemetryTap) -> Result<(), OperationError> {
         let _alone = self.configuring.lock().await;
         if self.ending.load(Ordering::Relaxed) {
             // An agent that has said its last number tells nothing more.
@@ -100,7 +100,7 @@ impl Captured {
     }
 
     /// Tells the agent what is stored.
-    pub(super) async fn confirm(&self, tap: &dyn TelemetryTap, through: u64) -> Result<(), InsideError> {
+    pub(super) async fn confirm(&self, tap: &dyn TelemetryTap, through: u64) -> Result<(), OperationError> {
         tap.confirm(self.browser, through).await
     }
 
@@ -129,7 +129,7 @@ impl Captured {
     }
 }
 
-impl Collector {
+impl EventCollector {
     pub(super) fn new(
         store: Arc<dyn TelemetryStore>,
         tap: Arc<dyn TelemetryTap>,
@@ -203,14 +203,14 @@ impl Collector {
         let lost = captured.lost.swap(0, Ordering::Relaxed);
         let (stored, counted) = oneshot::channel();
         // Behind what was handed over: what of the agent's is stored by then is known when this is.
-        self.0.queue.send(Inbound::Ended { session, lost, agent_last: last, stored: Some(stored) }).await;
+        self.0.queue.send(WriterMessage::Ended { session, lost, agent_last: last, stored: Some(stored) }).await;
         let _ = tokio::time::timeout(LOST_STORED, counted).await;
         captured.done.cancel();
     }
 }
 
 #[async_trait]
-impl Recorder for Collector {
+impl Recorder for EventCollector {
     async fn capture(&self, session: &Session) -> Result<(), EngineError> {
         if session.telemetry.is_none() && self.find(session.id).is_none() {
             return Ok(());
@@ -218,7 +218,7 @@ impl Recorder for Collector {
         let Some(captured) = self.enter(session) else { return Ok(()) };
         captured.capture().clone_from(&session.telemetry);
         captured.configure(self.0.tap.as_ref()).await.map_err(|error| match error {
-            InsideError::Engine(error) => error,
+            OperationError::Engine(error) => error,
             other => EngineError::Failed { fault: EngineFault::AgentError, message: other.to_string() },
         })
     }
@@ -235,7 +235,7 @@ impl Recorder for Collector {
     fn note(&self, session: SessionId, event: Event) {
         let Some(captured) = self.find(session).filter(|captured| captured.wants(event.category)) else { return };
         let lost = captured.lost.swap(0, Ordering::Relaxed);
-        if !self.0.queue.offer(Inbound::Own { session, lost, event }) {
+        if !self.0.queue.offer(WriterMessage::Own { session, lost, event }) {
             captured.lost.fetch_add(lost + 1, Ordering::Relaxed);
         }
     }
@@ -246,7 +246,7 @@ impl Recorder for Collector {
         }
         let EventCategory::Captured(category) = event.category else { return };
         if session.telemetry.as_ref().is_some_and(|capture| capture.includes(category))
-            && !self.0.queue.offer(Inbound::Own { session: session.id, lost: 0, event })
+            && !self.0.queue.offer(WriterMessage::Own { session: session.id, lost: 0, event })
         {
             metrics::counter!("casement_telemetry_events_lost_total").increment(1);
         }
@@ -256,7 +256,7 @@ impl Recorder for Collector {
         match self.find(session) {
             Some(captured) => self.end(&captured),
             // There may be followers of it all the same.
-            None => drop(self.0.queue.offer(Inbound::Ended { session, lost: 0, agent_last: None, stored: None })),
+            None => drop(self.0.queue.offer(WriterMessage::Ended { session, lost: 0, agent_last: None, stored: None })),
         }
     }
 
@@ -386,7 +386,7 @@ mod tests {
         let memory = Memory::default();
         let mut tap = MockTelemetryTap::new();
         tap.expect_configure().returning(|_, _| Ok(()));
-        let breaks = InsideError::Broken("it broke off".to_owned());
+        let breaks = OperationError::Broken("it broke off".to_owned());
         let mut streams = vec![
             stream::iter([Ok(told(1)), Ok(told(2)), Err(breaks)]).boxed(),
             stream::iter([Ok(told(2)), Ok(told(3)), Ok(told(5))]).boxed(),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     /// An agent that tells this, each when it is waited for long enough, and says at its end how many there were.
-    fn agent(told: Vec<u64>, last: Result<u64, InsideError>) -> MockTelemetryTap {
+    fn agent(told: Vec<u64>, last: Result<u64, OperationError>) -> MockTelemetryTap {
         let mut tap = MockTelemetryTap::new();
         tap.expect_configure().returning(|_, _| Ok(()));
         tap.expect_confirm().returning(|_, _| Ok(()));
@@ -462,7 +462,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_an_agent_told_is_stored_though_it_is_gone_before_it_said_how_much_there_was() {
-        let gone = InsideError::Engine(EngineError::NotRunning(browser_id(1)));
+        let gone = OperationError::Engine(EngineError::NotRunning(browser_id(1)));
         let memory = collected(agent((1..=50).collect(), Err(gone))).await;
         assert!(memory.kinds().iter().all(|kind| kind == "console_log"), "{:?}", memory.kinds());
     }

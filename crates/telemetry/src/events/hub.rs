@@ -27,13 +27,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// The hubs of the sessions that are followed; clones are the same ones.
 #[derive(Clone)]
-pub struct Hubs {
+pub struct EventHubs {
     store: Arc<dyn TelemetryStore>,
-    open: Arc<Mutex<HashMap<SessionId, Arc<Hub>>>>,
+    open: Arc<Mutex<HashMap<SessionId, Arc<EventHub>>>>,
 }
 
 /// What the followers of one session share.
-struct Hub {
+struct EventHub {
     ring: Mutex<Ring>,
     /// Changes with the ring.
     changed: watch::Sender<u64>,
@@ -54,7 +54,7 @@ struct Ring {
 }
 
 /// What a follower finds behind a number.
-enum Found {
+enum RingRead {
     /// The next events.
     Events(Vec<Numbered>),
     /// Not here; the store has them. Whether they were here once.
@@ -65,12 +65,12 @@ enum Found {
     Closed,
 }
 
-impl Hubs {
+impl EventHubs {
     pub(crate) fn new(store: Arc<dyn TelemetryStore>) -> Self {
         Self { store, open: Arc::default() }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Hub>>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<EventHub>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -78,7 +78,7 @@ impl Hubs {
         let mut open = self.open();
         let hub = open.entry(session).or_insert_with(|| {
             metrics::gauge!("casement_telemetry_followed_sessions").increment(1.0);
-            Arc::new(Hub { ring: Mutex::default(), changed: watch::Sender::new(0) })
+            Arc::new(EventHub { ring: Mutex::default(), changed: watch::Sender::new(0) })
         });
         Follower { hubs: self.clone(), session, hub: Arc::clone(hub), after: 0, next: VecDeque::new(), live: false }
     }
@@ -107,7 +107,7 @@ impl Hubs {
     }
 }
 
-impl Hub {
+impl EventHub {
     fn ring(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,25 +142,25 @@ impl Ring {
         }
     }
 
-    fn after(&self, seq: u64) -> Found {
+    fn after(&self, seq: u64) -> RingRead {
         if seq < self.began.max(self.evicted) {
-            return Found::Gone { evicted: seq >= self.began };
+            return RingRead::Gone { evicted: seq >= self.began };
         }
         let from = self.events.partition_point(|one| one.seq <= seq);
         let found: Vec<Numbered> = self.events.range(from..).take(AT_ONCE).cloned().collect();
         match (found.is_empty(), self.closed) {
-            (false, _) => Found::Events(found),
-            (true, true) => Found::Closed,
-            (true, false) => Found::Nothing,
+            (false, _) => RingRead::Events(found),
+            (true, true) => RingRead::Closed,
+            (true, false) => RingRead::Nothing,
         }
     }
 }
 
 /// One who follows.
 struct Follower {
-    hubs: Hubs,
+    hubs: EventHubs,
     session: SessionId,
-    hub: Arc<Hub>,
+    hub: Arc<EventHub>,
     /// The number of the last event that it got.
     after: u64,
     /// What it gets next.
@@ -181,17 +181,17 @@ impl Follower {
             changed.mark_unchanged();
             let found = self.hub.ring().after(self.after);
             match found {
-                Found::Events(events) => {
+                RingRead::Events(events) => {
                     self.live = true;
                     self.next.extend(events);
                 }
-                Found::Gone { evicted: true } if self.live => {
+                RingRead::Gone { evicted: true } if self.live => {
                     metrics::counter!("casement_telemetry_slow_followers_total").increment(1);
                     return Some(Followed::TooSlow);
                 }
-                Found::Gone { .. } => self.read().await,
-                Found::Closed => return None,
-                Found::Nothing => {
+                RingRead::Gone { .. } => self.read().await,
+                RingRead::Closed => return None,
+                RingRead::Nothing => {
                     self.live = true;
                     // The sender lives as long as the hub.
                     let _ = changed.changed().await;
@@ -239,7 +239,7 @@ impl Drop for Follower {
 }
 
 #[async_trait]
-impl Feed for Hubs {
+impl Feed for EventHubs {
     async fn follow(&self, session: SessionId, start: Start) -> Result<FollowedEvents, StoreError> {
         // First here, then asked: what is stored from now on is pushed to us.
         let mut follower = self.enter(session);
@@ -292,7 +292,7 @@ mod tests {
         store
     }
 
-    async fn follow(hubs: &Hubs, start: Start) -> FollowedEvents {
+    async fn follow(hubs: &EventHubs, start: Start) -> FollowedEvents {
         hubs.follow(session_id(1), start).await.expect("followed")
     }
 
@@ -311,7 +311,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_follows_gets_each_event_once_from_where_it_began() {
-        let hubs = Hubs::new(Arc::new(store(250)));
+        let hubs = EventHubs::new(Arc::new(store(250)));
         let mut now = follow(&hubs, Start::Now).await;
         let mut oldest = follow(&hubs, Start::Oldest).await;
         let mut resumed = follow(&hubs, Start::After(240)).await;
@@ -334,7 +334,7 @@ mod tests {
         let mut store = MockTelemetryStore::new();
         store.expect_counted().returning(|_| Ok(Counted { last_seq: 9, ..Counted::NOTHING }));
         store.expect_page().returning(|_, _| Ok((Vec::new(), false)));
-        let hubs = Hubs::new(Arc::new(store));
+        let hubs = EventHubs::new(Arc::new(store));
         let mut oldest = follow(&hubs, Start::Oldest).await;
         hubs.push(stored(10..=10, 0));
         assert_eq!(ready(&mut oldest), (vec![10], false));
@@ -349,7 +349,7 @@ mod tests {
             assert_eq!(span.behind, Some(3));
             Ok((vec![numbered(4, 0), numbered(5, 0)], false))
         });
-        let hubs = Hubs::new(Arc::new(inner));
+        let hubs = EventHubs::new(Arc::new(inner));
         let mut events = follow(&hubs, Start::Now).await;
         hubs.push(stored(6..=6, 0));
         assert_eq!(ready(&mut events), (vec![4, 5, 6], false));
@@ -357,7 +357,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_reads_too_slowly_is_cut_and_the_others_are_not() {
-        let hubs = Hubs::new(Arc::new(store(0)));
+        let hubs = EventHubs::new(Arc::new(store(0)));
         let (mut slow, mut quick) = (follow(&hubs, Start::Now).await, follow(&hubs, Start::Now).await);
         assert_eq!((ready(&mut slow), ready(&mut quick)), ((vec![], false), (vec![], false)));
         for batch in 0..20 {
@@ -373,7 +373,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_left_of_a_session_that_nobody_follows() {
-        let hubs = Hubs::new(Arc::new(store(0)));
+        let hubs = EventHubs::new(Arc::new(store(0)));
         let (first, second) = (follow(&hubs, Start::Now).await, follow(&hubs, Start::Now).await);
         drop(first);
         assert_eq!(hubs.open().len(), 1);

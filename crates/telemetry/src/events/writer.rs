@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casement_domain::storage::StorageLimit;
-use casement_domain::telemetry::{Batch, Event, Item, Outlet, Stored, TelemetryStore, What};
+use casement_domain::telemetry::{Batch, Event, Item, Stored, TelemetryExporter, TelemetryStore, What};
 use casement_domain::{Clock, IdSource, SessionId, StoreError};
 use metrics::counter;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::hub::Hubs;
+use super::hub::EventHubs;
 
 /// How much one commit holds at most; a single message may be longer.
 const GROUP_EVENTS: usize = 2_000;
@@ -30,7 +30,7 @@ const WAITING: usize = 20_000;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What comes to be stored.
-pub(super) enum Inbound {
+pub(super) enum WriterMessage {
     /// An event of this server's own, and how many before it found no room.
     Own { session: SessionId, lost: u64, event: Event },
     /// What an agent told. The agent's number of the last one that is stored goes back; nothing, if that never will be.
@@ -40,7 +40,7 @@ pub(super) enum Inbound {
     Ended { session: SessionId, lost: u64, agent_last: Option<u64>, stored: Option<oneshot::Sender<()>> },
 }
 
-impl Inbound {
+impl WriterMessage {
     fn session(&self) -> SessionId {
         match self {
             Self::Own { session, .. } | Self::Told { session, .. } | Self::Ended { session, .. } => *session,
@@ -67,14 +67,14 @@ impl Inbound {
 /// The writer is not woken by each: that would cost a call more than to make its event.
 #[derive(Clone)]
 pub(super) struct Queue {
-    sender: mpsc::Sender<Inbound>,
+    sender: mpsc::Sender<WriterMessage>,
     /// Those that wait are to be written at once.
     hurry: Arc<Notify>,
 }
 
 impl Queue {
     /// `false` if there is no room.
-    pub(super) fn offer(&self, message: Inbound) -> bool {
+    pub(super) fn offer(&self, message: WriterMessage) -> bool {
         let presses = message.presses();
         let taken = self.sender.try_send(message).is_ok();
         self.press(presses);
@@ -82,7 +82,7 @@ impl Queue {
     }
 
     /// Waits for room. `false` if nothing is written any more.
-    pub(super) async fn send(&self, message: Inbound) -> bool {
+    pub(super) async fn send(&self, message: WriterMessage) -> bool {
         let presses = message.presses();
         let taken = self.sender.send(message).await.is_ok();
         self.press(presses);
@@ -106,24 +106,24 @@ impl EventWriter {
     pub(super) fn start(
         system: (Arc<dyn Clock>, Arc<dyn IdSource>),
         store: Arc<dyn TelemetryStore>,
-        hubs: Hubs,
-        outlet: Option<Arc<dyn Outlet>>,
+        hubs: EventHubs,
+        exporter: Option<Arc<dyn TelemetryExporter>>,
     ) -> (Queue, Self) {
-        Self::lingering(system, store, hubs, outlet, LINGER)
+        Self::lingering(system, store, hubs, exporter, LINGER)
     }
 
     fn lingering(
         (clock, ids): (Arc<dyn Clock>, Arc<dyn IdSource>),
         store: Arc<dyn TelemetryStore>,
-        hubs: Hubs,
-        outlet: Option<Arc<dyn Outlet>>,
+        hubs: EventHubs,
+        exporter: Option<Arc<dyn TelemetryExporter>>,
         linger: Duration,
     ) -> (Queue, Self) {
         let (sender, inbound) = mpsc::channel(WAITING);
         let (hurry, stop) = (Arc::<Notify>::default(), CancellationToken::new());
         let queue = Queue { sender, hurry: Arc::clone(&hurry) };
         let (waiting, limited) = Default::default();
-        let writer = Writer { clock, ids, store, hubs, outlet, inbound, hurry, linger, waiting, limited };
+        let writer = Writer { clock, ids, store, hubs, exporter, inbound, hurry, linger, waiting, limited };
         (queue, Self { task: tokio::spawn(writer.run(stop.clone())), stop })
     }
 
@@ -140,12 +140,12 @@ struct Writer {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
     store: Arc<dyn TelemetryStore>,
-    hubs: Hubs,
-    outlet: Option<Arc<dyn Outlet>>,
-    inbound: mpsc::Receiver<Inbound>,
+    hubs: EventHubs,
+    exporter: Option<Arc<dyn TelemetryExporter>>,
+    inbound: mpsc::Receiver<WriterMessage>,
     hurry: Arc<Notify>,
     linger: Duration,
-    waiting: VecDeque<Inbound>,
+    waiting: VecDeque<WriterMessage>,
     limited: Limited,
 }
 
@@ -204,7 +204,7 @@ impl Writer {
 
     /// Whether those that wait need wait for no others.
     fn are_enough(&self) -> bool {
-        self.waiting.len() >= ENOUGH || self.waiting.iter().any(Inbound::presses)
+        self.waiting.len() >= ENOUGH || self.waiting.iter().any(WriterMessage::presses)
     }
 
     /// As many of those that wait as go into one commit.
@@ -222,15 +222,15 @@ impl Writer {
             let own = |what| Item { agent_seq: None, what };
             let lost = |lost| (lost > 0).then_some(own(What::Lost(lost)));
             match self.waiting.pop_front() {
-                Some(Inbound::Own { lost: count, event, .. }) => {
+                Some(WriterMessage::Own { lost: count, event, .. }) => {
                     let new = lost(count).into_iter().chain([own(What::Event(event))]);
                     items.entry(session).or_default().extend(new);
                 }
-                Some(Inbound::Told { items: told, stored, .. }) => {
+                Some(WriterMessage::Told { items: told, stored, .. }) => {
                     items.entry(session).or_default().extend(told);
                     group.told.push((session, stored));
                 }
-                Some(Inbound::Ended { lost: count, agent_last, stored, .. }) => {
+                Some(WriterMessage::Ended { lost: count, agent_last, stored, .. }) => {
                     let of_agent = agent_last.filter(|last| *last > 0);
                     let of_agent = of_agent.map(|last| Item { agent_seq: Some(last), what: What::Lost(1) });
                     // Of a session that was not captured nothing is to be said.
@@ -256,8 +256,8 @@ impl Writer {
             let is_last = ended.iter().any(|(session, _)| *session == one.session);
             say_what_was_lost(&one, is_last);
             self.limited.note(&one, is_last);
-            if let Some(outlet) = &self.outlet {
-                outlet.take(&one);
+            if let Some(exporter) = &self.exporter {
+                exporter.take(&one);
             }
             self.hubs.push(one);
         }
@@ -375,9 +375,9 @@ pub(super) mod tests {
         (Arc::new(FixedClock::default()), Arc::new(CountingIds::default()))
     }
 
-    fn own(session: u32, lost: u64) -> Inbound {
+    fn own(session: u32, lost: u64) -> WriterMessage {
         let event = Event::api_call(NOON, "x", "y", 200, 0);
-        Inbound::Own { session: session_id(session), lost, event }
+        WriterMessage::Own { session: session_id(session), lost, event }
     }
 
     fn away() -> StoreError {
@@ -398,9 +398,9 @@ pub(super) mod tests {
         stored.collect()
     }
 
-    async fn written(store: MockTelemetryStore, messages: Vec<Inbound>) {
+    async fn written(store: MockTelemetryStore, messages: Vec<WriterMessage>) {
         let store: Arc<dyn TelemetryStore> = Arc::new(store);
-        let (queue, writer) = EventWriter::start(system(), store.clone(), Hubs::new(store), None);
+        let (queue, writer) = EventWriter::start(system(), store.clone(), EventHubs::new(store), None);
         for message in messages {
             assert!(queue.offer(message), "room");
         }
@@ -422,8 +422,8 @@ pub(super) mod tests {
             let event = Event::api_call(NOON, "x", "y", 200, 0);
             Item { agent_seq: Some(seq), what: What::Event(event) }
         });
-        let mut messages: Vec<Inbound> = (0..100).map(|n| own(n % 10, u64::from(n == 50))).collect();
-        messages.push(Inbound::Told { session: session_id(3), items: items.collect(), bytes: 300, stored });
+        let mut messages: Vec<WriterMessage> = (0..100).map(|n| own(n % 10, u64::from(n == 50))).collect();
+        messages.push(WriterMessage::Told { session: session_id(3), items: items.collect(), bytes: 300, stored });
         written(store, messages).await;
         assert_eq!(told.await, Ok(3));
         assert!(*commits.lock().expect("commits") < 5);
@@ -453,13 +453,15 @@ pub(super) mod tests {
         };
         let store: Arc<dyn TelemetryStore> = Arc::new(store);
         let an_hour = Duration::from_secs(3600);
-        let (queue, writer) = EventWriter::lingering(system(), store.clone(), Hubs::new(store), None, an_hour);
+        let (queue, writer) = EventWriter::lingering(system(), store.clone(), EventHubs::new(store), None, an_hour);
         for n in 0..5 {
             assert!(queue.offer(own(n, 0)));
             tokio::task::yield_now().await;
         }
         assert!(groups.lock().expect("groups").is_empty());
-        assert!(queue.send(Inbound::Ended { session: session_id(1), lost: 0, agent_last: None, stored: None }).await);
+        assert!(
+            queue.send(WriterMessage::Ended { session: session_id(1), lost: 0, agent_last: None, stored: None }).await
+        );
         tokio::time::timeout(Duration::from_secs(60), written(1)).await.expect("a session ended");
         for n in 0..=ENOUGH as u32 {
             assert!(queue.offer(own(n, 0)));
@@ -477,14 +479,14 @@ pub(super) mod tests {
         let mut store = MockTelemetryStore::new();
         store.expect_counted().returning(|_| Ok(Counted::NOTHING));
         let store: Arc<dyn TelemetryStore> = Arc::new(store);
-        let hubs = Hubs::new(store.clone());
+        let hubs = EventHubs::new(store.clone());
         let (clock, ids) = system();
         let mut writer = Writer {
             clock,
             ids,
             store,
             hubs: hubs.clone(),
-            outlet: None,
+            exporter: None,
             inbound: mpsc::channel(1).1,
             hurry: Arc::default(),
             linger: LINGER,

@@ -13,15 +13,15 @@ use tracing::{info, warn};
 use super::client::{PATIENCE, Transport, Verdict};
 use super::queue::{Outgoing, Queue, lost};
 use super::record::{Records, resource};
-use super::settings::{BadSettings, Settings};
+use super::settings::{InvalidSettings, Settings};
 
 /// How long a batch that was not taken waits before it is tried again, at first and at last; and what a destination may ask for.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// See [`Deliverer::run`].
-pub(crate) struct Deliverer {
+/// See [`ExportSender::run`].
+pub(crate) struct ExportSender {
     queue: Arc<Queue>,
     exporter: LogExporter,
     transport: Transport,
@@ -31,9 +31,9 @@ pub(crate) struct Deliverer {
     trouble: Option<String>,
 }
 
-impl Deliverer {
-    pub(crate) fn new(settings: &Settings, queue: Arc<Queue>) -> Result<Self, BadSettings> {
-        let transport = Transport::new(settings.endpoint().scheme() == "https").map_err(BadSettings::Tls)?;
+impl ExportSender {
+    pub(crate) fn new(settings: &Settings, queue: Arc<Queue>) -> Result<Self, InvalidSettings> {
+        let transport = Transport::new(settings.endpoint().scheme() == "https").map_err(InvalidSettings::Tls)?;
         let mut exporter = LogExporter::builder()
             .with_http()
             .with_http_client(transport.clone())
@@ -43,7 +43,7 @@ impl Deliverer {
             // Ours ends at a stop, and knows why.
             .with_retry_policy(RetryPolicy::disabled())
             .build()
-            .map_err(|error| BadSettings::Exporter(error.into()))?;
+            .map_err(|error| InvalidSettings::OtlpExporter(error.into()))?;
         exporter.set_resource(&resource(settings));
         let destination = settings.endpoint().to_string();
         Ok(Self { queue, exporter, transport, records: Records::new(), destination, trouble: None })
@@ -153,8 +153,8 @@ mod tests {
     use url::Url;
 
     use super::*;
-    use crate::otlp::{Export, Exporter};
-    use casement_domain::telemetry::Outlet as _;
+    use crate::otlp::{ExportTask, OtlpExporter};
+    use casement_domain::telemetry::TelemetryExporter as _;
 
     const SOON: Duration = Duration::from_secs(60);
 
@@ -225,9 +225,9 @@ mod tests {
         ("200 OK", Vec::new())
     }
 
-    fn start(url: &Url, headers: &[&str]) -> (Exporter, Export) {
+    fn start(url: &Url, headers: &[&str]) -> (OtlpExporter, ExportTask) {
         let headers: Vec<SecretString> = headers.iter().map(|text| SecretString::from(*text)).collect();
-        Exporter::start(&Settings::new(url, &headers, "one", "1").expect("settings")).expect("started")
+        OtlpExporter::start(&Settings::new(url, &headers, "one", "1").expect("settings")).expect("started")
     }
 
     fn events(seqs: std::ops::RangeInclusive<u64>) -> Stored {

@@ -13,46 +13,46 @@ mod settings;
 use std::sync::Arc;
 use std::time::Duration;
 
-use casement_domain::telemetry::{Outlet, Stored};
+use casement_domain::telemetry::{Stored, TelemetryExporter};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use deliver::Deliverer;
+use deliver::ExportSender;
 use queue::Queue;
-pub use settings::{BadSettings, Settings};
+pub use settings::{InvalidSettings, Settings};
 
 /// Takes events over; clones are the same one.
 #[derive(Clone)]
-pub struct Exporter(Arc<Queue>);
+pub struct OtlpExporter(Arc<Queue>);
 
-impl Outlet for Exporter {
+impl TelemetryExporter for OtlpExporter {
     fn take(&self, stored: &Stored) {
         self.0.push(stored);
     }
 }
 
 /// The task that sends events.
-pub struct Export {
+pub struct ExportTask {
     queue: Arc<Queue>,
     task: JoinHandle<()>,
     stop: CancellationToken,
 }
 
-impl Exporter {
+impl OtlpExporter {
     /// Starts to export, on the current runtime.
     ///
     /// # Errors
-    /// [`BadSettings`]: this destination cannot be spoken to. Whether it is there shows only later.
-    pub fn start(settings: &Settings) -> Result<(Self, Export), BadSettings> {
+    /// [`InvalidSettings`]: this destination cannot be spoken to. Whether it is there shows only later.
+    pub fn start(settings: &Settings) -> Result<(Self, ExportTask), InvalidSettings> {
         let (queue, stop) = (Arc::new(Queue::new()), CancellationToken::new());
-        let deliverer = Deliverer::new(settings, queue.clone())?;
+        let deliverer = ExportSender::new(settings, queue.clone())?;
         let task = tokio::spawn(deliverer.run(stop.clone()));
-        Ok((Self(queue.clone()), Export { queue, task, stop }))
+        Ok((Self(queue.clone()), ExportTask { queue, task, stop }))
     }
 }
 
-impl Export {
+impl ExportTask {
     /// Sends what still waits, each batch tried once more, and takes no longer than that. Says how many events are lost with it.
     pub async fn finish(mut self, patience: Duration) {
         self.stop.cancel();

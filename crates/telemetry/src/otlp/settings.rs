@@ -12,7 +12,7 @@ const LOGS: &str = "v1/logs";
 
 /// These settings cannot be used. No message holds a secret.
 #[derive(Debug, thiserror::Error)]
-pub enum BadSettings {
+pub enum InvalidSettings {
     /// The address.
     #[error(
         "the address must be an http or https URL with a host, and without a name, a password, a query or a fragment"
@@ -26,7 +26,7 @@ pub enum BadSettings {
     Tls(#[source] tokio_rustls::rustls::Error),
     /// The exporter does not take them.
     #[error("the exporter cannot be built")]
-    Exporter(#[source] Box<dyn std::error::Error + Send + Sync>),
+    OtlpExporter(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// Where to export to, and who is speaking.
@@ -49,11 +49,16 @@ impl Settings {
     /// `endpoint`: the collector's address, before `/v1/logs`. `headers`: each `NAME=VALUE`. `instance` and `version`: who exports.
     ///
     /// # Errors
-    /// [`BadSettings::Endpoint`], [`BadSettings::Header`].
-    pub fn new(endpoint: &Url, headers: &[SecretString], instance: &str, version: &str) -> Result<Self, BadSettings> {
-        let headers = headers.iter().enumerate().map(|(at, text)| header(text).ok_or(BadSettings::Header(at + 1)));
+    /// [`InvalidSettings::Endpoint`], [`InvalidSettings::Header`].
+    pub fn new(
+        endpoint: &Url,
+        headers: &[SecretString],
+        instance: &str,
+        version: &str,
+    ) -> Result<Self, InvalidSettings> {
+        let headers = headers.iter().enumerate().map(|(at, text)| header(text).ok_or(InvalidSettings::Header(at + 1)));
         Ok(Self {
-            endpoint: logs(endpoint).ok_or(BadSettings::Endpoint)?,
+            endpoint: logs(endpoint).ok_or(InvalidSettings::Endpoint)?,
             headers: headers.collect::<Result<_, _>>()?,
             instance: instance.to_owned(),
             version: version.to_owned(),
@@ -93,7 +98,7 @@ fn header(text: &SecretString) -> Option<(String, String)> {
 mod tests {
     use super::*;
 
-    fn settings(endpoint: &str, headers: &[&str]) -> Result<Settings, BadSettings> {
+    fn settings(endpoint: &str, headers: &[&str]) -> Result<Settings, InvalidSettings> {
         let headers: Vec<SecretString> = headers.iter().map(|text| SecretString::from(*text)).collect();
         Settings::new(&Url::parse(endpoint).expect("an address"), &headers, "one", "1")
     }
@@ -113,12 +118,12 @@ mod tests {
     fn what_cannot_be_used_is_refused_and_no_secret_is_shown() {
         for endpoint in ["ftp://c", "http://u:swordfish@c", "http://u@c", "http://c/?key=swordfish", "http://c/#x"] {
             let refused = settings(endpoint, &[]).expect_err(endpoint);
-            assert!(matches!(refused, BadSettings::Endpoint) && !format!("{refused:?}").contains("swordfish"));
+            assert!(matches!(refused, InvalidSettings::Endpoint) && !format!("{refused:?}").contains("swordfish"));
         }
         for header in ["swordfish", "=swordfish", "a b=swordfish", "a=sword\nfish", ""] {
             let refused = settings("http://c", &["x=1", header]).expect_err(header);
             assert!(
-                matches!(refused, BadSettings::Header(2)) && !refused.to_string().contains("swordfish"),
+                matches!(refused, InvalidSettings::Header(2)) && !refused.to_string().contains("swordfish"),
                 "{refused}"
             );
         }

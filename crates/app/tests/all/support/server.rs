@@ -67,12 +67,12 @@ pub(crate) struct Options {
     /// Further variables. The test's own `CASEMENT_…` are not handed on.
     pub(crate) variables: Vec<(String, String)>,
     /// Whose database it uses, with whose first key, if not one of its own; see [`Server::another`].
-    pub(crate) beside: Option<Beside>,
+    pub(crate) beside: Option<StoreConnection>,
 }
 
 /// What a server shares with the one whose database it uses.
 #[derive(Clone, Debug)]
-pub(crate) struct Beside {
+pub(crate) struct StoreConnection {
     database: String,
     key: String,
 }
@@ -147,7 +147,7 @@ impl Server {
     /// Another server on the database of this one, as on another machine. It must be dropped before this one.
     pub(crate) fn another(&self, options: Options) -> anyhow::Result<Self> {
         let database = format!("postgresql://casement@/casement?host={}", self.database_socket()?);
-        Self::start(Options { beside: Some(Beside { database, key: self.key.clone() }), ..options })
+        Self::start(Options { beside: Some(StoreConnection { database, key: self.key.clone() }), ..options })
     }
 
     /// The directory where its private database listens.

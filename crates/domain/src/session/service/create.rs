@@ -100,7 +100,7 @@ impl Sessions {
             Err(CreateSessionError::Store(error)) => {
                 // It may be stored all the same; a spare that a row calls leased must not be taken again.
                 let error = self.undo(&session, error).await;
-                self.bury(browser).await;
+                self.clean_up(browser).await;
                 return Err(error.into());
             }
             Err(refused) => {

@@ -97,17 +97,17 @@ impl Sessions {
 
     /// Ends the sandbox of a browser that is marked as ending, and forgets it. What fails is done again by the node's
     /// housekeeping.
-    pub async fn bury(&self, browser: BrowserId) {
+    pub async fn clean_up(&self, browser: BrowserId) {
         if self.deps.engine.end(browser).await.is_ok() {
             self.deps.proxies.forget(browser);
             let _ = self.deps.browsers.forget(browser).await;
         }
     }
 
-    /// As [`bury`](Self::bury), if this node runs the browser: another's is buried by its own node's housekeeping.
+    /// As [`clean_up`](Self::bury), if this node runs the browser: another's is buried by its own node's housekeeping.
     pub(crate) async fn bury_own(&self, browser: BrowserId) -> Result<(), StoreError> {
         if self.deps.browsers.find(browser).await?.is_some_and(|row| row.node == self.deps.node) {
-            self.bury(browser).await;
+            self.clean_up(browser).await;
         }
         Ok(())
     }

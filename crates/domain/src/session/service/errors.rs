@@ -6,7 +6,7 @@ use crate::access::ProjectArchived;
 use crate::browser::EngineError;
 use crate::field::InvalidInput;
 use crate::ids::SessionId;
-use crate::inside::InsideError;
+use crate::inside::OperationError;
 use crate::name::LabelName;
 use crate::organization::LimitExceeded;
 use crate::store_error::StoreError;
@@ -86,7 +86,7 @@ pub enum UpdateSessionError {
     HasProfile(SessionId),
     /// Its profile cannot be loaded.
     #[error(transparent)]
-    Profile(#[from] InsideError),
+    Profile(#[from] OperationError),
     /// Somebody watches, and the change was not forced.
     #[error("browser session {0} has a live view open; set viewport.force to change it all the same")]
     Watched(SessionId),

@@ -34,8 +34,8 @@ impl Sessions {
         }
         match row {
             // Chromium is closed before what its session left is saved.
-            Some(row) => self.lay_to_rest(&row).await?,
-            None => self.bury(browser).await,
+            Some(row) => self.clean_up_browser(&row).await?,
+            None => self.clean_up(browser).await,
         }
         if let Some(pool) = pool {
             self.deps.pools.wake(pool);
@@ -141,7 +141,7 @@ impl Sessions {
                 BrowserState::Ending if alive.contains(&browser.id) && self.unsaved(&browser).await?.is_some() => {
                     kept.push(browser.id);
                 }
-                _ => self.lay_to_rest(&browser).await?,
+                _ => self.clean_up_browser(&browser).await?,
             }
         }
         Ok(kept)
@@ -162,7 +162,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn mourn(&self, node: NodeId) -> Result<(), StoreError> {
+    pub async fn mark_node_lost(&self, node: NodeId) -> Result<(), StoreError> {
         for session in self.deps.sessions.of_node(node).await? {
             if let Err(EndSessionError::Store(error)) = self.end(session.id, SessionEvent::NodeLost).await {
                 return Err(error);

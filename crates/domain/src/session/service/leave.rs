@@ -26,19 +26,19 @@ impl Sessions {
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn remains(&self) -> Result<Vec<Browser>, StoreError> {
+    pub async fn pending_cleanup(&self) -> Result<Vec<Browser>, StoreError> {
         let mut all = self.deps.browsers.of_node(self.deps.node).await?;
         all.retain(|browser| browser.state == BrowserState::Ending);
         Ok(all)
     }
 
-    /// Lays all of [`remains`](Self::remains) to rest, one after the other.
+    /// Lays all of [`pending_cleanup`](Self::remains) to rest, one after the other.
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn clear_remains(&self) -> Result<(), StoreError> {
-        for browser in self.remains().await? {
-            self.lay_to_rest(&browser).await?;
+    pub async fn clean_up_pending(&self) -> Result<(), StoreError> {
+        for browser in self.pending_cleanup().await? {
+            self.clean_up_browser(&browser).await?;
         }
         Ok(())
     }
@@ -47,10 +47,10 @@ impl Sessions {
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn lay_to_rest(&self, browser: &Browser) -> Result<(), StoreError> {
+    pub async fn clean_up_browser(&self, browser: &Browser) -> Result<(), StoreError> {
         match self.unsaved(browser).await? {
             Some(ended) => self.take_leave(&ended, browser.id, Waits::Housekeeping).await,
-            None => self.bury(browser.id).await,
+            None => self.clean_up(browser.id).await,
         }
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Sessions {
         let saves = ended.saves_its_profile();
         let later = !films.is_empty() || self.deps.recorder.is_owed(ended);
         if !later && !saves {
-            return self.bury(browser).await;
+            return self.clean_up(browser).await;
         }
         if waits == Waits::Nobody || (waits == Waits::ItsCaller && !saves) {
             return self.deps.replays.remind();
@@ -81,7 +81,7 @@ impl Sessions {
         }
         if self.deps.replays.keep(ended, browser, &films).await.is_ok() {
             self.deps.recorder.collect(ended, browser).await;
-            self.bury(browser).await;
+            self.clean_up(browser).await;
         }
     }
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use casement_domain::auth_connection::{
     AuthConnection, AuthConnectionDeps, AuthConnections, ConnectionStatus, CredentialRef, Flow, FlowBegun, FlowEnd,
     FlowError, FlowKind, FlowRunner, FlowStatus, LetSave, Memory, MockAuthConnectionRepository,
-    MockExternalCredentials, MockFlowNews, MockFlowPictures, Next, RunnerDeps, SubmitInput,
+    MockExternalCredentials, MockFlowChangeNotifier, MockFlowPictures, Next, RunnerDeps, SubmitInput,
 };
 use casement_domain::blob::MockBlobStore;
 use casement_domain::credential::{
@@ -328,7 +328,7 @@ impl Play {
             profiles: Profiles::new(profiles, clock.clone(), ids.clone(), 7),
             proxies: ProxyRouting::none(),
             sessions: cases.sessions,
-            news: Arc::new(MockFlowNews::new()),
+            news: Arc::new(MockFlowChangeNotifier::new()),
             sealer: Arc::new(PlainSealer),
             entropy: ids.clone(),
             clock: clock.clone(),

@@ -10,7 +10,7 @@ use futures_util::{StreamExt as _, stream};
 use tracing::warn;
 
 use super::Running;
-use super::ground::Ground;
+use super::infrastructure::Infrastructure;
 use crate::stop::StopOrder;
 
 /// How long ending all sessions may take before the process ends all the same: the largest profile may take ten minutes, its browser's
@@ -22,7 +22,7 @@ const ENDS_AT_ONCE: usize = 8;
 impl Running {
     /// Ends the server in order. Sessions go on unless they are to end, too.
     pub(super) async fn stop(self, order: StopOrder) {
-        let Self { server, ground, core, jobs, writers, .. } = self;
+        let Self { server, infrastructure, core, jobs, writers, .. } = self;
         core.stop.cancel();
         core.room.close();
         jobs.news.close();
@@ -33,11 +33,11 @@ impl Running {
         if let Err(error) = jobs.browser_cleanup.await {
             warn!(%error, "whoever clears away did not end as it should");
         }
-        let ending = async {
-            jobs.apps.end_calls().await;
-            end_sessions(&core.sessions, &*ground.rows.sessions, ground.node).await;
+        let shutdown = async {
+            jobs.apps.end_awaited_calls().await;
+            end_sessions(&core.sessions, &*infrastructure.rows.sessions, infrastructure.node).await;
         };
-        if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, ending).await.is_err() {
+        if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, shutdown).await.is_err() {
             warn!("not all calls and sessions could be ended in time; the next start ends what is left");
         }
         jobs.heartbeat.cancel();
@@ -45,22 +45,22 @@ impl Running {
             StopOrder::KeepSessions => {
                 // Spares are this life's alone.
                 for browser in core.spares.clear() {
-                    let _ = BrowserEngine::end(&ground.engine, browser).await;
+                    let _ = BrowserEngine::end(&infrastructure.engine, browser).await;
                 }
-                tell_what_goes_on(&ground).await;
+                tell_what_goes_on(&infrastructure).await;
             }
-            StopOrder::EndSessions => end_browsers(&ground).await,
+            StopOrder::EndSessions => end_browsers(&infrastructure).await,
         }
         core.unfollowed.cancel();
-        ground.engine.detach().await;
+        infrastructure.engine.detach().await;
         // What ends leaves its records, too.
         writers.finish().await;
     }
 }
 
 /// Says on standard output which browsers outlive the server: whoever has pressed Ctrl-C may think that they ended with it.
-async fn tell_what_goes_on(ground: &Ground) {
-    let browsers = match ground.rows.browsers.of_node(ground.node).await {
+async fn tell_what_goes_on(infrastructure: &Infrastructure) {
+    let browsers = match infrastructure.rows.browsers.of_node(infrastructure.node).await {
         Ok(browsers) => browsers,
         Err(error) => return warn!(%error, "cannot tell which browsers go on"),
     };
@@ -82,12 +82,12 @@ async fn tell_what_goes_on(ground: &Ground) {
 }
 
 /// Ends all browsers but those that hold what is still to be kept.
-async fn end_browsers(ground: &Ground) {
-    let kept = match in_sessions(&*ground.rows.browsers, ground.node).await {
+async fn end_browsers(infrastructure: &Infrastructure) {
+    let kept = match in_sessions(&*infrastructure.rows.browsers, infrastructure.node).await {
         Ok(kept) => kept,
         Err(error) => return warn!(%error, "cannot tell what is still to be kept; the next start ends all browsers"),
     };
-    if let Err(error) = ground.engine.end_all_but(&kept).await {
+    if let Err(error) = infrastructure.engine.end_all_but(&kept).await {
         warn!(%error, "not all browsers could be ended; the next start ends what is left");
     }
     if !kept.is_empty() {
@@ -107,12 +107,12 @@ async fn end_sessions(sessions: &Sessions, rows: &dyn SessionRepository, node: N
         }
     });
     ends.await;
-    let remains = match sessions.remains().await {
-        Ok(remains) => remains,
+    let pending_cleanup = match sessions.pending_cleanup().await {
+        Ok(pending_cleanup) => pending_cleanup,
         Err(error) => return warn!(%error, "cannot list what the sessions left"),
     };
-    let burials = stream::iter(remains).for_each_concurrent(ENDS_AT_ONCE, async |browser| {
-        if let Err(error) = sessions.lay_to_rest(&browser).await {
+    let burials = stream::iter(pending_cleanup).for_each_concurrent(ENDS_AT_ONCE, async |browser| {
+        if let Err(error) = sessions.clean_up_browser(&browser).await {
             warn!(browser = %browser.id, %error, "cannot keep what a session left");
         }
     });

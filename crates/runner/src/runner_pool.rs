@@ -1,7 +1,7 @@
 //! Running: of every deployment a loaded process waits, takes one call and ends.
 
 mod call;
-mod pool;
+mod deployment_pool;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,31 +16,31 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::artifact::Artifacts;
-use crate::build::Workshop;
-use crate::config::{RunnerConfig, RunnerSetupError};
+use crate::build::AppBuilder;
+use crate::call_records::CallRecords;
+use crate::config::{AppRunnerConfig, AppRunnerSetupError};
+use crate::egress::{AppEgressPort, EgressPolicy};
 use crate::failure;
-use crate::host::{Room, Rooms, authority};
-use crate::notes::Notes;
-use crate::way_out::{Reach, WayOut};
+use crate::host::{AppSandbox, AppSandboxes, authority};
 
-use pool::Pool;
+use deployment_pool::DeploymentPool;
 
 /// Processes that are loaded at a time: each keeps a core busy.
 const LOADING_AT_ONCE: usize = 4;
 
 /// Runs actions on this node.
-pub struct Crew(Arc<Inner>);
+pub struct AppRunnerPool(Arc<Inner>);
 
 struct Inner {
-    rooms: Arc<Rooms>,
+    rooms: Arc<AppSandboxes>,
     artifacts: Arc<Artifacts>,
-    notes: Notes,
+    call_records: CallRecords,
     clock: Arc<dyn Clock>,
     loading: Arc<Semaphore>,
-    pools: Mutex<HashMap<DeploymentId, Arc<Pool>>>,
-    calls: Mutex<HashMap<InvocationId, Underway>>,
+    pools: Mutex<HashMap<DeploymentId, Arc<DeploymentPool>>>,
+    calls: Mutex<HashMap<InvocationId, RunningCall>>,
     /// Sandboxes of calls of an earlier life, and what was noted of them.
-    adopted: Mutex<HashMap<InvocationId, call::Adopted>>,
+    adopted: Mutex<HashMap<InvocationId, call::AdoptedCall>>,
     fall: mpsc::UnboundedSender<Fallen>,
     fallen: tokio::sync::Mutex<mpsc::UnboundedReceiver<Fallen>>,
 }
@@ -49,33 +49,34 @@ struct Inner {
 type End = Option<Result<Option<String>, RunFailure>>;
 
 /// A call that this server knows of.
-struct Underway {
+struct RunningCall {
     /// Ends it.
     unwanted: CancellationToken,
     ended: watch::Receiver<End>,
 }
 
-impl Crew {
+impl AppRunnerPool {
     /// Runs what the workshop builds; makes its directories. Must be called inside the runtime that its sandboxes' ways out are served in.
     ///
     /// # Errors
     /// If there can be no sandboxes, or a directory cannot be made.
     pub fn new(
-        config: RunnerConfig,
-        workshop: &Workshop,
-        way_out: Arc<dyn WayOut>,
+        config: AppRunnerConfig,
+        workshop: &AppBuilder,
+        egress: Arc<dyn AppEgressPort>,
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
-    ) -> Result<Self, RunnerSetupError> {
+    ) -> Result<Self, AppRunnerSetupError> {
         let artifacts = Arc::clone(workshop.artifacts());
         let path = config.data_dir.join("calls");
-        let notes = Notes::new(path.clone()).map_err(|source| RunnerSetupError::Directory { path, source })?;
-        let rooms = Arc::new(Rooms::new(config, "processes", way_out, ids)?);
+        let call_records =
+            CallRecords::new(path.clone()).map_err(|source| AppRunnerSetupError::Directory { path, source })?;
+        let rooms = Arc::new(AppSandboxes::new(config, "processes", egress, ids)?);
         let (fall, fallen) = mpsc::unbounded_channel();
         Ok(Self(Arc::new(Inner {
             rooms,
             artifacts,
-            notes,
+            call_records,
             clock,
             loading: Arc::new(Semaphore::new(LOADING_AT_ONCE)),
             pools: Mutex::default(),
@@ -88,22 +89,24 @@ impl Crew {
 }
 
 impl Inner {
-    fn pools(&self) -> MutexGuard<'_, HashMap<DeploymentId, Arc<Pool>>> {
+    fn pools(&self) -> MutexGuard<'_, HashMap<DeploymentId, Arc<DeploymentPool>>> {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn calls(&self) -> MutexGuard<'_, HashMap<InvocationId, Underway>> {
+    fn calls(&self) -> MutexGuard<'_, HashMap<InvocationId, RunningCall>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn adopted(&self) -> MutexGuard<'_, HashMap<InvocationId, call::Adopted>> {
+    fn adopted(&self) -> MutexGuard<'_, HashMap<InvocationId, call::AdoptedCall>> {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The pool of a deployment; one that is not kept ready has nobody waiting.
-    fn pool(self: &Arc<Self>, runnable: &Runnable) -> Arc<Pool> {
+    fn pool(self: &Arc<Self>, runnable: &Runnable) -> Arc<DeploymentPool> {
         let mut pools = self.pools();
-        let pool = pools.entry(runnable.deployment).or_insert_with(|| Arc::new(Pool::new(self, runnable.clone(), 0)));
+        let pool = pools
+            .entry(runnable.deployment)
+            .or_insert_with(|| Arc::new(DeploymentPool::new(self, runnable.clone(), 0)));
         Arc::clone(pool)
     }
 
@@ -123,7 +126,7 @@ impl Inner {
             if calls.contains_key(&id) {
                 return None;
             }
-            calls.insert(id, Underway { unwanted: unwanted.clone(), ended: ended.clone() });
+            calls.insert(id, RunningCall { unwanted: unwanted.clone(), ended: ended.clone() });
         }
         let work = work(unwanted);
         tokio::spawn(async move {
@@ -135,7 +138,7 @@ impl Inner {
 
     /// Takes hold of what an earlier life of the server left.
     async fn find(self: &Arc<Self>) -> Vec<InvocationId> {
-        let noted = self.notes.read().unwrap_or_else(|error| {
+        let noted = self.call_records.read().unwrap_or_else(|error| {
             tracing::error!(%error, "the notes of earlier calls cannot be read");
             Vec::new()
         });
@@ -153,13 +156,13 @@ impl Inner {
         let mut found = Vec::new();
         for (id, note) in noted {
             let room = living.remove(&note.sandbox).map(|sandbox| {
-                let reach = Reach::Web(note.base.as_deref().and_then(authority).into_iter().collect());
+                let reach = EgressPolicy::Web(note.base.as_deref().and_then(authority).into_iter().collect());
                 if let Err(error) = self.rooms.serve(&sandbox, reach) {
                     tracing::warn!(call = %id, %error, "a call of an earlier life has no way out");
                 }
-                Room::found(&self.rooms, sandbox)
+                AppSandbox::found(&self.rooms, sandbox)
             });
-            self.adopted().insert(id, call::Adopted { note, room });
+            self.adopted().insert(id, call::AdoptedCall { note, room });
             found.push(id);
         }
         found
@@ -174,13 +177,14 @@ async fn end_of(mut ended: watch::Receiver<End>) -> Result<Option<String>, RunFa
 }
 
 #[async_trait]
-impl Runner for Crew {
+impl Runner for AppRunnerPool {
     fn keep(&self, ready: Vec<Runnable>) {
         let wanted: HashSet<DeploymentId> = ready.iter().map(|runnable| runnable.deployment).collect();
         let mut pools = self.0.pools();
         pools.retain(|id, pool| wanted.contains(id) || pool.close());
         for runnable in ready {
-            let pool = pools.entry(runnable.deployment).or_insert_with(|| Arc::new(Pool::new(&self.0, runnable, 1)));
+            let pool =
+                pools.entry(runnable.deployment).or_insert_with(|| Arc::new(DeploymentPool::new(&self.0, runnable, 1)));
             pool.keep();
         }
     }
@@ -225,6 +229,6 @@ impl Runner for Crew {
         if let Some(room) = adopted.and_then(|adopted| adopted.room) {
             room.end().await;
         }
-        self.0.notes.forget(invocation);
+        self.0.call_records.forget(invocation);
     }
 }

@@ -14,7 +14,7 @@ use tracing::warn;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The lines of one build or call, into the store.
-pub(crate) struct StoredLines {
+pub(crate) struct LogWriter {
     store: Arc<dyn LineStore>,
     subject: Subject,
     /// The number in the store of the first line.
@@ -23,7 +23,7 @@ pub(crate) struct StoredLines {
     stop: CancellationToken,
 }
 
-impl StoredLines {
+impl LogWriter {
     /// Of a call: the numbers are its own, so that one which is gone on with says nothing twice.
     pub(crate) fn of_call(store: Arc<dyn LineStore>, subject: Subject, stop: CancellationToken) -> Self {
         Self { store, subject, first: 0, full: AtomicBool::new(false), stop }
@@ -61,7 +61,7 @@ impl StoredLines {
 }
 
 #[async_trait]
-impl Lines for StoredLines {
+impl Lines for LogWriter {
     async fn taken(&self) -> u64 {
         self.kept().await.next.saturating_sub(self.first)
     }

@@ -14,30 +14,30 @@ const SPARE: usize = 4;
 /// So many places. Who has none gets one before who has some; among those who have as many, who came first. The last ones are for sessions
 /// that have none. Clones share the places.
 #[derive(Debug, Clone)]
-pub(crate) struct Turns(Arc<Mutex<State>>);
+pub(crate) struct ConnectionSlots(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     free: usize,
     /// How many each session has; those that have none are not in it.
     taken: HashMap<usize, usize>,
-    waiting: VecDeque<(usize, oneshot::Sender<Turn>)>,
+    waiting: VecDeque<(usize, oneshot::Sender<ConnectionSlot>)>,
 }
 
 /// A place, free again once this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    turns: Turns,
+pub(crate) struct ConnectionSlot {
+    connection_slots: ConnectionSlots,
     session: usize,
 }
 
-impl Turns {
+impl ConnectionSlots {
     pub(crate) fn new(places: usize) -> Self {
         Self(Arc::new(Mutex::new(State { free: places, taken: HashMap::new(), waiting: VecDeque::new() })))
     }
 
     /// A place for a session, once it is its turn.
-    pub(crate) async fn take(&self, session: usize) -> io::Result<Turn> {
+    pub(crate) async fn take(&self, session: usize) -> io::Result<ConnectionSlot> {
         let (give, given) = oneshot::channel();
         self.state().waiting.push_back((session, give));
         self.serve();
@@ -52,13 +52,13 @@ impl Turns {
     }
 
     /// Whose turn it is, with the place.
-    fn next(&self) -> Option<(oneshot::Sender<Turn>, Turn)> {
+    fn next(&self) -> Option<(oneshot::Sender<ConnectionSlot>, ConnectionSlot)> {
         let mut state = self.state();
         state.waiting.retain(|(_, give)| !give.is_closed());
         let (session, give) = state.first().and_then(|first| state.waiting.remove(first))?;
         state.free -= 1;
         *state.taken.entry(session).or_default() += 1;
-        Some((give, Turn { turns: self.clone(), session }))
+        Some((give, ConnectionSlot { connection_slots: self.clone(), session }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -87,10 +87,10 @@ impl State {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.turns.state().give_back(self.session);
-        self.turns.serve();
+        self.connection_slots.state().give_back(self.session);
+        self.connection_slots.serve();
     }
 }
 
@@ -103,45 +103,46 @@ mod tests {
     use super::*;
 
     /// As many places as the session gets without waiting.
-    async fn all(turns: &Turns, session: usize) -> Vec<Turn> {
+    async fn all(connection_slots: &ConnectionSlots, session: usize) -> Vec<ConnectionSlot> {
         let mut taken = Vec::new();
-        while let Some(turn) = at_once(turns.take(session)).await {
+        while let Some(turn) = at_once(connection_slots.take(session)).await {
             taken.push(turn);
         }
         taken
     }
 
-    async fn at_once(turn: impl Future<Output = io::Result<Turn>>) -> Option<Turn> {
+    async fn at_once(turn: impl Future<Output = io::Result<ConnectionSlot>>) -> Option<ConnectionSlot> {
         timeout(Duration::from_millis(1), turn).await.ok()?.ok()
     }
 
     #[tokio::test]
     async fn a_session_gets_no_more_than_a_quarter_of_what_stays_free() {
-        let turns = Turns::new(100);
-        let (one, two) = (all(&turns, 1).await, all(&turns, 2).await);
+        let connection_slots = ConnectionSlots::new(100);
+        let (one, two) = (all(&connection_slots, 1).await, all(&connection_slots, 2).await);
         assert_eq!((one.len(), two.len()), (20, 16));
         drop((one, two));
-        assert_eq!(all(&turns, 3).await.len(), 20, "all places are free again");
+        assert_eq!(all(&connection_slots, 3).await.len(), 20, "all places are free again");
     }
 
     #[tokio::test]
     async fn the_last_place_is_for_a_session_that_has_none() {
-        let turns = Turns::new(2);
-        let _one = all(&turns, 1).await;
-        assert!(at_once(turns.take(1)).await.is_none());
-        let _two = at_once(turns.take(2)).await.unwrap();
-        assert!(at_once(turns.take(3)).await.is_none(), "there is none left");
+        let connection_slots = ConnectionSlots::new(2);
+        let _one = all(&connection_slots, 1).await;
+        assert!(at_once(connection_slots.take(1)).await.is_none());
+        let _two = at_once(connection_slots.take(2)).await.unwrap();
+        assert!(at_once(connection_slots.take(3)).await.is_none(), "there is none left");
     }
 
     #[tokio::test]
     async fn who_has_fewest_is_served_first_and_then_who_came_first() {
-        let turns = Turns::new(1);
-        let held = turns.take(1).await.unwrap();
-        let (mut again, mut second, mut third) = (pin!(turns.take(1)), pin!(turns.take(2)), pin!(turns.take(3)));
+        let connection_slots = ConnectionSlots::new(1);
+        let held = connection_slots.take(1).await.unwrap();
+        let (mut again, mut second, mut third) =
+            (pin!(connection_slots.take(1)), pin!(connection_slots.take(2)), pin!(connection_slots.take(3)));
         for waiting in [again.as_mut(), second.as_mut(), third.as_mut()] {
             assert!(at_once(waiting).await.is_none());
         }
-        turns.state().taken.insert(1, 2);
+        connection_slots.state().taken.insert(1, 2);
         drop(held);
         let second = at_once(second.as_mut()).await.unwrap();
         assert!(at_once(third.as_mut()).await.is_none());
@@ -152,20 +153,20 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_given_up_takes_nobodys_turn() {
-        let turns = Turns::new(1);
-        let held = turns.take(1).await.unwrap();
-        assert!(at_once(turns.take(2)).await.is_none());
-        let mut third = pin!(turns.take(3));
+        let connection_slots = ConnectionSlots::new(1);
+        let held = connection_slots.take(1).await.unwrap();
+        assert!(at_once(connection_slots.take(2)).await.is_none());
+        let mut third = pin!(connection_slots.take(3));
         assert!(at_once(third.as_mut()).await.is_none());
         {
             // Given up after the place was given, before it was taken.
-            let mut late = Box::pin(turns.take(0));
+            let mut late = Box::pin(connection_slots.take(0));
             assert!(at_once(late.as_mut()).await.is_none());
-            turns.state().waiting.rotate_right(1);
+            connection_slots.state().waiting.rotate_right(1);
             drop(held);
-            assert!(turns.state().taken.contains_key(&0));
+            assert!(connection_slots.state().taken.contains_key(&0));
         }
         assert!(at_once(third.as_mut()).await.is_some());
-        assert_eq!(turns.state().free, 1);
+        assert_eq!(connection_slots.state().free, 1);
     }
 }

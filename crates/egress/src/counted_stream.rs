@@ -49,13 +49,13 @@ impl Activity {
 }
 
 /// The session's side of a connection: reads are bytes that leave it, writes are bytes that enter it.
-pub(crate) struct Watched<S> {
+pub(crate) struct CountedStream<S> {
     stream: S,
     activity: Arc<Activity>,
     counters: Arc<Counters>,
 }
 
-impl<S> Watched<S> {
+impl<S> CountedStream<S> {
     pub(crate) fn new(stream: S, activity: Arc<Activity>, counters: Arc<Counters>) -> Self {
         Self { stream, activity, counters }
     }
@@ -66,7 +66,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
@@ -76,7 +76,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
         self.wrote(written);

@@ -15,7 +15,7 @@ const LONGEST: u64 = 16 << 20;
 
 /// One call that was given to a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Note {
+pub(crate) struct CallRecord {
     /// In which sandbox.
     pub(crate) sandbox: String,
     /// The longest result it may have.
@@ -28,9 +28,9 @@ pub(crate) struct Note {
 
 /// The notes of one node.
 #[derive(Debug)]
-pub(crate) struct Notes(PathBuf);
+pub(crate) struct CallRecords(PathBuf);
 
-impl Notes {
+impl CallRecords {
     /// In a directory that is made, for us alone.
     pub(crate) fn new(directory: PathBuf) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
@@ -38,7 +38,7 @@ impl Notes {
     }
 
     /// Writes one down, whole or not at all. Not synced: the processes it names do not survive what a sync protects from.
-    pub(crate) fn write(&self, call: InvocationId, note: &Note) -> io::Result<()> {
+    pub(crate) fn write(&self, call: InvocationId, note: &CallRecord) -> io::Result<()> {
         let (target, new) = (self.path(call), self.0.join(format!("{call}.new")));
         let mut file = fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&serde_json::to_vec(note)?)?;
@@ -56,7 +56,7 @@ impl Notes {
     }
 
     /// All of them.
-    pub(crate) fn read(&self) -> io::Result<Vec<(InvocationId, Note)>> {
+    pub(crate) fn read(&self) -> io::Result<Vec<(InvocationId, CallRecord)>> {
         let named = |entry: fs::DirEntry| {
             let path = entry.path();
             let call = path.file_stem()?.to_str()?.parse().ok()?;
@@ -70,7 +70,7 @@ impl Notes {
     }
 }
 
-fn read(path: &Path) -> Option<Note> {
+fn read(path: &Path) -> Option<CallRecord> {
     use std::io::Read as _;
     let mut text = String::new();
     fs::File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;

@@ -9,11 +9,11 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use super::Inner;
-use crate::build::{OUT_OF_MEMORY, load_command, not_loaded};
-use crate::host::{Room, Wanted, authority};
+use crate::build::{OUT_OF_MEMORY, load_command, load_failure};
+use crate::egress::EgressPolicy;
+use crate::host::{AppSandbox, SandboxParams, authority};
 use crate::link;
 use crate::protocol::{Answer, Exit, Outcome, Request};
-use crate::way_out::Reach;
 
 /// How many wait at most: one, and more of them while calls come faster than processes are loaded.
 const MOST_READY: usize = 4;
@@ -33,8 +33,8 @@ const LOADING_OF_ONE: usize = 2;
 const TURN: Duration = Duration::from_secs(10);
 
 /// The processes of one deployment.
-pub(super) struct Pool {
-    crew: Weak<Inner>,
+pub(super) struct DeploymentPool {
+    runner_pool: Weak<Inner>,
     runnable: Runnable,
     loading: Semaphore,
     state: Mutex<State>,
@@ -63,7 +63,7 @@ fn host(error: impl std::fmt::Display) -> NotLoaded {
 }
 
 /// Whose fault it is that a process ended before it was loaded.
-fn fault(outcome: Outcome, room: &Room) -> NotLoaded {
+fn fault(outcome: Outcome, room: &AppSandbox) -> NotLoaded {
     let own_limit = room.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed);
     let blame = match &outcome {
         _ if own_limit => NotLoaded::Program,
@@ -72,14 +72,14 @@ fn fault(outcome: Outcome, room: &Room) -> NotLoaded {
         Outcome::Died { exit: Exit::Signal(9) } => NotLoaded::Host,
         _ => NotLoaded::Program,
     };
-    blame(not_loaded(outcome, room))
+    blame(load_failure(outcome, room))
 }
 
 #[derive(Default)]
 struct State {
     kept: bool,
     ready: VecDeque<Waiting>,
-    waiters: VecDeque<oneshot::Sender<Result<Room, String>>>,
+    waiters: VecDeque<oneshot::Sender<Result<AppSandbox, String>>>,
     loading: usize,
     failures: u32,
     stumbles: u32,
@@ -94,13 +94,13 @@ struct State {
 
 /// A process that is held ready.
 struct Waiting {
-    room: Room,
+    room: AppSandbox,
     since: Instant,
 }
 
 impl State {
     /// A process that waits, if one does.
-    fn ready(&mut self) -> Option<Room> {
+    fn ready(&mut self) -> Option<AppSandbox> {
         self.bury();
         self.ready.pop_front().map(|waiting| waiting.room)
     }
@@ -141,10 +141,15 @@ impl State {
     }
 }
 
-impl Pool {
-    pub(super) fn new(crew: &Arc<Inner>, runnable: Runnable, wanted: usize) -> Self {
+impl DeploymentPool {
+    pub(super) fn new(runner_pool: &Arc<Inner>, runnable: Runnable, wanted: usize) -> Self {
         let state = State { wanted, ..State::default() };
-        Self { crew: Arc::downgrade(crew), runnable, loading: Semaphore::new(LOADING_OF_ONE), state: Mutex::new(state) }
+        Self {
+            runner_pool: Arc::downgrade(runner_pool),
+            runnable,
+            loading: Semaphore::new(LOADING_OF_ONE),
+            state: Mutex::new(state),
+        }
     }
 
     /// Holds a process ready from now on.
@@ -173,9 +178,9 @@ impl Pool {
     }
 
     /// A loaded process, which is then nobody else's.
-    pub(super) async fn take(self: &Arc<Self>, limits: CallLimits) -> Result<Room, String> {
-        let crew = self.crew.upgrade().ok_or("the server is going down")?;
-        if limits != crew.rooms.config.call_limits {
+    pub(super) async fn take(self: &Arc<Self>, limits: CallLimits) -> Result<AppSandbox, String> {
+        let runner_pool = self.runner_pool.upgrade().ok_or("the server is going down")?;
+        if limits != runner_pool.rooms.config.call_limits {
             return self.load(limits).await.map_err(NotLoaded::reason);
         }
         let waiting = {
@@ -221,8 +226,8 @@ impl Pool {
     }
 
     async fn load_one(self: Arc<Self>) {
-        let Some(crew) = self.crew.upgrade() else { return };
-        let loaded = self.load(crew.rooms.config.call_limits).await;
+        let Some(runner_pool) = self.runner_pool.upgrade() else { return };
+        let loaded = self.load(runner_pool.rooms.config.call_limits).await;
         let failed = match loaded {
             Ok(room) => {
                 {
@@ -235,8 +240,8 @@ impl Pool {
             Err(failed) => Some(failed),
         };
         match failed {
-            Some(NotLoaded::Program(reason)) => self.fail(&crew, reason).await,
-            Some(NotLoaded::Late(reason)) => self.be_late(&crew, reason),
+            Some(NotLoaded::Program(reason)) => self.fail(&runner_pool, reason).await,
+            Some(NotLoaded::Late(reason)) => self.be_late(&runner_pool, reason),
             Some(NotLoaded::Host(reason)) => self.stumble(reason).await,
             None => {}
         }
@@ -245,7 +250,7 @@ impl Pool {
     }
 
     /// Gives a process to the first who waits, or has it wait itself.
-    fn offer(self: &Arc<Self>, mut room: Room) {
+    fn offer(self: &Arc<Self>, mut room: AppSandbox) {
         let mut state = self.state();
         while let Some(waiter) = state.waiters.pop_front() {
             match waiter.send(Ok(room)) {
@@ -261,7 +266,7 @@ impl Pool {
     }
 
     /// Loads another one when this one ends while it waits; when it was taken, nothing is missing then.
-    fn watch(self: &Arc<Self>, room: &Room) {
+    fn watch(self: &Arc<Self>, room: &AppSandbox) {
         let (Ok(sandbox), pool) = (room.sandbox().cloned(), Arc::downgrade(self)) else { return };
         tokio::spawn(async move {
             sandbox.exited().await.ok();
@@ -286,8 +291,8 @@ impl Pool {
 
     /// Tells whoever waits that it took too long. Nobody knows whose fault that is, so that the deployment is given up only when it has
     /// gone on for longer than a machine is busy.
-    fn be_late(self: &Arc<Self>, crew: &Inner, reason: String) {
-        let patience = Duration::from_secs(crew.rooms.config.give_up_seconds);
+    fn be_late(self: &Arc<Self>, runner_pool: &Inner, reason: String) {
+        let patience = Duration::from_secs(runner_pool.rooms.config.give_up_seconds);
         let (fallen, waiter) = {
             let mut state = self.state();
             state.lapse();
@@ -300,14 +305,14 @@ impl Pool {
             waiter.send(Err(reason.clone())).ok();
         }
         if fallen {
-            crew.fall.send(Fallen { deployment: self.runnable.deployment, reason }).ok();
+            runner_pool.fall.send(Fallen { deployment: self.runnable.deployment, reason }).ok();
         } else {
             self.replenish_rested();
         }
     }
 
     /// Tells whoever waits that there will be no process, and gives the deployment up when that has gone on for a while.
-    async fn fail(&self, crew: &Inner, reason: String) {
+    async fn fail(&self, runner_pool: &Inner, reason: String) {
         let (fallen, waiter) = {
             let mut state = self.state();
             state.failures += 1;
@@ -319,7 +324,7 @@ impl Pool {
             waiter.send(Err(reason.clone())).ok();
         }
         if fallen {
-            crew.fall.send(Fallen { deployment: self.runnable.deployment, reason }).ok();
+            runner_pool.fall.send(Fallen { deployment: self.runnable.deployment, reason }).ok();
         } else {
             tokio::time::sleep(REST).await;
         }
@@ -340,26 +345,26 @@ impl Pool {
         tokio::time::sleep(REST * stumbles.min(MOST_STUMBLES)).await;
     }
 
-    async fn load(&self, limits: CallLimits) -> Result<Room, NotLoaded> {
-        let crew = self.crew.upgrade().ok_or_else(|| host("the server is going down"))?;
-        let place = crew.artifacts.place(&self.runnable.artifact).await.map_err(host)?;
+    async fn load(&self, limits: CallLimits) -> Result<AppSandbox, NotLoaded> {
+        let runner_pool = self.runner_pool.upgrade().ok_or_else(|| host("the server is going down"))?;
+        let place = runner_pool.artifacts.place(&self.runnable.artifact).await.map_err(host)?;
         let _own = self.loading.acquire().await.map_err(host)?;
-        let turn = crew.loading.acquire().await.map_err(host)?;
+        let turn = runner_pool.loading.acquire().await.map_err(host)?;
         let environment = &self.runnable.environment;
-        let wanted = Wanted {
+        let wanted = SandboxParams {
             kind: 'r',
             memory_bytes: limits.memory_bytes,
             disk_bytes: limits.disk_bytes,
             processes: limits.processes,
-            reach: Reach::Web(authority(&environment.base_url).into_iter().collect()),
+            reach: EgressPolicy::Web(authority(&environment.base_url).into_iter().collect()),
             artifact: Some(&place),
             base_url: Some(&environment.base_url),
         };
-        let room = crew.rooms.open(wanted).await.map_err(host)?;
-        let seconds = crew.rooms.config.load_seconds;
-        let command = load_command(&crew.rooms, &self.runnable.entrypoint, environment, seconds);
+        let room = runner_pool.rooms.open(wanted).await.map_err(host)?;
+        let seconds = runner_pool.rooms.config.load_seconds;
+        let command = load_command(&runner_pool.rooms, &self.runnable.entrypoint, environment, seconds);
         let mut stream = room.ask(&Request::Load(command)).await.map_err(host)?;
-        let mut deaf = link::Deaf;
+        let mut deaf = link::DiscardLines;
         let mut answering = std::pin::pin!(link::words(&mut stream, &mut deaf));
         let soon = tokio::time::timeout(TURN, &mut answering).await;
         drop(turn);
@@ -386,6 +391,6 @@ impl Pool {
     }
 }
 
-fn is_alive(room: &Room) -> bool {
+fn is_alive(room: &AppSandbox) -> bool {
     room.sandbox().is_ok_and(casement_sandbox::Sandbox::is_alive)
 }

@@ -11,20 +11,20 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::{debug, warn};
 
 /// The pools that there are at a start, each until it is full for the first time.
-pub(super) struct Filling {
+pub(super) struct PoolFillProgress {
     pools: Arc<dyn PoolRepository>,
     /// How many ready browsers were told last, if any number was.
     told: HashMap<PoolId, Option<u32>>,
     /// Hears of each pool that was looked at: in the pool loop's first round, and whenever something about it has changed.
-    looked_at: UnboundedReceiver<PoolId>,
+    checked_pools: UnboundedReceiver<PoolId>,
 }
 
-impl Filling {
+impl PoolFillProgress {
     /// Of the pools that there are now. Whoever looks at one says so to the sender.
     pub(super) async fn begin(pools: Arc<dyn PoolRepository>) -> Result<(UnboundedSender<PoolId>, Self), StoreError> {
         let told = pools.all().await?.into_iter().map(|pool| (pool, None)).collect();
-        let (sender, looked_at) = unbounded_channel();
-        Ok((sender, Self { pools, told, looked_at }))
+        let (sender, checked_pools) = unbounded_channel();
+        Ok((sender, Self { pools, told, checked_pools }))
     }
 
     /// Says on standard output how many browsers of each pool are ready, until each has been full.
@@ -34,7 +34,7 @@ impl Filling {
             Err(error) => return warn!(%error, "cannot tell how the pools fill"),
         };
         while !self.told.is_empty()
-            && let Some(pool) = self.looked_at.recv().await
+            && let Some(pool) = self.checked_pools.recv().await
         {
             let line = self.news(pool).await.unwrap_or_else(|error| {
                 debug!(%pool, %error, "cannot tell how a pool fills before the next look at it");
@@ -102,11 +102,11 @@ mod tests {
             Some(Some((available, acquired))) => Ok(PoolCounts { available: *available, acquired: *acquired }),
             _ => Err(StoreError::unavailable("pool.counts", "away")),
         });
-        let (_sender, mut filling) = Filling::begin(Arc::new(pools)).await.expect("listed");
+        let (_sender, mut pool_fill_progress) = PoolFillProgress::begin(Arc::new(pools)).await.expect("listed");
         let mut said = Vec::new();
         for _ in looks {
-            said.extend(filling.news(pool_id(1)).await.ok().flatten());
-            assert_eq!(filling.news(pool_id(2)).await.ok().flatten(), None, "a pool that was made later");
+            said.extend(pool_fill_progress.news(pool_id(1)).await.ok().flatten());
+            assert_eq!(pool_fill_progress.news(pool_id(2)).await.ok().flatten(), None, "a pool that was made later");
         }
         said
     }

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::Inner;
 use crate::build::{fitting, moment};
+use crate::call_records::CallRecord;
 use crate::failure;
-use crate::host::Room;
-use crate::link::{self, Ear};
-use crate::notes::Note;
-use crate::protocol::{Answer, CallWords, Outcome, Request, Said, next};
+use crate::host::AppSandbox;
+use crate::link::{self, LineSink};
+use crate::protocol::{Answer, CallParams, Outcome, OutputLine, Request, next};
 
 /// How long a process may let a call wait before it takes it. What was loaded may have left something behind that stops it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,10 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MOST_REFUSALS: u32 = 5;
 
 /// A call of an earlier life of the server.
-pub(super) struct Adopted {
-    pub(super) note: Note,
+pub(super) struct AdoptedCall {
+    pub(super) note: CallRecord,
     /// Where it runs, if that is still there.
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<AppSandbox>,
 }
 
 /// Has a process take the call, and waits for its end.
@@ -42,13 +42,13 @@ pub(super) async fn run(
             room = pool.take(call.limits) => room.map_err(failure::host)?,
             () = unwanted.cancelled() => return Err(canceled()),
         };
-        let note = Note {
+        let note = CallRecord {
             sandbox: room.id.clone(),
             output_bytes: call.limits.output_bytes,
             base: Some(call.runnable.environment.base_url.clone()),
             outcome: None,
         };
-        inner.notes.write(call.invocation, &note).map_err(failure::host)?;
+        inner.call_records.write(call.invocation, &note).map_err(failure::host)?;
         let begun = tokio::select! {
             biased;
             () = unwanted.cancelled() => Err(canceled()),
@@ -80,22 +80,22 @@ enum Begun {
 pub(super) async fn resume(
     inner: &Arc<Inner>,
     id: InvocationId,
-    adopted: Adopted,
+    adopted: AdoptedCall,
     lines: Arc<dyn Lines>,
     unwanted: CancellationToken,
 ) -> Result<Option<String>, RunFailure> {
     match adopted {
-        Adopted { note: Note { outcome: Some(outcome), output_bytes, .. }, .. } => {
+        AdoptedCall { note: CallRecord { outcome: Some(outcome), output_bytes, .. }, .. } => {
             failure::outcome(outcome, output_bytes)
         }
-        Adopted { room: None, .. } => Err(failure::lost("its process ended while the server was away")),
-        Adopted { note, room: Some(room) } => mind(inner, id, note, room, lines, unwanted).await,
+        AdoptedCall { room: None, .. } => Err(failure::lost("its process ended while the server was away")),
+        AdoptedCall { note, room: Some(room) } => mind(inner, id, note, room, lines, unwanted).await,
     }
 }
 
-async fn begin(inner: &Inner, room: &Room, call: &Call) -> std::io::Result<Begun> {
+async fn begin(inner: &Inner, room: &AppSandbox, call: &Call) -> std::io::Result<Begun> {
     let left = call.deadline - inner.clock.now();
-    let words = CallWords {
+    let words = CallParams {
         invocation: call.invocation.to_string(),
         app: call.app.clone(),
         action: call.action.clone(),
@@ -116,8 +116,8 @@ async fn begin(inner: &Inner, room: &Room, call: &Call) -> std::io::Result<Begun
 async fn mind(
     inner: &Inner,
     id: InvocationId,
-    mut note: Note,
-    room: Room,
+    mut note: CallRecord,
+    room: AppSandbox,
     lines: Arc<dyn Lines>,
     unwanted: CancellationToken,
 ) -> Result<Option<String>, RunFailure> {
@@ -139,7 +139,7 @@ async fn mind(
         None => Outcome::Lost,
     };
     note.outcome = Some(outcome.clone());
-    let noted = inner.notes.write(id, &note);
+    let noted = inner.call_records.write(id, &note);
     if let Err(error) = noted {
         tracing::error!(call = %id, %error, "the end of a call cannot be written down");
     }
@@ -150,7 +150,7 @@ async fn mind(
 }
 
 /// Its lines and how it ended; nothing when the sandbox broke off.
-async fn follow(inner: &Inner, room: &Room, lines: &dyn Lines) -> Option<Outcome> {
+async fn follow(inner: &Inner, room: &AppSandbox, lines: &dyn Lines) -> Option<Outcome> {
     let from = lines.taken().await;
     let mut stream = room.ask(&Request::Follow { from }).await.ok()?;
     match link::words(&mut stream, &mut Hand { inner, lines, next: from }).await {
@@ -167,10 +167,11 @@ struct Hand<'a> {
 }
 
 #[async_trait]
-impl Ear for Hand<'_> {
-    async fn hear(&mut self, said: Vec<Said>) {
+impl LineSink for Hand<'_> {
+    async fn hear(&mut self, said: Vec<OutputLine>) {
         let now = self.inner.clock.now();
-        let line = |(number, said): (u64, Said)| Line { number, at: moment(said.at, now), text: fitting(said.text) };
+        let line =
+            |(number, said): (u64, OutputLine)| Line { number, at: moment(said.at, now), text: fitting(said.text) };
         let heard: Vec<Line> = (self.next..).zip(said).map(line).collect();
         self.next += heard.len() as u64;
         self.lines.push(heard).await;

@@ -16,12 +16,12 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// The private cluster, started again whenever its postmaster has ended by itself.
-pub(crate) struct Postmaster {
+pub(crate) struct ClusterSupervisor {
     stop: CancellationToken,
     watch: JoinHandle<Cluster>,
 }
 
-impl Postmaster {
+impl ClusterSupervisor {
     /// Watches over `cluster`, which was started with `config`.
     pub(crate) fn watch(cluster: Cluster, config: ClusterConfig) -> Self {
         let stop = CancellationToken::new();

@@ -8,7 +8,7 @@ use casement_chromium::Engine;
 use casement_domain::BrowserId;
 use casement_domain::browser::EngineError;
 use casement_domain::storage::DiskSpace as _;
-use casement_http::relay::{Channel, Dial, DialError};
+use casement_http::relay::{BrowserConnector, Channel, DialError};
 use casement_http::{Health, Readiness, SessionDial};
 use casement_postgres::Database;
 
@@ -16,10 +16,10 @@ use crate::disk::DiskWatch;
 use crate::jobs::Spares;
 
 /// Ways into the browsers of this node.
-pub(crate) struct EngineDial(pub(crate) Engine);
+pub(crate) struct EngineConnector(pub(crate) Engine);
 
-impl SessionDial for EngineDial {
-    fn of(&self, browser: BrowserId) -> Arc<dyn Dial> {
+impl SessionDial for EngineConnector {
+    fn of(&self, browser: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(BrowserDial { engine: self.0.clone(), browser })
     }
 }
@@ -30,7 +30,7 @@ struct BrowserDial {
 }
 
 #[async_trait]
-impl Dial for BrowserDial {
+impl BrowserConnector for BrowserDial {
     async fn dial(&self, channel: Channel) -> Result<std::net::TcpStream, DialError> {
         let channel = match channel {
             Channel::Cdp => AgentChannel::Cdp,

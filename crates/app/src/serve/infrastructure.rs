@@ -9,7 +9,7 @@ use casement_blobs::LocalBlobs;
 use casement_chromium::{Engine, EngineConfig, check_script_runner};
 use casement_domain::node::{Node, NodeRepository};
 use casement_domain::profile::KeptProfiles;
-use casement_domain::proxy::{ProxyRouting, Upstreams};
+use casement_domain::proxy::{ProxyGateways, ProxyRouting};
 use casement_domain::replay::KeptReplays;
 use casement_domain::session::Sessions;
 use casement_domain::storage::StorageBounds;
@@ -20,35 +20,35 @@ use tracing::{info, warn};
 use url::Url;
 
 use super::repositories::Repositories;
-use crate::apps::AppMachines;
+use crate::apps::AppRuntime;
 use crate::data_dir::DataDir;
 use crate::disk::DiskWatch;
-use crate::egress::WaysOut;
+use crate::egress::SandboxEgress;
 use crate::settings::{ServeSettings, TelemetryUrls};
 use crate::store::Store;
 use crate::system::System;
-use crate::{extensions, profiles, proxies, replays, workshop};
+use crate::{app_runtime, extensions, profiles, proxies, replays};
 use casement_sealing::MasterKeys;
 
-pub(super) struct Ground {
+pub(super) struct Infrastructure {
     pub(super) node: NodeId,
     pub(super) public_url: Url,
     pub(super) rows: Repositories,
     pub(super) disk: DiskWatch,
     pub(super) keys: MasterKeys,
-    pub(super) ways_out: Arc<WaysOut>,
-    pub(super) upstreams: Arc<Upstreams>,
+    pub(super) sandbox_egress: Arc<SandboxEgress>,
+    pub(super) upstreams: Arc<ProxyGateways>,
     pub(super) routing: ProxyRouting,
     pub(super) engine: Engine,
     pub(super) blobs: Arc<LocalBlobs>,
     pub(super) profiles: KeptProfiles,
     pub(super) replays: KeptReplays,
-    pub(super) machines: AppMachines,
+    pub(super) machines: AppRuntime,
 }
 
-impl Ground {
+impl Infrastructure {
     /// Also hears from which browsers' proxies requests fail.
-    pub(super) async fn lay(
+    pub(super) async fn connect(
         settings: &ServeSettings,
         data_dir: &DataDir,
         store: &Store,
@@ -64,27 +64,28 @@ impl Ground {
         let rows = Repositories::new(store, &bounds);
         announce_node(&*rows.nodes, node, local).await?;
 
-        let (ways_out, failed_proxies) = ways_out(settings);
+        let (sandbox_egress, failed_proxies) = sandbox_egress(settings);
         let keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref(), Arc::new(System))?;
         let upstreams = Arc::new(settings.upstreams.read()?);
         let sealer = Arc::new(keys.clone());
-        let routing = ProxyRouting::new(rows.proxies.clone(), sealer, ways_out.clone(), upstreams.clone());
-        let engine = engine(settings, data_dir, ways_out.clone()).await?;
+        let routing = ProxyRouting::new(rows.proxies.clone(), sealer, sandbox_egress.clone(), upstreams.clone());
+        let engine = engine(settings, data_dir, sandbox_egress.clone()).await?;
         let blobs = extensions::blobs(data_dir.path())?;
         let engine = engine.with_extensions(extensions::kept(rows.extensions.clone(), blobs.clone()));
         let profiles = profiles::kept(rows.profiles.clone(), blobs.clone(), &keys);
         let engine = engine.with_profiles(Arc::new(profiles.clone()));
         let replays = replays::kept(rows.replays.clone(), blobs.clone(), settings, disk.clone());
         let machines =
-            workshop::open(&settings.builds, data_dir, engine.config(), blobs.clone(), ways_out.clone()).await?;
-        let machines = AppMachines { archives: machines.packages, builder: machines.workshop, runner: machines.crew };
-        let ground = Self {
+            app_runtime::open(&settings.builds, data_dir, engine.config(), blobs.clone(), sandbox_egress.clone())
+                .await?;
+        let machines = AppRuntime { archives: machines.packages, builder: machines.app_runtime, runner: machines.crew };
+        let infrastructure = Self {
             node,
             public_url,
             rows,
             disk,
             keys,
-            ways_out,
+            sandbox_egress,
             upstreams,
             routing,
             engine,
@@ -93,11 +94,11 @@ impl Ground {
             replays,
             machines,
         };
-        Ok((ground, failed_proxies))
+        Ok((infrastructure, failed_proxies))
     }
 
     /// Takes up what an earlier life of this node left, and ends what is nobody's.
-    pub(super) async fn take_up(&self, sessions: &Sessions) -> anyhow::Result<()> {
+    pub(super) async fn adopt_browsers(&self, sessions: &Sessions) -> anyhow::Result<()> {
         proxies::restore(&self.routing, &*self.rows.browsers, self.node).await?;
         let alive = self.engine.find_running().await?;
         self.rows.line.clear(self.node, System.now()).await?;
@@ -120,14 +121,18 @@ async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr
 }
 
 /// The ways out, and of which browsers' proxies requests fail.
-fn ways_out(settings: &ServeSettings) -> (Arc<WaysOut>, mpsc::Receiver<proxies::FailedProxy>) {
+fn sandbox_egress(settings: &ServeSettings) -> (Arc<SandboxEgress>, mpsc::Receiver<proxies::FailedProxy>) {
     let rules = Rules::new(settings.egress_allow.clone());
     let egress = Egress::new(rules, Arc::new(SystemResolver::default()), Limits::default());
     let (egress, failed_proxies) = proxies::telling(egress);
-    (Arc::new(WaysOut::new(egress)), failed_proxies)
+    (Arc::new(SandboxEgress::new(egress)), failed_proxies)
 }
 
-async fn engine(settings: &ServeSettings, data_dir: &DataDir, ways_out: Arc<WaysOut>) -> anyhow::Result<Engine> {
+async fn engine(
+    settings: &ServeSettings,
+    data_dir: &DataDir,
+    sandbox_egress: Arc<SandboxEgress>,
+) -> anyhow::Result<Engine> {
     let mut config = EngineConfig::discover(data_dir.path().to_owned())?;
     config.memory_bytes = settings.session_memory << 20;
     config.disk_bytes = settings.session_disk << 20;
@@ -142,5 +147,5 @@ async fn engine(settings: &ServeSettings, data_dir: &DataDir, ways_out: Arc<Ways
     if config.script_runner.is_none() {
         warn!("no script runner: sessions run no scripts; casement doctor says what to do");
     }
-    Engine::new(config, ways_out).await.context("browsers cannot be run here; see casement doctor")
+    Engine::new(config, sandbox_egress).await.context("browsers cannot be run here; see casement doctor")
 }

@@ -8,7 +8,7 @@ use casement_domain::BrowserId;
 use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Region, Started, Viewport};
 
 /// An engine whose work is measured.
-pub(crate) struct Metered<E>(pub(crate) E);
+pub(crate) struct MeteredEngine<E>(pub(crate) E);
 
 async fn measured<T>(
     operation: &'static str,
@@ -23,7 +23,7 @@ async fn measured<T>(
 }
 
 #[async_trait]
-impl<E: BrowserEngine> BrowserEngine for Metered<E> {
+impl<E: BrowserEngine> BrowserEngine for MeteredEngine<E> {
     async fn start(&self, launch: &Launch) -> Result<Started, EngineError> {
         let started = measured("start", self.0.start(launch)).await?;
         for (stage, milliseconds) in &started.stages {

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use casement_chromium::EngineConfig;
 use casement_domain::blob::BlobStore;
-use casement_runner::{Crew, Packages, RunnerConfig, Workshop};
+use casement_runner::{AppBuilder, AppRunnerConfig, AppRunnerPool, Packages};
 use tracing::warn;
 
 use crate::data_dir::DataDir;
-use crate::egress::WaysOut;
+use crate::egress::SandboxEgress;
 use crate::settings::BuildSettings;
 use crate::system::System;
 
 /// What looks through programs, builds and runs them.
-pub(crate) struct Machines {
+pub(crate) struct LocalAppRuntime {
     pub(crate) packages: Arc<Packages>,
-    pub(crate) workshop: Arc<Workshop>,
-    pub(crate) crew: Arc<Crew>,
+    pub(crate) app_runtime: Arc<AppBuilder>,
+    pub(crate) crew: Arc<AppRunnerPool>,
 }
 
 /// Makes them ready; what is left of builds that an earlier server had begun is ended.
@@ -30,23 +30,23 @@ pub(crate) async fn open(
     data_dir: &DataDir,
     engine: &EngineConfig,
     blobs: Arc<dyn BlobStore>,
-    ways_out: Arc<WaysOut>,
-) -> anyhow::Result<Machines> {
+    sandbox_egress: Arc<SandboxEgress>,
+) -> anyhow::Result<LocalAppRuntime> {
     let config = config(settings, data_dir.path(), engine)?;
     let system = Arc::new(System);
     let impossible = "programs cannot be run here; see casement doctor";
-    let workshop = Workshop::new(config.clone(), blobs, ways_out.clone(), system.clone(), system.clone());
-    let workshop = Arc::new(workshop.context(impossible)?);
-    workshop.sweep().await;
-    let crew = Crew::new(config, &workshop, ways_out, system.clone(), system).context(impossible)?;
+    let app_runtime = AppBuilder::new(config.clone(), blobs, sandbox_egress.clone(), system.clone(), system.clone());
+    let app_runtime = Arc::new(app_runtime.context(impossible)?);
+    app_runtime.sweep().await;
+    let crew = AppRunnerPool::new(config, &app_runtime, sandbox_egress, system.clone(), system).context(impossible)?;
     let packages = Packages::new(data_dir.path().to_owned());
-    Ok(Machines { packages: Arc::new(packages), workshop, crew: Arc::new(crew) })
+    Ok(LocalAppRuntime { packages: Arc::new(packages), app_runtime, crew: Arc::new(crew) })
 }
 
-fn config(settings: &BuildSettings, data_dir: &Path, engine: &EngineConfig) -> anyhow::Result<RunnerConfig> {
+fn config(settings: &BuildSettings, data_dir: &Path, engine: &EngineConfig) -> anyhow::Result<AppRunnerConfig> {
     let apps = data_dir.join("apps");
     make_passable(&apps).with_context(|| format!("cannot make {}", apps.display()))?;
-    let mut config = RunnerConfig::discover(apps, engine.program.clone(), vec!["inside".to_owned()]);
+    let mut config = AppRunnerConfig::discover(apps, engine.program.clone(), vec!["inside".to_owned()]);
     (config.uid_base, config.uid_count) = (engine.uid_base, engine.uid_count);
     config.node = engine.node();
     if config.node.is_none() || config.npm.is_none() {

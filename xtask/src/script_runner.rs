@@ -1,4 +1,4 @@
-//! The script runner: Node, Playwright and a transformer in exactly the versions of the lock file in `crates/agent/runner`, and our
+//! The script runner: Node, Playwright and a transformer in exactly the versions of the lock file in `crates/agent/script_runner`, and our
 //! own few files beside them. It lies under cargo's target folder, where the program finds it.
 
 use std::fs;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::Clock as _;
-use casement_domain::deployment::{News, Subject, Waiting, Woken};
+use casement_domain::deployment::{ChangeNotifier, Subject, Waiting, WakeReason};
 use casement_postgres::{Heard, Notifications};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
@@ -16,11 +16,11 @@ use tracing::warn;
 use crate::system::System;
 
 /// After so long it is looked again, whatever was or was not heard.
-const NET: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What was said about work, for those who do it.
 #[derive(Default)]
-pub(crate) struct Bells {
+pub(crate) struct AppWakers {
     /// A build may wait.
     pub(crate) builds: Notify,
     /// A call may wait.
@@ -31,7 +31,7 @@ pub(crate) struct Bells {
 
 /// Who waits on this node; clones are the same.
 #[derive(Clone, Default)]
-pub(crate) struct NewsRoom {
+pub(crate) struct ChangeFeed {
     ears: Arc<Mutex<HashMap<Subject, Listened>>>,
     stopping: CancellationToken,
 }
@@ -44,7 +44,7 @@ struct Listened {
     by: usize,
 }
 
-impl NewsRoom {
+impl ChangeFeed {
     fn ears(&self) -> MutexGuard<'_, HashMap<Subject, Listened>> {
         self.ears.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,7 +65,7 @@ impl NewsRoom {
     }
 }
 
-impl News for NewsRoom {
+impl ChangeNotifier for ChangeFeed {
     fn expect(&self, subject: Subject) -> Box<dyn Waiting> {
         let mut ears = self.ears();
         let listened = ears.entry(subject).or_default();
@@ -77,22 +77,22 @@ impl News for NewsRoom {
 }
 
 struct Ear {
-    room: NewsRoom,
+    room: ChangeFeed,
     subject: Subject,
     heard: watch::Receiver<u64>,
 }
 
 #[async_trait]
 impl Waiting for Ear {
-    async fn next(&mut self, until: Option<OffsetDateTime>) -> Woken {
+    async fn next(&mut self, until: Option<OffsetDateTime>) -> WakeReason {
         let left = until.map(|until| Duration::try_from(until - System.now()).unwrap_or(Duration::ZERO));
-        let nap = left.map_or(NET, |left| left.min(NET));
+        let nap = left.map_or(POLL_INTERVAL, |left| left.min(POLL_INTERVAL));
         tokio::select! {
             biased;
-            () = self.room.stopping.cancelled() => Woken::Closed,
+            () = self.room.stopping.cancelled() => WakeReason::Closed,
             // Its sender lives as long as somebody listens.
-            _ = self.heard.changed() => Woken::News,
-            () = tokio::time::sleep(nap) => if left == Some(nap) { Woken::TimeUp } else { Woken::News },
+            _ = self.heard.changed() => WakeReason::Changed,
+            () = tokio::time::sleep(nap) => if left == Some(nap) { WakeReason::TimeUp } else { WakeReason::Changed },
         }
     }
 }
@@ -109,16 +109,16 @@ impl Drop for Ear {
 }
 
 /// Hears what every node says about deployments and invocations.
-pub(crate) async fn hear(mut notifications: Notifications, room: NewsRoom, bells: Arc<Bells>) {
+pub(crate) async fn hear(mut notifications: Notifications, room: ChangeFeed, wakers: Arc<AppWakers>) {
     loop {
         match notifications.next().await {
-            Heard::Notification { payload, .. } => match Word::parse(&payload) {
-                Some(Word { subject, is_new }) => {
+            Heard::Notification { payload, .. } => match AppNotification::parse(&payload) {
+                Some(AppNotification { subject, is_new }) => {
                     room.tell(subject);
                     match (subject, is_new) {
-                        (Subject::Deployment(_), true) => bells.builds.notify_one(),
-                        (Subject::Invocation(_), true) => bells.runs.notify_one(),
-                        (Subject::Deployment(_), false) => bells.ready.notify_one(),
+                        (Subject::Deployment(_), true) => wakers.builds.notify_one(),
+                        (Subject::Invocation(_), true) => wakers.runs.notify_one(),
+                        (Subject::Deployment(_), false) => wakers.ready.notify_one(),
                         (Subject::Invocation(_), false) => {}
                     }
                 }
@@ -126,9 +126,9 @@ pub(crate) async fn hear(mut notifications: Notifications, room: NewsRoom, bells
             },
             Heard::Listening => {
                 room.tell_all();
-                bells.builds.notify_one();
-                bells.runs.notify_one();
-                bells.ready.notify_one();
+                wakers.builds.notify_one();
+                wakers.runs.notify_one();
+                wakers.ready.notify_one();
             }
         }
     }
@@ -136,12 +136,12 @@ pub(crate) async fn hear(mut notifications: Notifications, room: NewsRoom, bells
 
 /// What is said on the channel.
 #[derive(Debug, PartialEq, Eq)]
-struct Word {
+struct AppNotification {
     subject: Subject,
     is_new: bool,
 }
 
-impl Word {
+impl AppNotification {
     fn parse(text: &str) -> Option<Self> {
         let (is_new, text) = text.strip_prefix('+').map_or((false, text), |text| (true, text));
         let (kind, id) = text.split_once(':')?;
@@ -167,13 +167,13 @@ mod tests {
 
     #[tokio::test]
     async fn news_reach_those_who_wait_for_them_and_nobody_else() {
-        let room = NewsRoom::default();
+        let room = ChangeFeed::default();
         let (mut one, mut two) = (room.expect(subject(1)), room.expect(subject(2)));
         room.tell(subject(1));
-        assert_eq!(one.next(None).await, Woken::News);
-        assert_eq!(two.next(Some(OffsetDateTime::UNIX_EPOCH)).await, Woken::TimeUp);
+        assert_eq!(one.next(None).await, WakeReason::Changed);
+        assert_eq!(two.next(Some(OffsetDateTime::UNIX_EPOCH)).await, WakeReason::TimeUp);
         room.close();
-        assert_eq!(two.next(None).await, Woken::Closed);
+        assert_eq!(two.next(None).await, WakeReason::Closed);
         drop((one, two));
         assert!(room.ears().is_empty(), "nobody is left in the room");
     }
@@ -181,11 +181,11 @@ mod tests {
     #[test]
     fn a_word_names_what_there_is_news_of() {
         let id = "01k9zk0000000000000000000a";
-        let parsed = Word::parse(&format!("+i:{id}")).expect("a word");
-        assert_eq!(parsed, Word { subject: Subject::Invocation(id.parse().expect("an id")), is_new: true });
-        assert!(!Word::parse(&format!("d:{id}")).expect("a word").is_new);
+        let parsed = AppNotification::parse(&format!("+i:{id}")).expect("a word");
+        assert_eq!(parsed, AppNotification { subject: Subject::Invocation(id.parse().expect("an id")), is_new: true });
+        assert!(!AppNotification::parse(&format!("d:{id}")).expect("a word").is_new);
         for text in ["", "d", "x:01k9zk0000000000000000000a", "d:x"] {
-            assert_eq!(Word::parse(text), None, "{text}");
+            assert_eq!(AppNotification::parse(text), None, "{text}");
         }
     }
 }

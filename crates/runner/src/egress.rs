@@ -13,7 +13,7 @@ const SOCKET: &str = "egress.sock";
 
 /// What a sandbox may reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum EgressPolicy {
     /// These places and nothing else, each `host:port`; wherever they lie, for the operator has named them.
     Only(Vec<String>),
     /// The public internet, what the operator allows everybody, and these places, each `host:port`, wherever they lie.
@@ -21,9 +21,9 @@ pub enum Reach {
 }
 
 /// Serves the ways out of sandboxes.
-pub trait WayOut: Send + Sync {
-    /// Serves the sandbox of this name on `listener` until [`WayOut::close`]. Begins at once and does not block.
-    fn serve(&self, sandbox: &str, listener: UnixListener, reach: Reach);
+pub trait AppEgressPort: Send + Sync {
+    /// Serves the sandbox of this name on `listener` until [`AppEgressPort::close`]. Begins at once and does not block.
+    fn serve(&self, sandbox: &str, listener: UnixListener, reach: EgressPolicy);
 
     /// Stops serving that sandbox and ends its connections. One that is not served is fine.
     fn close(&self, sandbox: &str);

@@ -20,8 +20,8 @@ pub(crate) const NODE: &str = if cfg!(target_arch = "aarch64") {
 /// Looks for a script runner beside `program`, where `cargo xtask up` and packages put it.
 pub(crate) fn beside(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?;
-    let places = ["../runner", "../lib/casement/runner"].map(|place| folder.join(place));
-    places.into_iter().filter_map(|place| place.canonicalize().ok()).find(|place| check(place).is_ok())
+    let slots = ["../runner", "../lib/casement/runner"].map(|place| folder.join(place));
+    slots.into_iter().filter_map(|place| place.canonicalize().ok()).find(|place| check(place).is_ok())
 }
 
 /// Whether the script runner in this folder is whole. Answers where it is, without links.
@@ -43,7 +43,7 @@ pub fn check(folder: &Path) -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// What is missing, or why it cannot be copied, for people.
-pub(crate) fn within_reach(folder: &Path, data_dir: &Path) -> Result<PathBuf, String> {
+pub(crate) fn make_reachable(folder: &Path, data_dir: &Path) -> Result<PathBuf, String> {
     let place = check(folder)?;
     if !rustix::process::geteuid().is_root() || others_reach(&place) {
         return Ok(place);
@@ -135,7 +135,7 @@ mod tests {
             fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("it is ours");
         }
         symlink("playwright-core", folder.path().join("node_modules/link")).expect("it can be made");
-        let found = within_reach(folder.path(), data.path()).expect("it is whole");
+        let found = make_reachable(folder.path(), data.path()).expect("it is whole");
         if !rustix::process::geteuid().is_root() {
             assert_eq!(found, folder.path());
             return;
@@ -143,10 +143,10 @@ mod tests {
         assert!(found.starts_with(data.path()) && others_reach(&found), "{}", found.display());
         assert_eq!(fs::read(found.join(NODE)).expect("it was copied"), NODE.as_bytes());
         assert!(found.join("node_modules/link").is_symlink());
-        assert_eq!(within_reach(folder.path(), data.path()), Ok(found.clone()));
+        assert_eq!(make_reachable(folder.path(), data.path()), Ok(found.clone()));
 
         fs::write(folder.path().join("runner.cjs"), "another version").expect("it can be written");
-        let newer = within_reach(folder.path(), data.path()).expect("it is whole");
+        let newer = make_reachable(folder.path(), data.path()).expect("it is whole");
         assert!(newer != found && found.exists(), "{}", newer.display());
     }
 }

@@ -8,70 +8,94 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, Package
 use crate::workspace;
 
 /// What one crate of ours may use of ours, and the way out for somebody who needs more.
-struct Arrow {
+struct DependencyRule {
     from: &'static str,
     to: &'static [&'static str],
     instead: &'static str,
 }
 
-const ARROWS: &[Arrow] = &[
-    Arrow {
+const DEPENDENCY_RULES: &[DependencyRule] = &[
+    DependencyRule {
         from: "casement-domain",
         to: &[],
         instead: "say what the domain wants as a port trait; an adapter implements it",
     },
-    Arrow { from: "casement-postgres", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
-    Arrow { from: "casement-telemetry", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
-    Arrow { from: "casement-http", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
-    Arrow { from: "casement-memory", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
-    Arrow { from: "casement-sealing", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
-    Arrow { from: "casement-egress", to: &["casement-domain"], instead: "add a port in casement-domain instead" },
-    Arrow {
+    DependencyRule {
+        from: "casement-postgres",
+        to: &["casement-domain"],
+        instead: "add a port in casement-domain instead",
+    },
+    DependencyRule {
+        from: "casement-telemetry",
+        to: &["casement-domain"],
+        instead: "add a port in casement-domain instead",
+    },
+    DependencyRule {
+        from: "casement-http",
+        to: &["casement-domain"],
+        instead: "add a port in casement-domain instead",
+    },
+    DependencyRule {
+        from: "casement-memory",
+        to: &["casement-domain"],
+        instead: "add a port in casement-domain instead",
+    },
+    DependencyRule {
+        from: "casement-sealing",
+        to: &["casement-domain"],
+        instead: "add a port in casement-domain instead",
+    },
+    DependencyRule {
+        from: "casement-egress",
+        to: &["casement-domain"],
+        instead: "add a port in casement-domain instead",
+    },
+    DependencyRule {
         from: "casement-sandbox",
         to: &[],
         instead: "a sandbox holds processes and knows nothing of browsers: pass what it needs in its specification",
     },
-    Arrow {
+    DependencyRule {
         from: "casement-archive",
         to: &[],
         instead: "an archive holds files and knows nothing of what they are for beside browser extensions: pass a limit",
     },
-    Arrow {
+    DependencyRule {
         from: "casement-agent",
         to: &["casement-agent-protocol", "casement-archive", "casement-sandbox", "casement-domain"],
         instead: "the agent runs inside a sandbox: let the server tell it over the protocol",
     },
-    Arrow {
+    DependencyRule {
         from: "casement-blobs",
         to: &["casement-archive", "casement-domain"],
         instead: "add a port in casement-domain instead",
     },
-    Arrow {
+    DependencyRule {
         from: "casement-vaults",
         to: &["casement-domain"],
         instead: "it asks the web through its own trait `Web`: let the program implement it over the adapter",
     },
-    Arrow {
+    DependencyRule {
         from: "casement-agent-protocol",
         to: &[],
         instead: "the protocol is plain messages: map them to the domain where they are used",
     },
-    Arrow {
+    DependencyRule {
         from: "casement-chromium",
         to: &["casement-domain", "casement-sandbox", "casement-agent", "casement-agent-protocol"],
         instead: "add a port in casement-domain instead",
     },
-    Arrow {
+    DependencyRule {
         from: "casement-webdriver",
         to: &["casement-domain"],
         instead: "it drives any WebDriver server: let the program pass a connector",
     },
-    Arrow {
+    DependencyRule {
         from: "casement-runner",
         to: &["casement-archive", "casement-domain", "casement-sandbox"],
         instead: "add a port in casement-domain instead",
     },
-    Arrow {
+    DependencyRule {
         from: "casement",
         to: &[
             "casement-agent",
@@ -92,7 +116,11 @@ const ARROWS: &[Arrow] = &[
         ],
         instead: "the program wires the adapters together",
     },
-    Arrow { from: "xtask", to: &[], instead: "xtask must build in seconds: run the program instead of linking it" },
+    DependencyRule {
+        from: "xtask",
+        to: &[],
+        instead: "xtask must build in seconds: run the program instead of linking it",
+    },
 ];
 
 /// Tests of any crate but these two may also use the domain's mocks, the throwaway database and the WebDriver client.
@@ -100,69 +128,69 @@ const TEST_HELPERS: &[&str] = &["casement-domain", "casement-postgres", "casemen
 const WITHOUT_TEST_HELPERS: &[&str] = &["casement-domain", "xtask"];
 
 /// A technology belongs to one crate: packages by the beginning of their names, and who may use them directly.
-struct Holder {
+struct ImportRule {
     packages: &'static [&'static str],
     held_by: &'static [&'static str],
     in_tests: bool,
     instead: &'static str,
 }
 
-const HOLDERS: &[Holder] = &[
-    Holder {
+const IMPORT_RULES: &[ImportRule] = &[
+    ImportRule {
         packages: &["diesel", "tokio-postgres"],
         held_by: &["casement-postgres"],
         in_tests: false,
         instead: "SQL lives in casement-postgres: add a port in casement-domain and a repository there",
     },
-    Holder {
+    ImportRule {
         packages: &["actix"],
         held_by: &["casement-http"],
         in_tests: false,
         instead: "routes live in casement-http; hand it what it needs through a port",
     },
-    Holder {
+    ImportRule {
         packages: &["fantoccini", "webdriver"],
         held_by: &["casement-webdriver"],
         in_tests: false,
         instead: "WebDriver lives in casement-webdriver: use the BrowserEngine port",
     },
-    Holder {
+    ImportRule {
         packages: &["object_store"],
         held_by: &["casement-blobs"],
         in_tests: false,
         instead: "stored bytes lie behind the BlobStore port",
     },
-    Holder {
+    ImportRule {
         packages: &["opentelemetry"],
         held_by: &["casement-telemetry"],
         in_tests: true,
         instead: "what is exported goes through the Outlet port",
     },
-    Holder {
+    ImportRule {
         packages: &["clap", "metrics-exporter-", "tracing-subscriber"],
         held_by: &["casement", "xtask"],
         in_tests: true,
         instead: "a library reads no command line and chooses no output: let the program pass a value",
     },
-    Holder {
+    ImportRule {
         packages: &["anyhow"],
         held_by: &["casement", "xtask"],
         in_tests: true,
         instead: "a crate boundary has a typed error: write an enum with thiserror",
     },
-    Holder {
+    ImportRule {
         packages: &["cargo_metadata"],
         held_by: &["xtask"],
         in_tests: false,
         instead: "questions about the workspace are asked in xtask",
     },
-    Holder {
+    ImportRule {
         packages: &["keepass"],
         held_by: &["casement-vaults"],
         in_tests: false,
         instead: "stores of logins lie behind the CredentialStore port",
     },
-    Holder {
+    ImportRule {
         packages: &["toml"],
         held_by: &["casement", "xtask"],
         in_tests: false,
@@ -234,7 +262,7 @@ fn assert_none(broken: &[String]) {
 #[test]
 fn every_member_has_its_row_in_the_table() {
     let metadata = metadata();
-    let rows: BTreeSet<String> = ARROWS.iter().map(|arrow| arrow.from.to_owned()).collect();
+    let rows: BTreeSet<String> = DEPENDENCY_RULES.iter().map(|arrow| arrow.from.to_owned()).collect();
     let members: BTreeSet<String> = members(&metadata).into_keys().collect();
     assert_eq!(members, rows, "a new crate needs a row in ARROWS: what may it use of ours?");
 }
@@ -244,7 +272,7 @@ fn crates_use_only_what_lies_below_them() {
     let metadata = metadata();
     let members = members(&metadata);
     let mut broken = Vec::new();
-    for arrow in ARROWS {
+    for arrow in DEPENDENCY_RULES {
         let package = members[arrow.from];
         for to in direct(package, BUILT_IN).filter(|name| members.contains_key(*name) && !arrow.to.contains(name)) {
             broken.push(format!("{} must not depend on {to}: {}", arrow.from, arrow.instead));
@@ -264,7 +292,7 @@ fn a_technology_is_known_to_one_crate_only() {
     let metadata = metadata();
     let mut broken = Vec::new();
     for (name, package) in members(&metadata) {
-        for holder in HOLDERS.iter().filter(|holder| !holder.held_by.contains(&name.as_str())) {
+        for holder in IMPORT_RULES.iter().filter(|holder| !holder.held_by.contains(&name.as_str())) {
             let kinds = if holder.in_tests { BUILT_IN.to_vec() } else { [BUILT_IN, IN_TESTS].concat() };
             let held = |found: &&str| holder.packages.iter().any(|prefix| found.starts_with(prefix));
             for found in direct(package, &kinds).filter(held) {
