@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 /// How long it has to answer `/status`.
 const START: Duration = Duration::from_secs(10);
 /// How often it is asked meanwhile.
-const AGAIN: Duration = Duration::from_millis(10);
+const RETRY_BACKOFF: Duration = Duration::from_millis(10);
 
 /// The one chromedriver of a sandbox. Dropping it ends the process.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Chromedriver {
             if Instant::now() >= deadline || !matches!(started.try_wait(), Ok(None)) {
                 return Err("webdriver_silent");
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_BACKOFF).await;
         }
         *child = Some(started);
         Ok(self.port)

@@ -21,7 +21,7 @@ use casement_agent_protocol::{AgentConfig, FailureCode};
 const PORT: Duration = Duration::from_secs(45);
 /// How long processes that were killed may take to go, and how often it is looked whether they have: nothing tells of a group's end.
 const GONE: Duration = Duration::from_secs(2);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// Lines of the browser's complaints kept for telling why it ended, and the bytes kept of each.
 const TAIL_LINES: usize = 12;
 const LINE_BYTES: usize = 400;
@@ -144,7 +144,7 @@ pub(crate) async fn gone(group: Option<Pid>) {
             tracing::warn!(?group, "processes of a browser that has ended still run");
             return;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(RECHECK_INTERVAL).await;
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
         let plan = Plan { viewport, extensions: &[], first_page: None, restore: false };
         let mut browser = Chromium::spawn(&config, &plan, None).expect("it starts");
         while !child.exists() {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(RECHECK_INTERVAL).await;
         }
         let pid = std::fs::read_to_string(&child).expect("a number");
         browser.kill_whole().await;

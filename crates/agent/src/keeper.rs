@@ -32,7 +32,7 @@ const CLOSING_WHOLE: Duration = Duration::from_secs(15);
 const STORAGE_SETTLES: Duration = Duration::from_millis(1200);
 /// How long an extension that Chromium takes may be missing among those it tells of, and how often it is asked.
 const TAKEN: Duration = Duration::from_secs(3);
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_BACKOFF: Duration = Duration::from_millis(50);
 
 /// How often the browser is asked whether it is there, and how long it may take for the answer before it counts as hung.
 const ASK: Duration = Duration::from_secs(15);
@@ -409,7 +409,7 @@ async fn taken(core: &Core) -> Result<(), StartError> {
         if missing.is_empty() || Instant::now() >= deadline {
             break missing;
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_BACKOFF).await;
     };
     if refused.is_empty() {
         return Ok(());

@@ -10,7 +10,7 @@ const STEPS: i32 = 5;
 const GROUP: &str = "/proc/self/autogroup";
 /// The kernel takes ten such wishes a second, of everybody together, and many sandboxes may start at once.
 const AGAIN_AFTER: Duration = Duration::from_millis(150);
-const TRIES: usize = 100;
+const MAX_ATTEMPTS: usize = 100;
 
 /// Steps back, with all that is started from now on. To be called on the runtime.
 pub(crate) fn step_back() {
@@ -21,7 +21,7 @@ pub(crate) fn step_back() {
 }
 
 async fn step_back_as_group() {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         match std::fs::write(GROUP, STEPS.to_string()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(AGAIN_AFTER).await,
             // Done, or the kernel has no such groups.

@@ -41,13 +41,13 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
             &keys,
             EgressProxyChecker { egress, address_url: None },
             Arc::default(),
-            Proxies::DEFAULT_MOST,
+            Proxies::DEFAULT_MAX,
         );
         let versions = Arc::new(PgProfiles::new(beside.store.database.clone()));
         let states = profiles::kept(versions.clone(), extensions::blobs(&data_dir)?, &keys);
-        let states = profiles::use_cases(states, Profiles::DEFAULT_MOST);
+        let states = profiles::use_cases(states, Profiles::DEFAULT_MAX);
         let login_rows = Arc::new(PgCredentials::new(beside.store.database.clone()));
-        let logins = credentials::use_cases(login_rows.clone(), &keys, Credentials::DEFAULT_MOST);
+        let logins = credentials::use_cases(login_rows.clone(), &keys, Credentials::DEFAULT_MAX);
         let programs = Arc::new(PgDeployments::new(beside.store.database.clone()));
         let provider_rows = Arc::new(PgCredentialProviders::new(beside.store.database.clone()));
         let providers = credential_providers::without_network(provider_rows.clone(), &keys);

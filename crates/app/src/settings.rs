@@ -376,19 +376,19 @@ pub(crate) struct LimitSettings {
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_POOLS", default_value_t = Pools::DEFAULT_MAX_POOLS)]
     pub(crate) max_pools: u32,
     /// How many profiles a project may have
-    #[arg(long, value_name = "N", env = "CASEMENT_MAX_PROFILES", default_value_t = Profiles::DEFAULT_MOST)]
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_PROFILES", default_value_t = Profiles::DEFAULT_MAX)]
     pub(crate) max_profiles: u32,
     /// How many proxies a project may have
-    #[arg(long, value_name = "N", env = "CASEMENT_MAX_PROXIES", default_value_t = Proxies::DEFAULT_MOST)]
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_PROXIES", default_value_t = Proxies::DEFAULT_MAX)]
     pub(crate) max_proxies: u32,
     /// How many credentials a project may have
-    #[arg(long, value_name = "N", env = "CASEMENT_MAX_CREDENTIALS", default_value_t = Credentials::DEFAULT_MOST)]
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_CREDENTIALS", default_value_t = Credentials::DEFAULT_MAX)]
     pub(crate) max_credentials: u32,
     /// How many extensions a project may have
-    #[arg(long, value_name = "N", env = "CASEMENT_MAX_EXTENSIONS", default_value_t = Extensions::DEFAULT_MOST)]
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_EXTENSIONS", default_value_t = Extensions::DEFAULT_MAX)]
     pub(crate) max_extensions: u32,
     /// How many auth connections a project may have
-    #[arg(long, value_name = "N", env = "CASEMENT_MAX_AUTH_CONNECTIONS", default_value_t = AuthConnections::DEFAULT_MOST)]
+    #[arg(long, value_name = "N", env = "CASEMENT_MAX_AUTH_CONNECTIONS", default_value_t = AuthConnections::DEFAULT_MAX)]
     pub(crate) max_auth_connections: u32,
 }
 

@@ -14,7 +14,7 @@ pub const LIMITS: Limits = Limits { entries: 20_000, bytes: 512 << 20, depth: 32
 /// What says what an extension is, at the root of the archive or in its one top folder.
 const MANIFEST: &str = "manifest.json";
 /// The longest of them, in bytes.
-const LONGEST_MANIFEST: u64 = 1 << 20;
+const MAX_MANIFEST: u64 = 1 << 20;
 /// What a Mac puts beside the top folder.
 const BESIDE: &str = "__MACOSX";
 
@@ -75,14 +75,14 @@ impl Found {
 
 fn read(content: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut manifest = Vec::new();
-    content.take(LONGEST_MANIFEST + 1).read_to_end(&mut manifest)?;
+    content.take(MAX_MANIFEST + 1).read_to_end(&mut manifest)?;
     Ok(manifest)
 }
 
 /// Whether this could be a manifest. Chromium has the last word; it knows comments, which JSON does not.
 fn check(manifest: &[u8]) -> Result<(), ArchiveError> {
     let refuse = |why: &str| Err(ArchiveError::Refused(format!("manifest.json {why}")));
-    if manifest.len() as u64 > LONGEST_MANIFEST {
+    if manifest.len() as u64 > MAX_MANIFEST {
         return refuse("is too long");
     }
     let Ok(text) = std::str::from_utf8(manifest) else { return refuse("is not UTF-8") };

@@ -6,9 +6,9 @@ use crate::walk::Kind;
 use crate::{ArchiveError, Limits};
 
 /// The longest path of an entry, in bytes.
-const LONGEST: usize = 1024;
+const MAX_BYTES: usize = 1024;
 /// The longest part of it: no file system takes a longer one.
-const LONGEST_PART: usize = 255;
+const MAX_PART: usize = 255;
 
 /// The names that came by now.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl Names {
         let refuse = |why: &str| Err(ArchiveError::refused(&lossy, why));
         let Ok(name) = std::str::from_utf8(raw) else { return refuse("has a name that is not UTF-8") };
         let path = if kind == Kind::Directory { name.trim_end_matches('/') } else { name };
-        if path.len() > LONGEST {
+        if path.len() > MAX_BYTES {
             return refuse("has too long a name");
         }
         if name.starts_with('/') || path.as_bytes().get(1) == Some(&b':') {
@@ -43,7 +43,7 @@ impl Names {
             match part {
                 ".." => return refuse("leads out of the archive"),
                 "" | "." => return refuse("has an empty part in its name"),
-                _ if part.len() > LONGEST_PART => return refuse("has too long a name"),
+                _ if part.len() > MAX_PART => return refuse("has too long a name"),
                 _ => {}
             }
         }

@@ -16,9 +16,9 @@ use tokio::sync::Semaphore;
 use tokio_util::io::ReaderStream;
 
 /// Archives that are unpacked in thought at a time: each is a core's work.
-const AT_ONCE: usize = 2;
+const MAX_PARALLEL: usize = 2;
 /// How much is read back at a time, in bytes.
-const PART: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// Looks through archives of extensions. Each lies meanwhile in a file without a name, which goes with the last who reads it.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Inspector {
     /// Its files lie in `directory`, which is there.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, turns: Semaphore::new(AT_ONCE) }
+        Self { directory, turns: Semaphore::new(MAX_PARALLEL) }
     }
 
     /// Writes the content down; its length and checksum beside it.
@@ -65,7 +65,7 @@ impl ExtensionArchives for Inspector {
             ArchiveError::Io(error) => disk(error),
             bad => InvalidInput::of(field, Bad::new(FieldCode::InvalidFormat, bad.to_string())).into(),
         })?;
-        let content = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PART).map_err(disk).boxed();
+        let content = ReaderStream::with_capacity(tokio::fs::File::from_std(file), CHUNK_BYTES).map_err(disk).boxed();
         Ok(Inspected { size_bytes, checksum, content })
     }
 }

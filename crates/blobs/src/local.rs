@@ -14,7 +14,7 @@ use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, Write
 use time::OffsetDateTime;
 
 /// How much is written at a time, in bytes, and how many such parts may wait for the disk.
-const PART: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 const UNDER_WAY: usize = 2;
 
 /// The directory cannot be used.
@@ -117,7 +117,7 @@ fn path(key: &str) -> Result<Path, BlobError> {
 impl BlobStore for LocalBlobs {
     async fn put(&self, key: &str, mut content: ByteStream) -> Result<(), BlobError> {
         let upload = self.store.put_multipart(&path(key)?).await.map_err(failed)?;
-        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART);
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, CHUNK_BYTES);
         let written = async {
             while let Some(part) = content.try_next().await? {
                 upload.wait_for_capacity(UNDER_WAY).await.map_err(failed)?;

@@ -23,7 +23,7 @@ pub(crate) const LONGEST: usize = 8 * 1024 * 1024;
 /// What is said of a body of another type, which is mostly what curl says of `-d` by itself.
 pub(crate) const NOT_JSON: &str = "the body must be JSON in UTF-8, sent with the header 'Content-Type: application/json' (curl: --json, or -H beside -d)";
 /// How long a body may stop coming.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How many parts of a streamed body, each as it came from the network, wait for their reader.
 const UNDER_WAY: usize = 4;
 
@@ -75,14 +75,14 @@ pub(crate) async fn json_within(
 /// # Errors
 /// `payload_too_large`; `request_timeout` after 60 s of silence; `bad_request` if it broke off.
 pub(crate) async fn read(payload: &mut Payload, longest: usize) -> Result<Bytes, ApiError> {
-    read_patiently(payload, longest, PATIENCE).await
+    read_patiently(payload, longest, TIMEOUT).await
 }
 
-async fn read_patiently(payload: &mut Payload, longest: usize, patience: Duration) -> Result<Bytes, ApiError> {
+async fn read_patiently(payload: &mut Payload, longest: usize, client_timeout: Duration) -> Result<Bytes, ApiError> {
     let mut body = BytesMut::new();
     loop {
         let silence = |_| ApiError::new(Code::RequestTimeout, "the body stopped coming");
-        let Some(chunk) = tokio::time::timeout(patience, payload.next()).await.map_err(silence)? else { break };
+        let Some(chunk) = tokio::time::timeout(client_timeout, payload.next()).await.map_err(silence)? else { break };
         let chunk = chunk.map_err(|error| {
             ApiError::new(Code::BadRequest, "the body broke off or cannot be read").caused_by(error.to_string())
         })?;
@@ -101,7 +101,7 @@ impl Rest {
     /// Waits until the body is at its end. An answer that comes before is lost to most clients: they still send, and find the
     /// connection closed.
     pub(crate) async fn passed(self) {
-        drop(tokio::time::timeout(PATIENCE, self.0).await);
+        drop(tokio::time::timeout(TIMEOUT, self.0).await);
     }
 }
 
@@ -125,11 +125,11 @@ pub(crate) fn stream(
         let mut came = 0;
         loop {
             let next = tokio::select! {
-                next = tokio::time::timeout(PATIENCE, payload.next()) => next,
+                next = tokio::time::timeout(TIMEOUT, payload.next()) => next,
                 () = sender.closed() => return forget(payload, longest.saturating_sub(came)).await,
             };
             let part = match next {
-                Err(_) => Err(OperationError::Stalled { seconds: PATIENCE.as_secs() as u32 }),
+                Err(_) => Err(OperationError::Stalled { seconds: TIMEOUT.as_secs() as u32 }),
                 Ok(None) => return,
                 Ok(Some(Err(error))) => {
                     Err(OperationError::Broken(format!("the body broke off or cannot be read: {error}")))
@@ -161,7 +161,7 @@ async fn forget(mut payload: Payload, mut left: u64) {
             }
         }
     };
-    drop(tokio::time::timeout(PATIENCE, forgotten).await);
+    drop(tokio::time::timeout(TIMEOUT, forgotten).await);
 }
 
 fn too_large(longest: usize) -> ApiError {

@@ -19,7 +19,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 /// A message is for people; nobody reads more.
-const LONGEST_MESSAGE: usize = 1000;
+const MAX_MESSAGE: usize = 1000;
 
 macro_rules! codes {
     ($($variant:ident => $text:literal, $status:literal, $when:literal;)*) => {
@@ -332,9 +332,9 @@ impl From<&ProviderFault> for InnerCode {
     }
 }
 
-/// At most [`LONGEST_MESSAGE`] characters.
+/// At most [`MAX_MESSAGE`] characters.
 fn shortened(text: String) -> String {
-    match text.char_indices().nth(LONGEST_MESSAGE - 1) {
+    match text.char_indices().nth(MAX_MESSAGE - 1) {
         Some((cut, last)) if cut + last.len_utf8() < text.len() => format!("{}…", &text[..cut]),
         _ => text,
     }

@@ -20,9 +20,9 @@ use crate::{
 };
 
 /// Nesting of arrays and objects in a body.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// The most values of a body, counting each list and object: each takes many times the memory of its text.
-const MOST_VALUES: usize = 50_000;
+const MAX_VALUES: usize = 50_000;
 
 /// The type `T` that the body holds.
 ///
@@ -118,15 +118,15 @@ impl<'a> Unique<'a> {
     }
 
     fn below<E: serde::de::Error>(&self) -> Result<Self, E> {
-        if self.depth == DEEPEST {
-            return Err(E::custom(format_args!("nested deeper than {DEEPEST}")));
+        if self.depth == MAX_DEPTH {
+            return Err(E::custom(format_args!("nested deeper than {MAX_DEPTH}")));
         }
         Ok(Self { depth: self.depth + 1, values: self.values })
     }
 
     fn count<E: serde::de::Error>(&self) -> Result<(), E> {
-        if self.values.get() == MOST_VALUES {
-            return Err(E::custom(format_args!("holds more than {MOST_VALUES} values")));
+        if self.values.get() == MAX_VALUES {
+            return Err(E::custom(format_args!("holds more than {MAX_VALUES} values")));
         }
         self.values.set(self.values.get() + 1);
         Ok(())
@@ -450,8 +450,8 @@ mod tests {
     #[test]
     fn nesting_has_a_floor() {
         let nested = |depth: usize| format!("{{\"new\": {}{}}}", "[".repeat(depth), "]".repeat(depth));
-        assert!(read::<Body>(nested(DEEPEST - 1).as_bytes()).is_ok());
-        assert_eq!(read::<Body>(nested(DEEPEST + 1).as_bytes()).expect_err("deep").code(), Code::BadRequest);
+        assert!(read::<Body>(nested(MAX_DEPTH - 1).as_bytes()).is_ok());
+        assert_eq!(read::<Body>(nested(MAX_DEPTH + 1).as_bytes()).expect_err("deep").code(), Code::BadRequest);
         assert_eq!(read::<Body>(nested(100_000).as_bytes()).expect_err("deeper").code(), Code::BadRequest);
     }
 }

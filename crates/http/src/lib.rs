@@ -34,7 +34,7 @@ mod moment;
 mod multipart;
 mod openapi;
 mod operational;
-mod patience;
+mod client_timeout;
 mod picture;
 mod plain_errors;
 mod pool;

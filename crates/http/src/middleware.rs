@@ -35,8 +35,8 @@ use crate::{
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// The longest request line, in bytes, and the longest head, names and values together.
-const LONGEST_LINE: usize = 16 * 1024;
-const LONGEST_HEAD: usize = 64 * 1024;
+const MAX_LINE: usize = 16 * 1024;
+const MAX_HEAD: usize = 64 * 1024;
 /// How the path of the call ends in which thousands of callers may wait at a time.
 const WAITING: &str = "/acquire";
 /// How the challenge ends that answers a credential which is not good.
@@ -108,7 +108,7 @@ fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
     let headers = request.headers();
     let line = request.uri().to_string().len();
     let head: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    if line > LONGEST_LINE || line + head > LONGEST_HEAD {
+    if line > MAX_LINE || line + head > MAX_HEAD {
         return Err(ApiError::new(Code::BadRequest, "the request line or the headers are too long"));
     }
     api.hosts.admit(request, api.cors.allowed(headers).is_some())?;

@@ -12,7 +12,7 @@ const DATE: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day
 const NAIVE: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second][optional [.[subsecond]]]");
 /// More is none of any form.
-const LONGEST: usize = 64;
+const MAX_LENGTH: usize = 64;
 
 /// Reads a date-time: RFC 3339 with any offset; without one it is UTC; a date alone is its midnight. In UTC, with the microseconds
 /// that the database keeps.
@@ -21,7 +21,7 @@ const LONGEST: usize = 64;
 /// `invalid_format`.
 pub(crate) fn parse(text: &str) -> Result<OffsetDateTime, Bad> {
     let bad = || Bad::new(FieldCode::InvalidFormat, "must be a date-time as 2026-11-20T09:15:00Z");
-    if text.len() > LONGEST {
+    if text.len() > MAX_LENGTH {
         return Err(bad());
     }
     // A plus that was not encoded has become a blank; one between date and time stands for the T.
@@ -40,7 +40,7 @@ pub(crate) fn parse(text: &str) -> Result<OffsetDateTime, Bad> {
 }
 
 /// How long ago the longest age is.
-const LONGEST_AGE: Duration = Duration::days(30);
+const MAX_AGE: Duration = Duration::days(30);
 
 /// Reads a date-time as [`parse`] does, or how long before `now` it is: one or more numbers with a unit each, `s`, `m`, `h` or `d`, as
 /// `5m` or `1h30m`; at most 30 days.
@@ -53,7 +53,7 @@ pub(crate) fn parse_or_age(text: &str, now: OffsetDateTime) -> Result<OffsetDate
         return parse(text).map_err(|_| bad());
     };
     match Duration::try_from(age) {
-        Ok(age) if age <= LONGEST_AGE => Ok(now - age),
+        Ok(age) if age <= MAX_AGE => Ok(now - age),
         _ => Err(Bad::new(FieldCode::OutOfRange, "must be at most 30d ago")),
     }
 }

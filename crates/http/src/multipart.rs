@@ -28,11 +28,11 @@ use crate::{
 };
 
 /// The most parts of one form.
-const MOST_PARTS: usize = 1000;
+const MAX_PARTS: usize = 1000;
 /// The most bytes of all texts of one form together.
-const LONGEST_TEXTS: usize = 1 << 20;
+const MAX_TEXTS: usize = 1 << 20;
 /// What may be read from the source for the head of one part. A piece that is under way counts whole.
-const LONGEST_HEAD: usize = 256 << 10;
+const MAX_HEAD: usize = 256 << 10;
 
 /// A form whose texts are read and whose files are not.
 pub(crate) struct Form {
@@ -99,7 +99,7 @@ impl Form {
         let files = files.iter().map(|name| (*name).to_owned()).collect();
         let mut parts = Parts { multipart, allowance, seen: 0, files };
         let mut texts = Vec::new();
-        let mut room = LONGEST_TEXTS;
+        let mut room = MAX_TEXTS;
         let next = loop {
             match parts.next().await? {
                 None => break None,
@@ -160,13 +160,13 @@ impl Form {
 impl Parts {
     async fn next(&mut self) -> Result<Option<File>, OperationError> {
         let Some(multipart) = &mut self.multipart else { return Ok(None) };
-        self.allowance.store(LONGEST_HEAD, Ordering::Relaxed);
+        self.allowance.store(MAX_HEAD, Ordering::Relaxed);
         let field = multipart.next_field().await.map_err(broken)?;
         self.allowance.store(usize::MAX, Ordering::Relaxed);
         let Some(field) = field else { return Ok(None) };
         self.seen += 1;
-        if self.seen > MOST_PARTS {
-            return Err(OperationError::Broken(format!("a form has at most {MOST_PARTS} parts")));
+        if self.seen > MAX_PARTS {
+            return Err(OperationError::Broken(format!("a form has at most {MAX_PARTS} parts")));
         }
         let name = field.name().unwrap_or_default().to_owned();
         Ok(Some(File { name, field }))
@@ -178,7 +178,7 @@ impl File {
         let mut bytes = Vec::new();
         while let Some(piece) = self.next().await.transpose()? {
             *room = room.checked_sub(piece.len()).ok_or_else(|| {
-                OperationError::TooLarge(format!("the texts of a form have at most {LONGEST_TEXTS} bytes"))
+                OperationError::TooLarge(format!("the texts of a form have at most {MAX_TEXTS} bytes"))
             })?;
             bytes.extend_from_slice(&piece);
         }
@@ -325,9 +325,9 @@ pub(crate) mod tests {
     async fn heads_texts_and_numbers_of_parts_are_bounded() {
         let head = format!("--b\r\nContent-Disposition: form-data; name=\"{}", "x".repeat(4 << 20));
         assert!(matches!(form(&head, 4096).await, Err(OperationError::Broken(_))));
-        let text = part("x", &"y".repeat(LONGEST_TEXTS + 1)) + "--b--\r\n";
+        let text = part("x", &"y".repeat(MAX_TEXTS + 1)) + "--b--\r\n";
         assert!(matches!(form(&text, 4096).await, Err(OperationError::TooLarge(_))));
-        let many = part("x", "y").repeat(MOST_PARTS + 1) + "--b--\r\n";
+        let many = part("x", "y").repeat(MAX_PARTS + 1) + "--b--\r\n";
         assert!(matches!(form(&many, 4096).await, Err(OperationError::Broken(_))));
     }
 

@@ -31,11 +31,11 @@ use crate::{
 };
 
 /// The parser's own answers are shorter.
-const LONGEST_BARE: usize = 512;
+const MAX_BARE: usize = 512;
 /// How much a refused client may still send, in bytes, and for how long. Closed with something unread, the connection
 /// would be reset, and the answer lost on its way.
-const MOST_DRAINED: usize = 4 * 1024 * 1024;
-const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
+const MAX_DRAINED: usize = 4 * 1024 * 1024;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether a handler is at work on a request of the connection, and how many requests there were.
 #[derive(Clone, Debug, Default)]
@@ -127,7 +127,7 @@ impl Connection {
             left: answer(code, message, self.ids.as_ref()),
             stands_for,
             drained: 0,
-            until: Box::pin(tokio::time::sleep(DRAIN_PATIENCE)),
+            until: Box::pin(tokio::time::sleep(DRAIN_TIMEOUT)),
         }
     }
 
@@ -181,7 +181,7 @@ impl Drop for Connection {
 /// The code of an answer that the parser gave by itself; ours all carry a request id.
 fn bare(answer: &[u8]) -> Option<(Code, &'static str)> {
     let status = answer.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
-    if answer.len() > LONGEST_BARE || !answer.ends_with(b"\r\n\r\n") {
+    if answer.len() > MAX_BARE || !answer.ends_with(b"\r\n\r\n") {
         return None;
     }
     let head = std::str::from_utf8(answer).ok()?.to_ascii_lowercase();
@@ -199,7 +199,7 @@ fn bare(answer: &[u8]) -> Option<(Code, &'static str)> {
 
 /// How much of `bytes` is ours: the parser may put its own answer behind ours to the same request.
 fn without_bare_end(bytes: &[u8]) -> usize {
-    let from = bytes.len().saturating_sub(LONGEST_BARE);
+    let from = bytes.len().saturating_sub(MAX_BARE);
     let begins = bytes[from..].windows(9).rposition(|window| window == b"HTTP/1.1 ").map(|at| from + at);
     begins.filter(|at| *at > 0 && bare(&bytes[*at..]).is_some()).unwrap_or(bytes.len())
 }
@@ -231,7 +231,7 @@ impl Refusal {
             }
         }
         ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
-        while self.drained < MOST_DRAINED && self.until.as_mut().poll(cx).is_pending() {
+        while self.drained < MAX_DRAINED && self.until.as_mut().poll(cx).is_pending() {
             let mut waste = [0; 8192];
             let mut buffer = ReadBuf::new(&mut waste);
             ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer))?;

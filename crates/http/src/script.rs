@@ -10,7 +10,7 @@ use crate::{
     answer::Answer,
     caller::Inside,
     error::{ApiError, ErrorBody},
-    patience::patience,
+    client_timeout::client_timeout,
 };
 
 /// What to run.
@@ -66,7 +66,7 @@ impl EndBody {
 )]
 pub(crate) async fn execute_script(mut inside: Inside) -> Answer {
     let Execute { code, timeout_sec } = inside.json().await?;
-    let wish = ExecuteScript { code, timeout_sec, patience: patience(inside.headers()) };
+    let wish = ExecuteScript { code, timeout_sec, client_timeout: client_timeout(inside.headers()) };
     let end = inside.while_served(inside.services().scripts.execute(&inside.session, wish)).await?;
     Ok(HttpResponse::Ok().json(EndBody::new(end)?))
 }

@@ -44,14 +44,14 @@ use crate::{
 /// How long requests may still run once the server drains.
 const DRAIN_SECONDS: u64 = 30;
 /// How long a client may take for the head of a request.
-const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection may take to close.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may lie idle between two requests; longer than the pools of common clients keep theirs.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// The fewest and the most connections that a worker takes at a time.
 const FEWEST_CONNECTIONS: u64 = 512;
-const MOST_CONNECTIONS: u64 = 25_600;
+const MAX_CONNECTIONS: u64 = 25_600;
 
 /// A running server.
 pub struct Server {
@@ -98,8 +98,8 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
             .wrap(from_fn(middleware::outermost));
         let stopped = stopped.clone();
         let http = HttpService::build()
-            .client_request_timeout(HEAD_PATIENCE)
-            .client_disconnect_timeout(CLOSE_PATIENCE)
+            .client_request_timeout(HEAD_TIMEOUT)
+            .client_disconnect_timeout(CLOSE_TIMEOUT)
             .keep_alive(KEEP_ALIVE)
             // A caller that closes its half has gone: its place in a line is given up at once.
             .h1_allow_half_closed(false)
@@ -139,8 +139,8 @@ fn refused_tries(in_a_second: NonZeroU32) -> Quota {
 /// How many connections each worker takes: four fifths of the files that the process may have open, since the rest of the server
 /// needs some, too, and without any it could not even refuse. Clients beyond that wait in the listener's queue.
 fn connections_per_worker(open_files: Option<u64>, workers: usize) -> usize {
-    let share = open_files.map_or(MOST_CONNECTIONS, |files| files / 10 * 8 / (workers.max(1) as u64));
-    usize::try_from(share.clamp(FEWEST_CONNECTIONS, MOST_CONNECTIONS)).unwrap_or(usize::MAX)
+    let share = open_files.map_or(MAX_CONNECTIONS, |files| files / 10 * 8 / (workers.max(1) as u64));
+    usize::try_from(share.clamp(FEWEST_CONNECTIONS, MAX_CONNECTIONS)).unwrap_or(usize::MAX)
 }
 
 impl Server {

@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 /// The one header that is written and accepted: `{"alg":"HS256","typ":"JWT"}`.
 const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
 /// Longer texts are no tokens of ours.
-const LONGEST: usize = 1024;
+const MAX_BYTES: usize = 1024;
 
 /// What a token opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ impl SessionTokens {
     /// # Errors
     /// [`BadToken`].
     pub fn verify(&self, token: &str) -> Result<(SessionId, Permission), BadToken> {
-        if token.len() > LONGEST {
+        if token.len() > MAX_BYTES {
             return Err(BadToken);
         }
         let (signed, mac) = token.rsplit_once('.').ok_or(BadToken)?;

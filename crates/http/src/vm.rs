@@ -19,7 +19,7 @@ use crate::{
     caller::{Driver, Holder, Operator, Viewer, WebDriverUser},
     connections::Registered,
     error::{ApiError, Code},
-    fs::{LONGEST_UPLOAD, done},
+    fs::{MAX_UPLOAD, done},
     live_view::{self, Access, LiveView, PageDialogs, WholeDisplay},
     relay::{BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, Witness},
     replay,
@@ -167,7 +167,7 @@ pub(crate) async fn live_upload(Operator(holder): Operator) -> Answer {
     if !services.services.sessions.activity().people_may_act(&session) {
         session.admits(false)?;
     }
-    let (content, rest) = body::stream(&request, payload, LONGEST_UPLOAD)?;
+    let (content, rest) = body::stream(&request, payload, MAX_UPLOAD)?;
     let file = stream::iter([Ok(Upload::File(path))]).chain(content.map_ok(Upload::Data)).boxed();
     done(services.services.files.upload(&session, file).await, Some(rest)).await
 }

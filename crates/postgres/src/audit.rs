@@ -33,7 +33,7 @@ use append::{Append, Begin};
 
 const RECORDS: Partitioned = Partitioned { table: "audit_records", span: Span::Month };
 /// How many owners are remembered; beyond that all are forgotten.
-const MOST_OWNERS: usize = 10_000;
+const MAX_OWNERS: usize = 10_000;
 
 /// What a reading asks for. `at <=` and `at >=` say what the comparison of pairs says already, so that partitions are left out. The conditions
 /// that are not asked for are gone before the statement is planned, since it is planned with its values.
@@ -121,7 +121,7 @@ impl PgAudit {
         learn(connection, &mut found, std::slice::from_ref(entry)).await?;
         let owner = found.get(&credential).cloned();
         let mut owners = self.owners();
-        if owners.len() < MOST_OWNERS {
+        if owners.len() < MAX_OWNERS {
             owners.extend(found);
         }
         Ok(owner)
@@ -144,7 +144,7 @@ impl PgAudit {
         };
         let done = self.database.call(operation, looked_up).await;
         let mut owners = self.owners();
-        if owners.len() + known.len() > MOST_OWNERS {
+        if owners.len() + known.len() > MAX_OWNERS {
             owners.clear();
         }
         owners.extend(known);

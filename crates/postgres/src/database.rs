@@ -24,7 +24,7 @@ use crate::shared::{Shared, SharedConnections, Slot};
 /// How long a call waits for a free connection while no other call comes to its end: then the database is gone.
 const WAIT_LIMIT: Duration = Duration::from_millis(1500);
 /// How long a call waits at most for a free connection while others do come to their end: then it is only busy.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// How long opening a connection may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How long the work on a connection may take. With the wait before it, five seconds if the database is gone.
@@ -287,7 +287,7 @@ impl Database {
                 Ok(Err(error)) => return Err(CallError::Unreachable(Unreachable::NoConnection(error.to_string()))),
                 Err(_elapsed) => {
                     let now_answered = self.answered.load(Ordering::Relaxed);
-                    if now_answered == answered || started.elapsed() > LONGEST_WAIT {
+                    if now_answered == answered || started.elapsed() > MAX_WAIT {
                         return Err(CallError::Unreachable(Unreachable::NoneFree(started.elapsed())));
                     }
                     answered = now_answered;

@@ -35,7 +35,7 @@ pub(crate) use statements::pg_notify;
 use statements::{GiveOne, TakeNow, TakeSeen, Taking, pg_advisory_xact_lock};
 
 /// How long a record may lie before the statement that stores it: exports wait for its moment as long.
-const RECORD_PATIENCE: Duration = Duration::from_secs(1);
+const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Long past its end a ticket has nobody who could ask for it. So long that a clock that is put forward takes no living one along.
 const FORGET: &str =
@@ -253,7 +253,7 @@ impl WaitQueue for PgWaitQueue {
     ) -> Result<TakenNow, StoreError> {
         let began = Instant::now();
         let take = async |mut connection: &AsyncPgConnection| {
-            if began.elapsed() > RECORD_PATIENCE {
+            if began.elapsed() > RECORD_TIMEOUT {
                 return Ok(None);
             }
             let Some(owner) = self.audit.owner(connection, record).await? else { return Ok(None) };

@@ -10,7 +10,7 @@ use casement_domain::api_key::KeyWithHash;
 /// How long what was read may be used. A key that is revoked elsewhere is refused within a second.
 const FRESH: Duration = Duration::from_millis(800);
 /// How many keys are remembered; beyond that all are forgotten.
-const MOST: usize = 10_000;
+const MAX_COUNT: usize = 10_000;
 
 /// The memory. Clones are the same; whatever changes keys or projects through this node makes it forget everything.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ impl RecentKeys {
         if inner.forgotten != reading.forgotten {
             return;
         }
-        if inner.keys.len() >= MOST {
+        if inner.keys.len() >= MAX_COUNT {
             inner.keys.clear();
         }
         inner.keys.insert(id, (reading.began, key.clone()));
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn keys_without_end_are_not_remembered() {
         let (recent, key) = (RecentKeys::default(), key());
-        for n in 0..=MOST {
+        for n in 0..=MAX_COUNT {
             let id = ApiKeyId::from_ulid(Ulid(n as u128 + 10));
             let reading = recent.find(id).expect_err("another one");
             recent.note(reading, id, &key);

@@ -522,7 +522,7 @@ impl Journal {
 /// A line as long as lines may be, without what no database keeps.
 pub(crate) fn fitting(text: String) -> String {
     let mut text = if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text };
-    let end = (0..=Line::MOST_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    let end = (0..=Line::MAX_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
     text.truncate(end);
     text
 }

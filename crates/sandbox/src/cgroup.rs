@@ -31,7 +31,7 @@ const TRIAL: &str = "trial-";
 const SHARES_V1: &str = "335";
 const WEIGHT_V2: &str = "33";
 /// How long the group of a trial may take to go, and how often processes that fork are gathered.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 const GATHERINGS: usize = 16;
 
 /// Where this host lets us make groups.
@@ -89,7 +89,7 @@ impl Controllers {
         let groups = self.plan(&format!("{TRIAL}{pid}"));
         let tried = groups.make(self.memory(), 64 << 20, 16).and_then(|()| groups.join(pid as i32));
         process.kill().and_then(|()| process.wait()).ok();
-        let removed = groups.remove_until(Instant::now() + PATIENCE);
+        let removed = groups.remove_until(Instant::now() + TIMEOUT);
         (tried.is_ok() && matches!(removed, Ok(true))).then_some(self)
     }
 

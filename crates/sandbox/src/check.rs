@@ -11,7 +11,7 @@ use crate::layout;
 use crate::network::{self, UNSHARE};
 use crate::record::MemoryLimit;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NAMESPACES: &str = "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1 \
     user.max_user_namespaces=10000 kernel.apparmor_restrict_unprivileged_userns=0 (those of them that exist); in a \
@@ -145,9 +145,9 @@ pub async fn version(program: &Path) -> Result<String, String> {
 
 async fn run(mut command: Command) -> Result<String, String> {
     command.stdin(Stdio::null()).kill_on_drop(true);
-    let done = tokio::time::timeout(PATIENCE, command.output()).await;
+    let done = tokio::time::timeout(TIMEOUT, command.output()).await;
     let output =
-        done.map_err(|_| format!("no answer in {} seconds", PATIENCE.as_secs()))?.map_err(|e| e.to_string())?;
+        done.map_err(|_| format!("no answer in {} seconds", TIMEOUT.as_secs()))?.map_err(|e| e.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }

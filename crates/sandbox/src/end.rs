@@ -19,10 +19,10 @@ use crate::record::Record;
 use crate::uid;
 
 /// How long killed processes may take to go. The kernel takes back a browser's memory in well under a second.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many processes are dealt with at one time: each takes a descriptor.
-const AT_ONCE: usize = 64;
+const MAX_PARALLEL: usize = 64;
 
 impl Host {
     /// Ends the sandbox of this id. Blocks.
@@ -35,7 +35,7 @@ impl Host {
         groups.extend(record.iter().map(|record| record.cgroups.clone()));
         groups.dedup();
         let uids = if self.as_root() { uid::claimed_for(&dir)? } else { Vec::new() };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let kill = || self.kill_all(id, &dir, record.as_ref(), &groups, &uids, deadline);
         kill()?;
         for group in &groups {
@@ -70,7 +70,7 @@ impl Host {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(EndError::StillThere { id: id.to_owned(), count: left.len(), seconds: PATIENCE.as_secs() });
+                return Err(EndError::StillThere { id: id.to_owned(), count: left.len(), seconds: TIMEOUT.as_secs() });
             }
             for handle in &left {
                 process::kill(handle).step("kill a process of", dir)?;
@@ -115,7 +115,7 @@ fn known(record: Option<&Record>) -> io::Result<Vec<Identity>> {
 
 /// Handles on those that live, or on some of them if they are many.
 fn handles(processes: Vec<Identity>) -> io::Result<Vec<OwnedFd>> {
-    processes.into_iter().filter_map(|one| living(one).transpose()).take(AT_ONCE).collect()
+    processes.into_iter().filter_map(|one| living(one).transpose()).take(MAX_PARALLEL).collect()
 }
 
 fn living(process: Identity) -> io::Result<Option<OwnedFd>> {
@@ -129,7 +129,7 @@ fn members(list: impl Fn() -> io::Result<HashSet<i32>>) -> io::Result<Vec<OwnedF
     // Mostly the oldest come first so, and with them whoever takes others along.
     pids.sort_unstable();
     let open = |pid| Ok(Identity::of(pid)?.map(living).transpose()?.flatten().map(|handle| (pid, handle)));
-    let opened = pids.into_iter().filter_map(|pid| open(pid).transpose()).take(AT_ONCE);
+    let opened = pids.into_iter().filter_map(|pid| open(pid).transpose()).take(MAX_PARALLEL);
     let opened = opened.collect::<io::Result<Vec<_>>>()?;
     // What a handle names keeps its number while it lives: if the number is still listed, that is who is listed.
     let still = list()?;
@@ -219,10 +219,10 @@ mod tests {
 
     #[test]
     fn of_many_processes_some_are_dealt_with_at_a_time() {
-        let many: Vec<_> = (0..AT_ONCE + 3).map(|_| Sleeper::start()).collect();
+        let many: Vec<_> = (0..MAX_PARALLEL + 3).map(|_| Sleeper::start()).collect();
         let pids: HashSet<i32> = many.iter().map(Sleeper::pid).collect();
         let some = members(|| Ok(pids.clone())).expect("a look");
-        assert_eq!(some.len(), AT_ONCE);
+        assert_eq!(some.len(), MAX_PARALLEL);
         for handle in &some {
             process::kill(handle).expect("it is killed");
             assert!(process::wait_end(handle, Duration::from_secs(60)));

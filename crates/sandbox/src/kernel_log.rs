@@ -6,7 +6,7 @@ use rustix::io::{Errno, read};
 /// Longest record of the log, in bytes.
 const MAX_RECORD: usize = 8 << 10;
 /// More records than these are in no log.
-const MOST_RECORDS: usize = 1 << 20;
+const MAX_RECORDS: usize = 1 << 20;
 
 /// A process that the kernel killed because the memory of its sandbox was full.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ fn records() -> Option<impl Iterator<Item = String>> {
             Err(_) => return None,
         }
     };
-    Some(std::iter::from_fn(next).take(MOST_RECORDS))
+    Some(std::iter::from_fn(next).take(MAX_RECORDS))
 }
 
 /// First it is said whom the kernel kills, and a moment later what that one held.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// Longer than most files of `/proc/PID`, and the longest that is read: the system takes no longer command lines unless it is told to.
 const COMMON: usize = 8 << 10;
-const LARGEST: u64 = 2 << 20;
+const MAX_BYTES: u64 = 2 << 20;
 
 /// One process for good: its number alone would be given out again after its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,7 +171,7 @@ pub(crate) fn has_marker(pid: i32, programs: &[&[u8]], marker: &[u8]) -> io::Res
 fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(COMMON);
     let file = fs::File::open(format!("/proc/{pid}/{name}"));
-    let read = there(file.and_then(|file| file.take(LARGEST).read_to_end(&mut bytes)))?;
+    let read = there(file.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes)))?;
     Ok(read.map(|_| bytes))
 }
 

@@ -12,7 +12,7 @@ use crate::record::random_hex;
 /// What the names of copies end with that are being made.
 const UNFINISHED: &str = "new";
 /// A copy is made in seconds. What has not been written to for so long is of a server that was killed.
-const LONGEST_COPY: Duration = Duration::from_secs(60 * 60);
+const MAX_COPY: Duration = Duration::from_secs(60 * 60);
 
 /// Where the copies stand, below the host's root.
 pub(crate) fn store(root: &Path) -> PathBuf {
@@ -86,7 +86,7 @@ fn is_left(path: &Path, about: &fs::Metadata) -> bool {
 
 fn is_old(about: &fs::Metadata) -> bool {
     let age = about.modified().ok().and_then(|written| written.elapsed().ok());
-    age.is_some_and(|age| age >= LONGEST_COPY)
+    age.is_some_and(|age| age >= MAX_COPY)
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn what_a_killed_server_was_copying_is_removed_after_an_hour_and_what_is_being_copied_stays() {
         let (root, _) = root();
-        unfinished(root.path(), "killed", LONGEST_COPY + Duration::from_secs(60));
+        unfinished(root.path(), "killed", MAX_COPY + Duration::from_secs(60));
         unfinished(root.path(), "working", Duration::from_secs(60));
         tidy(root.path());
         assert_eq!(stored(root.path()), ["1-2-3-4-5.working.new"]);

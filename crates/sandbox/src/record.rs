@@ -13,7 +13,7 @@ use crate::error::{Step, StepError};
 use crate::process::Identity;
 
 /// The largest record that is read; ours are below 1 KiB.
-const LARGEST: u64 = 64 * 1024;
+const MAX_BYTES: u64 = 64 * 1024;
 
 /// What holds the memory of a sandbox down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ impl Record {
     /// If it cannot be read now: it may be a good one.
     pub(crate) fn read(dir: &Path) -> Result<Option<Self>, StepError> {
         let mut text = Vec::new();
-        let read = fs::File::open(path(dir)).and_then(|file| file.take(LARGEST).read_to_end(&mut text));
+        let read = fs::File::open(path(dir)).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut text));
         match read {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
             read => read.step("read", path(dir)).map(|_| serde_json::from_slice(&text).ok()),

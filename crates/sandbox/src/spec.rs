@@ -8,7 +8,7 @@ use crate::error::StartError;
 use crate::network::Network;
 
 /// The most descriptors, files and arguments of one sandbox; far above what anyone needs.
-const MOST: usize = 256;
+const MAX_COUNT: usize = 256;
 
 /// Everything needed to start one sandbox. Nothing of it appears on a command line that other users of the host can read.
 pub struct Spec {
@@ -96,31 +96,31 @@ impl Spec {
         if !absolute(&self.program) {
             return refuse("program", "must be an absolute path without ..");
         }
-        if self.args.len() > MOST || self.args.iter().any(|a| a.contains('\0')) {
+        if self.args.len() > MAX_COUNT || self.args.iter().any(|a| a.contains('\0')) {
             return refuse("args", "too many, or one holds a NUL");
         }
         let bad =
             |(name, value): &(String, String)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0');
-        if self.env.len() > MOST || self.env.iter().any(bad) {
+        if self.env.len() > MAX_COUNT || self.env.iter().any(bad) {
             return refuse("env", "too many, an unusable name, or a NUL");
         }
         if self.network.iter().any(|network| network.args.iter().any(|a| a.contains('\0'))) {
             return refuse("network", "an argument holds a NUL");
         }
-        if self.files.len() > MOST || !self.files.iter().all(|f| absolute(&f.inside)) {
+        if self.files.len() > MAX_COUNT || !self.files.iter().all(|f| absolute(&f.inside)) {
             return refuse("files", "too many, or one is not at an absolute path without ..");
         }
-        if self.sockets + self.listeners.len() > MOST {
+        if self.sockets + self.listeners.len() > MAX_COUNT {
             return refuse("listeners", "too many");
         }
         if !absolute(&self.egress_dir) {
             return refuse("egress_dir", "must be an absolute path without ..");
         }
-        if self.read_only.len() > MOST || !self.read_only.iter().all(|p| absolute(p)) {
+        if self.read_only.len() > MAX_COUNT || !self.read_only.iter().all(|p| absolute(p)) {
             return refuse("read_only", "too many, or one is not an absolute path without ..");
         }
         let pairs = &self.read_only_at;
-        if pairs.len() > MOST || !pairs.iter().all(|(outside, inside)| absolute(outside) && absolute(inside)) {
+        if pairs.len() > MAX_COUNT || !pairs.iter().all(|(outside, inside)| absolute(outside) && absolute(inside)) {
             return refuse("read_only_at", "too many, or one is not an absolute path without ..");
         }
         if self.memory_bytes == 0 || self.tmpfs_bytes == 0 || self.max_processes == 0 || self.max_open_files == 0 {

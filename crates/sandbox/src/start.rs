@@ -26,7 +26,7 @@ use crate::spec::Spec;
 use crate::{filter, program, uid};
 
 /// How long bubblewrap may take, on a machine that starts many at once.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Stands between bubblewrap's reaper, which waits for the last process whoever that is, and the program: with the program
 /// all others end too, also while no server is there to see to it. It runs the program only once it is told to: a start that was under way
@@ -124,12 +124,12 @@ impl Host {
         let (inside_go, go) = pipe_pair().step("make a pipe for", &dir)?;
         let mut child = self.spawn(spec, &dir, record.host_uid, sockets, &log, [info_end, inside_gate, inside_go])?;
         let monitor = child.id().map(|pid| pid as i32);
-        let told = tokio::time::timeout(PATIENCE, read_info(info)).await;
-        let init = told.map_err(|_| StartError::TimedOut(PATIENCE.as_secs()))?.step("read the pid of", &dir)?;
+        let told = tokio::time::timeout(TIMEOUT, read_info(info)).await;
+        let init = told.map_err(|_| StartError::TimedOut(TIMEOUT.as_secs()))?.step("read the pid of", &dir)?;
         let waiting = monitor.zip(init).map(|(monitor, init)| Waiting::of(monitor, init)).transpose();
         let Some(waiting) = waiting.step("look at the processes of", &dir)?.flatten() else {
             // It has ended, or is about to; what it said is then complete.
-            tokio::time::timeout(PATIENCE, child.wait()).await.ok();
+            tokio::time::timeout(TIMEOUT, child.wait()).await.ok();
             return Err(refused(&log));
         };
         let started = blocking(move || {
@@ -139,7 +139,7 @@ impl Host {
             open(&gate, &waiting.init, &log)?;
             // A supervisor that is gone already shows below.
             let _gone = rustix::io::write(&go, GO);
-            let gone = || StartError::TimedOut(PATIENCE.as_secs());
+            let gone = || StartError::TimedOut(TIMEOUT.as_secs());
             let found = Sandbox::of(record, dir.clone(), Some(log)).step("look at the processes of", dir)?;
             found.ok_or_else(gone)
         });
@@ -379,7 +379,7 @@ fn open(gate: &OwnedFd, init: &OwnedFd, log: &fs::File) -> Result<(), StartError
         Err(rustix::io::Errno::PIPE) => return Err(refused(log)),
         written => written.step("open the gate of", PROGRAM)?,
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let is_taken =
         || rustix::io::ioctl_fionread(gate.as_fd()).step("watch the gate of", PROGRAM).map(|bytes| bytes == 0);
     while !is_taken()? {
@@ -388,7 +388,7 @@ fn open(gate: &OwnedFd, init: &OwnedFd, log: &fs::File) -> Result<(), StartError
             return Err(refused(log));
         }
         if Instant::now() >= deadline {
-            return Err(StartError::TimedOut(PATIENCE.as_secs()));
+            return Err(StartError::TimedOut(TIMEOUT.as_secs()));
         }
     }
     Ok(())
@@ -473,8 +473,8 @@ mod tests {
         let joined = fs::read_to_string(group.path().join("cgroup.procs")).expect("a number");
         assert_eq!(joined, family.1.to_string());
         process::kill(&waiting.init).expect("it is killed");
-        assert!(process::wait_end(&waiting.init, PATIENCE));
-        let deadline = Instant::now() + PATIENCE;
+        assert!(process::wait_end(&waiting.init, TIMEOUT));
+        let deadline = Instant::now() + TIMEOUT;
         while Identity::of(family.1).expect("a look").is_some() {
             assert!(Instant::now() < deadline, "its parent has not taken note of its end");
             std::thread::sleep(Duration::from_millis(1));
@@ -486,7 +486,7 @@ mod tests {
         let (family, group) = (Family::start(), tempfile::tempdir().expect("a directory"));
         let waiting = family.waiting().expect("both live");
         process::kill(&waiting.init).expect("it is killed");
-        assert!(process::wait_end(&waiting.init, PATIENCE));
+        assert!(process::wait_end(&waiting.init, TIMEOUT));
         let joined = waiting.join(&groups(group.path()), &log_file().expect("a log"));
         assert!(matches!(joined, Err(StartError::Refused { .. })));
         assert!(!group.path().join("cgroup.procs").exists());

@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::bounds::{MOST_FIELDS, MOST_URLS};
+use crate::bounds::{MAX_FIELDS, MAX_URLS};
 
 /// The first so many of a list. Of the rest nothing is kept, however many there are.
 pub(crate) struct AtMost<T, const MOST: usize> {
@@ -84,7 +84,7 @@ pub(crate) struct Item {
     pub(crate) state: Option<String>,
     #[serde(default)]
     pub(crate) trashed: bool,
-    pub(crate) urls: Option<AtMost<ItemUrl, MOST_URLS>>,
+    pub(crate) urls: Option<AtMost<ItemUrl, MAX_URLS>>,
     pub(crate) updated_at: Option<String>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct ItemUrl {
 #[derive(Deserialize)]
 pub(crate) struct WholeItem {
     pub(crate) id: String,
-    pub(crate) fields: Option<AtMost<Field, MOST_FIELDS>>,
+    pub(crate) fields: Option<AtMost<Field, MAX_FIELDS>>,
 }
 
 /// A field of an item.

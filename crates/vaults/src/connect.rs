@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::answers::{AtMost, Field, Item, Vault, WholeItem, read};
-use crate::bounds::{LONGEST_URL, LONGEST_VALUE, MOST_ITEMS, MOST_VALUES, cut};
+use crate::bounds::{MAX_URL, MAX_VALUE, MAX_ITEMS, MAX_VALUES, cut};
 use crate::web::{NoAnswer, Web, WebAnswer};
 
 /// How long one answer may take.
@@ -27,12 +27,12 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// How long a whole list may take.
 const LIST: Duration = Duration::from_secs(60);
 /// Bytes of a list of items; 10^5 of them have about 50 MB.
-const LONGEST_LIST: usize = 64 << 20;
+const MAX_LIST: usize = 64 << 20;
 /// How many lists are read at a time, of all servers together: each may take that much memory several times over.
-const MOST_LISTS: usize = 8;
+const MAX_LISTS: usize = 8;
 /// Bytes of any other answer.
-const LONGEST: usize = 4 << 20;
-const MOST_VAULTS: usize = 1000;
+const MAX_BYTES: usize = 4 << 20;
+const MAX_VAULTS: usize = 1000;
 
 /// Asks Connect servers.
 pub struct Connect {
@@ -43,7 +43,7 @@ pub struct Connect {
 impl Connect {
     /// Over this way to them.
     pub fn new(web: Arc<dyn Web>) -> Self {
-        Self { web, lists: Semaphore::new(MOST_LISTS) }
+        Self { web, lists: Semaphore::new(MAX_LISTS) }
     }
 
     async fn ask(&self, provider: &OpenProvider, path: &[&str], most_bytes: usize) -> Result<WebAnswer, ProviderFault> {
@@ -65,10 +65,10 @@ impl Connect {
     }
 
     async fn all_vaults(&self, provider: &OpenProvider) -> Result<Vec<ProviderVault>, ProviderFault> {
-        let answer = self.ask(provider, &["v1", "vaults"], LONGEST).await?;
-        let vaults: AtMost<Vault, MOST_VAULTS> = read(answer.body.expose_secret(), "list of vaults")?;
+        let answer = self.ask(provider, &["v1", "vaults"], MAX_BYTES).await?;
+        let vaults: AtMost<Vault, MAX_VAULTS> = read(answer.body.expose_secret(), "list of vaults")?;
         let vaults =
-            vaults.whole().ok_or_else(|| ProviderFault::BadAnswer(format!("more than {MOST_VAULTS} vaults")))?;
+            vaults.whole().ok_or_else(|| ProviderFault::BadAnswer(format!("more than {MAX_VAULTS} vaults")))?;
         vaults.into_iter().map(|vault| Ok(ProviderVault { id: checked(vault.id)?, name: cut(vault.name) })).collect()
     }
 
@@ -76,9 +76,9 @@ impl Connect {
         let mut all = Vec::new();
         for vault in self.all_vaults(provider).await? {
             let _held = self.lists.acquire().await;
-            let answer = self.ask(provider, &["v1", "vaults", &vault.id, "items"], LONGEST_LIST).await?;
+            let answer = self.ask(provider, &["v1", "vaults", &vault.id, "items"], MAX_LIST).await?;
             // A list may be long, and reading it would keep a thread of the server from everything else.
-            let room = MOST_ITEMS - all.len();
+            let room = MAX_ITEMS - all.len();
             let reading = tokio::task::spawn_blocking(move || logins(answer.body.expose_secret(), &vault, room));
             all.extend(reading.await.map_err(|_| ProviderFault::BadAnswer("a list that cannot be read".to_owned()))??);
         }
@@ -99,7 +99,7 @@ impl CredentialStore for Connect {
 
     async fn secrets(&self, provider: &OpenProvider, item: &ProviderItem) -> Result<ItemSecrets, ProviderFault> {
         let path = ["v1", "vaults", &item.vault.id, "items", &item.id];
-        let answer = self.ask(provider, &path, LONGEST).await.map_err(|fault| match fault {
+        let answer = self.ask(provider, &path, MAX_BYTES).await.map_err(|fault| match fault {
             ProviderFault::BadAnswer(status) if status == "status 404" => ProviderFault::NotFound,
             other => other,
         })?;
@@ -139,12 +139,12 @@ fn checked(id: String) -> Result<String, ProviderFault> {
 }
 
 fn logins(body: &[u8], vault: &ProviderVault, room: usize) -> Result<Vec<ProviderItem>, ProviderFault> {
-    let items: AtMost<Item, MOST_ITEMS> = read(body, "list of items")?;
+    let items: AtMost<Item, MAX_ITEMS> = read(body, "list of items")?;
     let items = items.whole().filter(|items| items.len() <= room);
-    let items = items.ok_or_else(|| ProviderFault::BadAnswer(format!("more than {MOST_ITEMS} items")))?;
+    let items = items.ok_or_else(|| ProviderFault::BadAnswer(format!("more than {MAX_ITEMS} items")))?;
     let login = |item: Item| {
         let urls = item.urls.unwrap_or_default().first().into_iter().filter_map(|url| url.href);
-        let urls = urls.filter(|url| url.len() <= LONGEST_URL).collect();
+        let urls = urls.filter(|url| url.len() <= MAX_URL).collect();
         let changed_at = item.updated_at.and_then(|text| OffsetDateTime::parse(&text, &Rfc3339).ok());
         Ok(ProviderItem::new(checked(item.id)?, cut(item.title), vault.clone(), urls, changed_at))
     };
@@ -163,7 +163,7 @@ fn secrets_of(fields: Vec<Field>) -> ItemSecrets {
             (_, "OTP" | "TOTP") => found.one_time = found.one_time.or_else(|| one_time(field.value, field.totp)),
             _ => {
                 let label = field.label.filter(|label| !label.is_empty()).unwrap_or(field.id);
-                if let (Some(value), true) = (given(field.value), values.len() < MOST_VALUES) {
+                if let (Some(value), true) = (given(field.value), values.len() < MAX_VALUES) {
                     values.entry(cut(label)).or_insert(value);
                 }
             }
@@ -174,7 +174,7 @@ fn secrets_of(fields: Vec<Field>) -> ItemSecrets {
 }
 
 fn given(value: Option<SecretString>) -> Option<SecretString> {
-    value.filter(|value| (1..=LONGEST_VALUE).contains(&value.expose_secret().len()))
+    value.filter(|value| (1..=MAX_VALUE).contains(&value.expose_secret().len()))
 }
 
 /// Codes are made here where the secret is known: then they are those of the moment when they are typed.

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 /// How long a store is let alone after its first failure; twice as long after each further one.
 const FIRST_REST: Duration = Duration::from_secs(1);
 /// But never longer.
-const LONGEST_REST: Duration = Duration::from_secs(60);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// Bytes of the lists that are remembered, of all providers together; the oldest lists go first.
-const MOST_REMEMBERED: usize = 256 << 20;
+const MAX_REMEMBERED: usize = 256 << 20;
 
 /// Each kind, and what is remembered of every provider.
 pub struct Stores {
@@ -98,7 +98,7 @@ impl Stores {
             Err(ProviderFault::NotFound) => known.list = None,
             Err(ProviderFault::NotConfigured(_)) => {}
             Err(fault) => {
-                let rest = FIRST_REST.saturating_mul(1 << known.failures.min(6)).min(LONGEST_REST);
+                let rest = FIRST_REST.saturating_mul(1 << known.failures.min(6)).min(MAX_BACKOFF);
                 known.failures = known.failures.saturating_add(1);
                 known.rest = Some((now + rest, fault.clone()));
                 tracing::warn!(provider = %provider.id, %fault, "a credential provider failed");
@@ -117,7 +117,7 @@ impl Stores {
         let size = |known: &HashMap<_, Known>| {
             known.values().filter_map(|one| one.list.as_ref()).map(|list| list.bytes).sum::<usize>()
         };
-        while size(&known) > MOST_REMEMBERED {
+        while size(&known) > MAX_REMEMBERED {
             let oldest = known.values_mut().filter(|one| one.list.is_some());
             let oldest = oldest.min_by_key(|one| one.list.as_ref().map(|list| list.read_at));
             match oldest {

@@ -16,7 +16,7 @@ use super::{BROWSER, Browser, MAX_PAGES, Page, Seen};
 use crate::cdp::CdpError;
 
 /// How long a page may take to say whether it is seen.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the list may take.
 const LIST: Duration = Duration::from_secs(2);
 /// Longest list; the addresses of pages stand in it, and pages can make them long.
@@ -62,8 +62,8 @@ impl Browser {
         if self.dialog_of(target).is_some() {
             return None;
         }
-        let page = self.attach(target.to_owned(), LOOK).await.ok()?;
-        let seen = self.look(&page.session, LOOK).await.ok();
+        let page = self.attach(target.to_owned(), CHECK_INTERVAL).await.ok()?;
+        let seen = self.look(&page.session, CHECK_INTERVAL).await.ok();
         self.detach(&page).await;
         seen
     }

@@ -12,7 +12,7 @@ pub(crate) const MARKED: &str = "data:,started%20anew";
 /// How long the others have to be there again.
 const RESTORED: Duration = Duration::from_secs(5);
 /// Between two looks.
-const AGAIN: Duration = Duration::from_millis(20);
+const RETRY_BACKOFF: Duration = Duration::from_millis(20);
 
 /// What was open.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Browser {
             if Instant::now() >= deadline {
                 return Err(CdpError::Timeout { method: "first page", after: FIRST_ANSWER });
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_BACKOFF).await;
         };
         let page = self.attach(target, FIRST_ANSWER).await?;
         self.keep(Some(page));
@@ -61,7 +61,7 @@ impl Browser {
             if pages.len() >= wanted || Instant::now() >= deadline {
                 break pages;
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_BACKOFF).await;
         };
         if restored.len() < wanted {
             tracing::warn!(pages = restored.len(), of = wanted, "not every page was restored");

@@ -25,7 +25,7 @@ const STEP: Duration = Duration::from_secs(10);
 /// keyboard of a display from the one in front.
 const HIDDEN: Duration = Duration::from_secs(6);
 /// Between two looks whether the page is there.
-const LOOK: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why the clipboard could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +102,7 @@ impl Clipboard {
         let there = format!("location.origin === '{ORIGIN}' && document.readyState === 'complete'");
         let waiting = async {
             while self.evaluate(&there).await? != Value::Bool(true) {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(CHECK_INTERVAL).await;
             }
             Ok::<_, ClipboardError>(())
         };

@@ -18,7 +18,7 @@ const DOUBLE: Duration = Duration::from_millis(500);
 /// What a step of the wheel scrolls, in pixels: as much as on a display.
 const WHEEL_STEP: i32 = 120;
 /// Longest text typed into a dialog, in bytes.
-const LONGEST_ANSWER: usize = 64 << 10;
+const MAX_ANSWER: usize = 64 << 10;
 /// Events on their way at once.
 const WINDOW: usize = 64;
 
@@ -102,7 +102,7 @@ impl PageHands {
                 self.typed.pop();
                 Ok(())
             }
-            (_, Some(text)) if self.typed.len() < LONGEST_ANSWER => {
+            (_, Some(text)) if self.typed.len() < MAX_ANSWER => {
                 self.typed.push_str(text);
                 Ok(())
             }

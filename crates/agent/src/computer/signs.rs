@@ -18,7 +18,7 @@ use crate::display::DisplayError;
 use crate::x11::X11;
 
 /// How long a program may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one look at the connection waits: another thread may have taken our answer off it.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
@@ -91,7 +91,7 @@ pub(super) fn settle(x11: &X11) -> Result<(), DisplayError> {
 }
 
 fn answered(x11: &X11, number: u32) -> Result<(), DisplayError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         while let Some(event) = x11.connection.poll_for_event().map_err(DisplayError::x)? {
             match event {
@@ -102,7 +102,7 @@ fn answered(x11: &X11, number: u32) -> Result<(), DisplayError> {
             }
         }
         if Instant::now() >= deadline {
-            return Err(DisplayError::Hung(PATIENCE));
+            return Err(DisplayError::Hung(TIMEOUT));
         }
         let mut waiting = [PollFd::new(x11.connection.stream(), PollFlags::IN)];
         // Interrupted is as good as nothing there: the loop looks again.

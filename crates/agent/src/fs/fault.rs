@@ -122,8 +122,8 @@ impl Fault {
 
 /// A path for people: not longer than they read.
 fn shown(path: &str) -> String {
-    const MOST: usize = 200;
-    match path.char_indices().nth(MOST) {
+    const MAX_COUNT: usize = 200;
+    match path.char_indices().nth(MAX_COUNT) {
         Some((end, _)) => format!("{}…", &path[..end]),
         None => path.to_owned(),
     }

@@ -17,7 +17,7 @@ use casement_agent_protocol::fs::Entry;
 /// Entries in one line of a listing.
 const BATCH: usize = 256;
 /// Bytes read of a file at a time.
-const PIECE: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// What is made piece by piece, on the threads for work that blocks.
 pub(crate) trait Make: Send + 'static {
@@ -127,7 +127,7 @@ impl Content {
 impl Make for Content {
     fn make(&mut self) -> io::Result<Option<Bytes>> {
         let mut piece = Vec::new();
-        let most = self.left.min(PIECE as u64);
+        let most = self.left.min(CHUNK_BYTES as u64);
         let read = self.file.by_ref().take(most).read_to_end(&mut piece)? as u64;
         if read < most {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was read"));

@@ -31,9 +31,9 @@ use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::{Change, ChangeKind, MAX_WATCHES, Watch, WatchLine};
 
 /// Directories of one watch.
-const MOST_DIRECTORIES: usize = 4096;
+const MAX_DIRECTORIES: usize = 4096;
 /// What may wait for a reader, in bytes.
-const MOST_WAITING: usize = 1 << 20;
+const MAX_WAITING: usize = 1 << 20;
 /// Ended watches whose reason is remembered.
 const REMEMBERED: usize = 32;
 const EVENTS: usize = 16 << 10;
@@ -196,7 +196,7 @@ impl Told {
     fn tell(&self, kind: ChangeKind, path: &Path, is_dir: bool) -> Result<(), &'static str> {
         let change = Change { kind, path: path.to_string_lossy().into_owned(), is_dir };
         let weight = weight(&change);
-        if self.waiting.fetch_add(weight, Ordering::Relaxed) + weight > MOST_WAITING {
+        if self.waiting.fetch_add(weight, Ordering::Relaxed) + weight > MAX_WAITING {
             return Err(BEHIND);
         }
         self.sender.send(change).map_err(|_| STOPPED)
@@ -262,7 +262,7 @@ impl Eyes {
         match add(self.inotify.get_ref(), directory, WatchFlags::empty()) {
             Ok(number) => {
                 self.places.insert(number, place);
-                if self.places.len() > MOST_DIRECTORIES { Err(TOO_MANY) } else { Ok(()) }
+                if self.places.len() > MAX_DIRECTORIES { Err(TOO_MANY) } else { Ok(()) }
             }
             Err(Errno::NOENT | Errno::ACCESS) => Ok(()),
             Err(_) => Err(FAILED),

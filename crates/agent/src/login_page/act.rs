@@ -12,7 +12,7 @@ use casement_agent_protocol::login_page::{Act, Fault, Key};
 /// How long a document may take to do something.
 const DO: Duration = Duration::from_secs(5);
 /// How far down a frame may stand in frames with processes of their own.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// Why something was not done.
 #[derive(Debug)]
@@ -246,7 +246,7 @@ impl Hands<'_> {
     async fn offset(&self, of: usize) -> Result<(f64, f64), Undone> {
         let (mut x, mut y) = (0.0, 0.0);
         let mut at = of;
-        for _ in 0..DEEPEST {
+        for _ in 0..MAX_DEPTH {
             let Some(document) = self.documents.get(at) else { break };
             if document.session == self.page.session {
                 break;

@@ -13,9 +13,9 @@ const SCRIPT: &str = include_str!("page.js");
 /// The world in which it is called.
 const WORLD: &str = "casement-login";
 /// Frames that are read at most.
-pub(super) const MOST_FRAMES: usize = 30;
+pub(super) const MAX_FRAMES: usize = 30;
 /// How deep they are looked for.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// A document of the tab.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ impl Tab {
                 Err(error) if found.is_empty() => return Err(error),
                 Err(_) => {}
             }
-            if found.len() >= MOST_FRAMES {
+            if found.len() >= MAX_FRAMES {
                 break;
             }
         }
@@ -168,7 +168,7 @@ impl Tab {
 }
 
 fn collect(tree: &Value, attached: &Attached, around: Option<String>, depth: usize, found: &mut Vec<Document>) {
-    if found.len() >= MOST_FRAMES || depth > DEEPEST {
+    if found.len() >= MAX_FRAMES || depth > MAX_DEPTH {
         return;
     }
     let text = |key: &str| tree["frame"][key].as_str().unwrap_or_default().to_owned();

@@ -35,7 +35,7 @@ use casement_agent_protocol::login_page::{
 const BEGINS: Duration = Duration::from_secs(30);
 /// How long a page that navigates may have nothing to read.
 const BETWEEN: Duration = Duration::from_millis(30);
-const TRIES: usize = 40;
+const MAX_ATTEMPTS: usize = 40;
 /// A page that is not opened by us is given so long to come to rest before what it shows is compared.
 const DIFFERS: Duration = Duration::from_secs(3);
 /// Deadline of a picture.
@@ -148,7 +148,7 @@ async fn look(tab: &Tab, settled: bool) -> Result<Reading, Refusal> {
     loop {
         let page = tab.page().map_err(refusal)?;
         match tab.look(&page, settled).await {
-            Err(CdpError::Refused { .. }) if tries < TRIES && !tab.gone() => {
+            Err(CdpError::Refused { .. }) if tries < MAX_ATTEMPTS && !tab.gone() => {
                 tries += 1;
                 tokio::time::sleep(BETWEEN).await;
             }

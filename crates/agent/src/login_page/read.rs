@@ -22,11 +22,11 @@ const PLACE: Duration = Duration::from_secs(2);
 /// How often a document is read anew because more of it came to light, one shadow in another.
 const DEPTH: usize = 3;
 /// The most that is read of a page.
-const MOST_INPUTS: usize = 80;
-const MOST_BUTTONS: usize = 200;
-const MOST_TEXTS: usize = 120;
-const MOST_LAYERS: usize = 20;
-const MOST_SIZE: usize = 120_000;
+const MAX_INPUTS: usize = 80;
+const MAX_BUTTONS: usize = 200;
+const MAX_TEXTS: usize = 120;
+const MAX_LAYERS: usize = 20;
+const MAX_SIZE: usize = 120_000;
 /// A frame in which a person is asked to solve something takes at least this part of what is seen.
 const LARGE: f64 = 0.12;
 
@@ -114,8 +114,8 @@ impl Tab {
 
     async fn tell(&self, document: &Document) -> Result<Told, CdpError> {
         let limits = json!({
-            "nodes": 12_000, "size": MOST_SIZE, "inputs": MOST_INPUTS, "buttons": MOST_BUTTONS, "texts": MOST_TEXTS,
-            "layers": MOST_LAYERS, "label": 160, "text": 400, "options": 60, "suspects": 40,
+            "nodes": 12_000, "size": MAX_SIZE, "inputs": MAX_INPUTS, "buttons": MAX_BUTTONS, "texts": MAX_TEXTS,
+            "layers": MAX_LAYERS, "label": 160, "text": 400, "options": 60, "suspects": 40,
         });
         let mut looked = 0;
         loop {
@@ -277,10 +277,10 @@ fn bound(reading: &mut Reading) {
         more
     }
     let more = [
-        cut(&mut reading.inputs, MOST_INPUTS),
-        cut(&mut reading.buttons, MOST_BUTTONS),
-        cut(&mut reading.texts, MOST_TEXTS),
-        cut(&mut reading.layers, MOST_LAYERS),
+        cut(&mut reading.inputs, MAX_INPUTS),
+        cut(&mut reading.buttons, MAX_BUTTONS),
+        cut(&mut reading.texts, MAX_TEXTS),
+        cut(&mut reading.layers, MAX_LAYERS),
         cut(&mut reading.captchas, 10),
     ];
     reading.cut |= more.contains(&true);

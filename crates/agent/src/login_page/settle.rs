@@ -15,7 +15,7 @@ const QUIET: Duration = Duration::from_millis(200);
 /// Beyond the time that a call itself waits.
 const AROUND: Duration = Duration::from_secs(3);
 /// How long a page that is navigating may have no document to ask.
-const AGAIN: Duration = Duration::from_millis(20);
+const RETRY_BACKOFF: Duration = Duration::from_millis(20);
 
 impl Tab {
     /// Waits until the page has come to rest, or until `until`. Whether it has.
@@ -29,7 +29,7 @@ impl Tab {
                 Ok(documents) => self.rest(&documents, until).await,
                 // It was replaced while it was asked, or is too busy to answer.
                 Err(CdpError::Refused { .. } | CdpError::Timeout { .. }) => {
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_BACKOFF).await;
                     false
                 }
                 Err(error) => return Err(error),

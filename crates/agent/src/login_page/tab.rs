@@ -14,11 +14,11 @@ use crate::cdp::{Cdp, CdpError, Notice};
 /// Deadline of a call that does not wait for a page's scripts.
 pub(super) const CALL: Duration = Duration::from_secs(10);
 /// Requests on their way that are remembered.
-const MOST_REQUESTS: usize = 300;
+const MAX_REQUESTS: usize = 300;
 /// Frames with processes of their own that are attached.
-const MOST_SESSIONS: usize = 40;
+const MAX_SESSIONS: usize = 40;
 /// Windows that stay open beside the page.
-const MOST_WINDOWS: usize = 3;
+const MAX_WINDOWS: usize = 3;
 /// For how long after a click a window that opens is what the click opened.
 const OPENED_BY_CLICK: Duration = Duration::from_secs(5);
 /// Something that is loaded for so long does not hold up the reading of a page.
@@ -272,7 +272,7 @@ impl Heard {
     }
 
     fn frame_attached(&mut self, parent: &str, params: &Value) -> Option<Todo> {
-        if text(&params["targetInfo"]["type"]) != "iframe" || self.frames.len() >= MOST_SESSIONS {
+        if text(&params["targetInfo"]["type"]) != "iframe" || self.frames.len() >= MAX_SESSIONS {
             return None;
         }
         let (session, target) =
@@ -310,7 +310,7 @@ impl Heard {
             return None;
         }
         let just = self.clicked.filter(|(when, _)| when.elapsed() < OPENED_BY_CLICK);
-        let room = self.windows.len() + self.expected.len() < MOST_WINDOWS;
+        let room = self.windows.len() + self.expected.len() < MAX_WINDOWS;
         // With no click of ours before it, it is a person who pressed something.
         if !room || just.is_some_and(|(_, window)| !window) {
             return Some(Todo::Close(target.to_owned()));
@@ -345,7 +345,7 @@ impl Heard {
         };
         let now = Instant::now();
         self.last = Some(now);
-        if self.requests.len() < MOST_REQUESTS {
+        if self.requests.len() < MAX_REQUESTS {
             let id = text(&params["requestId"]).to_owned();
             self.requests
                 .insert((session, id), Request { frame: text(&params["frameId"]).to_owned(), since: now, slow });
@@ -354,7 +354,7 @@ impl Heard {
 
     fn request_ended(&mut self, session: String, notice: &Notice) {
         let failed = notice.method == "Network.loadingFailed" && notice.params["type"] == "Document";
-        if failed && notice.params["canceled"] != true && self.failed.len() < MOST_SESSIONS {
+        if failed && notice.params["canceled"] != true && self.failed.len() < MAX_SESSIONS {
             self.failed.insert(session.clone(), text(&notice.params["errorText"]).chars().take(200).collect());
         }
         if self.requests.remove(&(session, text(&notice.params["requestId"]).to_owned())).is_some() {

@@ -22,7 +22,7 @@ use casement_agent_protocol::process::{Exec, Executed, MAX_EXEC_OUTPUT};
 /// How long what a program has left behind may hold up its answer, by not closing its output.
 const GRACE: Duration = Duration::from_millis(100);
 /// The answer is sent in parts of this size.
-const PART: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// One output of the program, up to its bound.
 #[derive(Debug, Default)]
@@ -124,7 +124,7 @@ fn answer(executed: &Executed, out: Vec<u8>, err: Vec<u8>) -> http::Response<rep
                 rest.pop_front();
             }
             let first = rest.front_mut()?;
-            let part = first.split_to(first.len().min(PART));
+            let part = first.split_to(first.len().min(CHUNK_BYTES));
             Some((Ok(part), rest))
         }),
     )

@@ -39,7 +39,7 @@ const MAX_READERS: usize = 64;
 /// Programs that have ended and whose children are still listened to.
 const MAX_LEFTOVERS: usize = 64;
 /// How long a program that has ended is kept, and how many of them.
-const KEPT: Duration = Duration::from_secs(600);
+const RETENTION: Duration = Duration::from_secs(600);
 const MAX_KEPT: usize = 64;
 /// Longest request: arguments, environment, or 1 MiB of input in base64.
 const MAX_REQUEST: usize = 4 << 20;
@@ -72,7 +72,7 @@ impl Processes {
     /// Those kept, after the ones whose time is over were let go.
     fn kept(&self) -> MutexGuard<'_, Vec<Arc<Running>>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|running| running.ended().is_none_or(|ended| ended.elapsed() < KEPT));
+        kept.retain(|running| running.ended().is_none_or(|ended| ended.elapsed() < RETENTION));
         kept
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use casement_agent_protocol::process::{MAX_BUFFERED_OUTPUT, OutputStream};
 
 /// Up to this size what is written to one stream in a row is kept as one piece: a program may write byte by byte.
-const PIECE: usize = 8 << 10;
+const CHUNK_BYTES: usize = 8 << 10;
 /// What a piece costs besides its bytes.
 const PIECE_COST: usize = 64;
 
@@ -38,7 +38,7 @@ pub(crate) struct Part {
 
 impl Ring {
     pub(crate) fn write(&mut self, stream: OutputStream, data: &[u8]) {
-        for data in data.chunks(PIECE) {
+        for data in data.chunks(CHUNK_BYTES) {
             self.add(stream, data);
             self.end += data.len() as u64;
         }
@@ -51,7 +51,7 @@ impl Ring {
     fn add(&mut self, stream: OutputStream, data: &[u8]) {
         self.weight += data.len();
         match self.pieces.back_mut() {
-            Some(last) if last.stream == stream && last.data.len() + data.len() <= PIECE => {
+            Some(last) if last.stream == stream && last.data.len() + data.len() <= CHUNK_BYTES => {
                 last.data.extend_from_slice(data);
             }
             _ => {

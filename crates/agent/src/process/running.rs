@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::launch::{self, Launched, drain, write_some};
 use super::ring::Ring;
-use super::{KEPT, exit_code, tree};
+use super::{RETENTION, exit_code, tree};
 use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::process::{Output, OutputStream, ProcessStatus, Signal, TerminalSize};
@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_millis(100);
 /// How long a program may take to read what it is sent.
 const STDIN: Duration = Duration::from_secs(10);
 /// The most of one piece of output.
-const PIECE: usize = 48 << 10;
+const CHUNK_BYTES: usize = 48 << 10;
 /// Processor time is told over at least this much time.
 const LEAST_SAMPLE: Duration = Duration::from_millis(200);
 
@@ -120,7 +120,7 @@ impl Running {
         self.news.send_replace(());
         let forgotten = Arc::downgrade(&self);
         tokio::spawn(async move {
-            tokio::time::sleep(KEPT).await;
+            tokio::time::sleep(RETENTION).await;
             // Whether or not anybody asks again, its output need not be held any longer.
             if let Some(running) = forgotten.upgrade() {
                 running.output().ring = Ring::default();
@@ -244,7 +244,7 @@ impl Running {
 
     fn next(&self, position: u64) -> Next {
         let output = self.output();
-        if let Some((part, next)) = output.ring.read(position, PIECE) {
+        if let Some((part, next)) = output.ring.read(position, CHUNK_BYTES) {
             drop(output);
             let data_b64 = STANDARD.encode(&part.data);
             return Next::Data(line(&Output::Data { stream: part.stream, data_b64, dropped: part.dropped }), next);

@@ -19,7 +19,7 @@ use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::profile::{MAX_PROFILE_ENTRIES, MAX_UNPACKED_BYTES};
 
 /// Made at a time.
-const PIECE: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 /// Read of a file at a time.
 const READ: usize = 128 << 10;
 /// Fast enough to keep up with a disk; the next levels win a few percent and take twice as long.
@@ -156,7 +156,7 @@ impl Archive {
 
 impl Make for Archive {
     fn make(&mut self) -> io::Result<Option<Bytes>> {
-        while self.encoder.get_ref().len() < PIECE && !matches!(self.stage, Stage::Done) {
+        while self.encoder.get_ref().len() < CHUNK_BYTES && !matches!(self.stage, Stage::Done) {
             self.step()?;
         }
         let piece = mem::take(self.encoder.get_mut());

@@ -17,14 +17,14 @@ use super::keep::is_kept;
 use casement_agent_protocol::profile::{MAX_PROFILE_ENTRIES, MAX_UNPACKED_BYTES};
 
 /// The longest path of an entry, the longest part of one, and how many directories deep one may lie.
-const LONGEST: usize = 1024;
-const LONGEST_PART: usize = 255;
-const DEEPEST: usize = 32;
+const MAX_BYTES: usize = 1024;
+const MAX_PART: usize = 255;
+const MAX_DEPTH: usize = 32;
 /// What the decoder may keep of what came before, as a power of two; archives of ours need a quarter of that.
 const WINDOW: u32 = 23;
 /// The two empty blocks that every archive ends with.
 const END: usize = 1024;
-const PIECE: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// An archive was not unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +130,7 @@ impl<R: Read> Read for Counted<R> {
 
 fn read_name(entry: &mut Entry<'_, impl Read>) -> Result<Vec<u8>, Unusable> {
     let mut name = Vec::new();
-    entry.take(LONGEST as u64 + 2).read_to_end(&mut name).map_err(Unusable::Unreadable)?;
+    entry.take(MAX_BYTES as u64 + 2).read_to_end(&mut name).map_err(Unusable::Unreadable)?;
     if name.last() == Some(&0) {
         name.pop();
     }
@@ -140,7 +140,7 @@ fn read_name(entry: &mut Entry<'_, impl Read>) -> Result<Vec<u8>, Unusable> {
 /// The path that a name stands for: relative, of plain parts.
 fn checked(name: &[u8]) -> Result<PathBuf, Unusable> {
     let path = name.strip_suffix(b"/").unwrap_or(name);
-    if path.len() > LONGEST {
+    if path.len() > MAX_BYTES {
         return Err(unsafe_entry(name, "has too long a name"));
     }
     let mut parts = 0;
@@ -150,11 +150,11 @@ fn checked(name: &[u8]) -> Result<PathBuf, Unusable> {
             b"" | b"." => return Err(unsafe_entry(name, "has an absolute name or an empty part in it")),
             b".." => return Err(unsafe_entry(name, "leads out of the archive")),
             _ if part.contains(&0) => return Err(unsafe_entry(name, "has a NUL in its name")),
-            _ if part.len() > LONGEST_PART => return Err(unsafe_entry(name, "has too long a name")),
+            _ if part.len() > MAX_PART => return Err(unsafe_entry(name, "has too long a name")),
             _ => {}
         }
     }
-    if parts > DEEPEST {
+    if parts > MAX_DEPTH {
         return Err(unsafe_entry(name, "lies too deep"));
     }
     Ok(PathBuf::from(OsStr::from_bytes(path)))
@@ -190,7 +190,7 @@ fn write(entry: &mut Entry<'_, impl Read>, path: &Path) -> Result<(), Fault> {
     }
     let file = File::options().write(true).create_new(true).mode(0o600).open(path);
     let mut file = file.map_err(Fault::Writing)?;
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = vec![0; CHUNK_BYTES];
     let mut left = entry.size();
     loop {
         match entry.read(&mut buffer).map_err(Fault::Reading)? {

@@ -15,9 +15,9 @@ const COPYING: Duration = Duration::from_secs(300);
 /// What is kept of its complaints, in bytes.
 const COMPLAINTS: usize = 600;
 /// The longest side of a film, in pixels: what players can be expected to play.
-const LONGEST_SIDE: u32 = 3840;
+const MAX_SIDE: u32 = 3840;
 /// Smaller pictures are padded: the encoder works in blocks of this many pixels.
-const SHORTEST_SIDE: u32 = 16;
+const MIN_SIDE: u32 = 16;
 
 /// The size of a film, in pixels: both even, as its colours are kept for two by two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +29,10 @@ pub(super) struct Size {
 impl Size {
     /// The film that shows pictures of this size: as they are, or scaled down to what players can play.
     pub(super) fn of(width: u32, height: u32) -> Self {
-        let longest = width.max(height).max(LONGEST_SIDE);
+        let longest = width.max(height).max(MAX_SIDE);
         let side = |side: u32| {
-            let scaled = u64::from(side) * u64::from(LONGEST_SIDE) / u64::from(longest);
-            u32::try_from(scaled).unwrap_or(LONGEST_SIDE).max(SHORTEST_SIDE).next_multiple_of(2)
+            let scaled = u64::from(side) * u64::from(MAX_SIDE) / u64::from(longest);
+            u32::try_from(scaled).unwrap_or(MAX_SIDE).max(MIN_SIDE).next_multiple_of(2)
         };
         Self { width: side(width), height: side(height) }
     }

@@ -11,7 +11,7 @@ use futures_util::{Stream, stream};
 use rustix::fs::{Mode, OFlags};
 
 /// Read at once, in bytes.
-const PIECE: u64 = 256 << 10;
+const CHUNK_BYTES: u64 = 256 << 10;
 
 /// The file is not what was recorded any more.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +84,7 @@ impl Film {
             let reading = Arc::clone(&place);
             let piece = tokio::task::spawn_blocking(move || {
                 let (film, file) = &*reading;
-                let mut piece = vec![0; usize::try_from(left.min(PIECE)).unwrap_or(0)];
+                let mut piece = vec![0; usize::try_from(left.min(CHUNK_BYTES)).unwrap_or(0)];
                 file.read_exact_at(&mut piece, offset)?;
                 film.unchanged(file)?;
                 Ok::<_, io::Error>(Bytes::from(piece))

@@ -37,7 +37,7 @@ const MAX_NAME: usize = 40;
 /// The part of the session's disk that all recordings together may take.
 const SHARE_OF_DISK: u64 = 4;
 /// A recording that could not have at least this many bytes is not begun.
-const LEAST_BYTES: u64 = 4 << 20;
+const MIN_BYTES: u64 = 4 << 20;
 /// How long the first picture may take.
 const FIRST_PICTURE: Duration = Duration::from_secs(20);
 /// How long whoever stops a recording waits for its file.
@@ -276,14 +276,14 @@ fn room(core: &Core, folder: &Path) -> Result<u64, Refusal> {
     std::fs::create_dir_all(folder).map_err(failed)?;
     let disk = rustix::fs::statvfs(folder).map_err(|errno| failed(errno.into()))?;
     let share = (disk.f_blocks * disk.f_frsize / SHARE_OF_DISK).saturating_sub(core.replays.taken());
-    if share < LEAST_BYTES {
+    if share < MIN_BYTES {
         return Err(Refusal::new(
             ErrorCode::LimitReached,
             "the recordings of this session take all of their disk space",
         ));
     }
     let room = share.min(disk.f_bavail * disk.f_frsize / 2);
-    if room < LEAST_BYTES {
+    if room < MIN_BYTES {
         return Err(Refusal::new(ErrorCode::DiskFull, "the session's disk has no room for a recording"));
     }
     Ok(room)

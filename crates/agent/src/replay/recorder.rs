@@ -20,7 +20,7 @@ const MEASURE: Duration = Duration::from_millis(250);
 /// How long a source that went away may take to be back, where its display or browser is being changed.
 const CHANGE: Duration = Duration::from_secs(2);
 /// How long a change of the display may take.
-const LONGEST_PAUSE: Duration = Duration::from_secs(120);
+const MAX_BACKOFF: Duration = Duration::from_secs(120);
 /// How long the last picture may take into the pipe.
 const LAST_PICTURE: Duration = Duration::from_secs(5);
 
@@ -81,7 +81,7 @@ impl Recorder {
     async fn film(&mut self) -> End {
         loop {
             let mut paused = self.core.replays.paused.subscribe();
-            let free = timeout(LONGEST_PAUSE, paused.wait_for(|count| *count == 0)).await.is_ok();
+            let free = timeout(MAX_BACKOFF, paused.wait_for(|count| *count == 0)).await.is_ok();
             if !free {
                 return End::Broke("the display was being changed for too long".to_owned());
             }

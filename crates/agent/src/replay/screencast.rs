@@ -19,11 +19,11 @@ use crate::core::Core;
 /// Quality of the pictures, of 100. They are compressed once more.
 const QUALITY: u8 = 85;
 /// How long the browser may take for a command.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The last picture is repeated after this time, so that the film never lags behind by more.
 const REPEAT: Duration = Duration::from_secs(1);
 /// How often it is looked which page is in front.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A page that has shown nothing new for this long is asked for a picture once more.
 const RENEW: Duration = Duration::from_secs(10);
 /// How long the pipe may stay full.
@@ -38,9 +38,9 @@ pub(super) async fn pump(
     end: CancellationToken,
 ) -> Result<(), String> {
     let path = core.status().borrow().browser_ws_path.clone();
-    let opened = timeout(PATIENCE, Cdp::connect(core.config.debugging_port, &path)).await;
+    let opened = timeout(TIMEOUT, Cdp::connect(core.config.debugging_port, &path)).await;
     let (cdp, notices) = opened.map_err(|_| "the browser does not answer".to_owned())?.map_err(text)?;
-    cdp.call(None, "Target.setDiscoverTargets", json!({ "discover": true }), PATIENCE).await.map_err(text)?;
+    cdp.call(None, "Target.setDiscoverTargets", json!({ "discover": true }), TIMEOUT).await.map_err(text)?;
     let film = Film { to, framerate, began: Instant::now(), last: Vec::new(), fresh: false, written: None };
     let mut cast = Cast { core, cdp, size, current: None, unanswered: None, heard: Instant::now(), film };
     cast.run(notices, framerate, end).await
@@ -76,7 +76,7 @@ impl Cast {
     ) -> Result<(), String> {
         let mut tick = interval(Duration::from_secs(1) / framerate);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut look = interval(LOOK);
+        let mut look = interval(CHECK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -125,7 +125,7 @@ impl Cast {
     async fn look(&mut self) -> Result<(), String> {
         let Some(live) = self.core.ready() else { return Err(text(CdpError::Closed)) };
         // A page that hangs says nothing of itself: what was followed stays.
-        let Ok(Ok(target)) = timeout(LOOK, live.browser.front_target()).await else { return Ok(()) };
+        let Ok(Ok(target)) = timeout(CHECK_INTERVAL, live.browser.front_target()).await else { return Ok(()) };
         match &self.current {
             Some(current) if current.target == target => {
                 if self.heard.elapsed() >= RENEW {
@@ -141,7 +141,7 @@ impl Cast {
             None => {}
         }
         let attach = json!({ "targetId": target, "flatten": true });
-        match self.cdp.call(None, "Target.attachToTarget", attach, PATIENCE).await {
+        match self.cdp.call(None, "Target.attachToTarget", attach, TIMEOUT).await {
             Ok(answer) => {
                 let session = answer["sessionId"].as_str().unwrap_or_default().to_owned();
                 self.current = Some(Current { target, session });

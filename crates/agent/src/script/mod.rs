@@ -36,7 +36,7 @@ const STUCK: Duration = Duration::from_secs(3);
 const ENDING: Duration = Duration::from_secs(1);
 /// After how long without a script the process lets go of the browser, so that Playwright answers no dialogs of others, and after how
 /// long it is ended.
-const REST: Duration = Duration::from_secs(5);
+const BACKOFF: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(300);
 
 type Next = AbortOnDropHandle<Result<Process, String>>;
@@ -357,7 +357,7 @@ impl Drop for Running<'_> {
 
 /// Lets go of the browser after a while without a script, and of the process after a longer one.
 async fn fall_asleep(core: Arc<Core>) {
-    tokio::time::sleep(REST).await;
+    tokio::time::sleep(BACKOFF).await;
     if let Ok(_turn) = core.scripts.turn.try_acquire() {
         let prepared = core.scripts.next().take();
         if let Some(prepared) = prepared

@@ -20,7 +20,7 @@ use casement_agent_protocol::session_log::MAX_MESSAGE;
 /// Bytes read at once.
 const CHUNK: usize = 32 << 10;
 /// A change that the kernel does not tell of is seen after this long: of a link on the way to the file, for example.
-const LOOK: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Kinds of file systems whose files are no logs, whatever they say they are: reading them may wait, or never end.
 const UNREAL: [u64; 8] = [
     0x9fa0,      // proc
@@ -147,7 +147,7 @@ impl Watch {
 
     /// Returns when something has happened, or when it is time to look all the same.
     pub(crate) async fn changed(&mut self) -> io::Result<()> {
-        match tokio::time::timeout(LOOK, self.events.readable()).await {
+        match tokio::time::timeout(CHECK_INTERVAL, self.events.readable()).await {
             Ok(ready) => ready?,
             Err(_) => return Ok(()),
         }

@@ -24,7 +24,7 @@ use casement_agent_protocol::session_log::{FollowLog, LogLine, LogSource, STREAM
 /// Readers at once.
 const MAX_READERS: usize = 16;
 /// Bytes handed on at once, about.
-const PART: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 static READERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_READERS)));
 
@@ -51,7 +51,7 @@ fn of_kept(kept: &'static Kept, follow: bool, place: OwnedSemaphorePermit) -> Bo
             let mut changed = std::pin::pin!(kept.changed());
             // From now on nothing is missed.
             changed.as_mut().enable();
-            let (lines, after) = kept.read(next, PART);
+            let (lines, after) = kept.read(next, CHUNK_BYTES);
             if !lines.is_empty() {
                 return Some((Ok(encoded(&lines)), (after, place)));
             }

@@ -17,11 +17,11 @@ use super::page::TreeFrame;
 use casement_agent_protocol::telemetry::Category;
 
 /// Captchas that are watched at once.
-const MOST: usize = 50;
+const MAX_COUNT: usize = 50;
 /// How often it is looked whether one is solved.
-const LOOK: Duration = Duration::from_millis(300);
+const CHECK_INTERVAL: Duration = Duration::from_millis(300);
 /// How long one may be open before it counts as not solved in time.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// Longest host and path that are told.
 const MAX_PLACE: usize = 2 << 10;
 /// The world in which it is looked.
@@ -98,7 +98,7 @@ impl Capture {
         if known || self.captchas.0.contains_key(&frame.id) {
             return;
         }
-        if self.captchas.0.len() >= MOST {
+        if self.captchas.0.len() >= MAX_COUNT {
             return self.lose();
         }
         let (host, path) = place(&around.url);
@@ -107,14 +107,14 @@ impl Capture {
             session: around.session,
             around: around.frame,
             since: Instant::now(),
-            until: Instant::now() + PATIENCE,
+            until: Instant::now() + TIMEOUT,
             host,
             path,
             context: None,
             asked: false,
         };
         if self.captchas.0.is_empty() {
-            self.timers.set(Instant::now() + LOOK, Timer::Captchas);
+            self.timers.set(Instant::now() + CHECK_INTERVAL, Timer::Captchas);
         }
         self.captchas.0.insert(frame.id.clone(), captcha);
         if frame.unreachable_url.is_some() {
@@ -196,7 +196,7 @@ impl Capture {
             }
         }
         if !self.captchas.0.is_empty() {
-            self.timers.set(Instant::now() + LOOK, Timer::Captchas);
+            self.timers.set(Instant::now() + CHECK_INTERVAL, Timer::Captchas);
         }
     }
 
@@ -297,7 +297,7 @@ mod tests {
             asked: false,
         };
         capture.captchas.0.insert("late".to_owned(), open(now));
-        capture.captchas.0.insert("early".to_owned(), open(now + PATIENCE));
+        capture.captchas.0.insert("early".to_owned(), open(now + TIMEOUT));
         capture.look_at_captchas();
         capture.look_at_captchas();
         let told = kept_after(&kept, 0).await;

@@ -30,9 +30,9 @@ use super::{On, Wish};
 use crate::way_out::FailedTunnels;
 
 /// Pages, frames and workers attached at once. Those beyond are let go, and not captured.
-const MOST_SESSIONS: usize = 1000;
+const MAX_SESSIONS: usize = 1000;
 /// Questions of new pages that a change of what is wanted waits for.
-const MOST_SETTLING: usize = 20 * MOST_SESSIONS;
+const MAX_SETTLING: usize = 20 * MAX_SESSIONS;
 /// Messages that are taken in before anything else has its turn.
 const BATCH: usize = 256;
 /// How long after a loss it is said, if nothing else is told meanwhile.
@@ -522,7 +522,7 @@ impl Capture {
         let Attached { session_id: id, target_info: info, waiting_for_debugger: waiting } = attached;
         let kind = Kind::of(&info.kind);
         let is_new = !self.sessions.0.values().any(|one| one.target == info.target_id);
-        let (Some(kind), true) = (kind, is_new && self.sessions.0.len() < MOST_SESSIONS) else {
+        let (Some(kind), true) = (kind, is_new && self.sessions.0.len() < MAX_SESSIONS) else {
             if waiting {
                 self.tell(Some(&id), "Runtime.runIfWaitingForDebugger", json!({}));
             }
@@ -552,7 +552,7 @@ impl Capture {
             self.tell(Some(&id), "Runtime.runIfWaitingForDebugger", json!({}));
         }
         // Those that come and go without an answer are not waited for without end.
-        if self.settled.is_some() && self.settling.len() < MOST_SETTLING {
+        if self.settled.is_some() && self.settling.len() < MAX_SETTLING {
             self.settling.extend(from..self.next);
         }
     }
@@ -625,7 +625,7 @@ fn auto_attach(on: bool) -> Value {
 #[cfg(test)]
 mod tests {
     use super::super::fake_browser::{capture, kept_after};
-    use super::super::network::{IDLE_AFTER, MOST_REQUESTS};
+    use super::super::network::{IDLE_AFTER, MAX_REQUESTS};
     use super::*;
     use casement_agent_protocol::telemetry::Category;
 
@@ -717,10 +717,10 @@ mod tests {
     #[tokio::test]
     async fn whatever_is_not_taken_in_is_counted() {
         let (mut capture, kept) = of_a_page(&[Category::Network, Category::Console]).await;
-        for id in 0..=MOST_REQUESTS {
+        for id in 0..=MAX_REQUESTS {
             ask_for(&mut capture, id);
         }
-        let told = MOST_REQUESTS as u64 + 1;
+        let told = MAX_REQUESTS as u64 + 1;
         for (method, params) in [
             ("Network.requestWillBeSent", json!({ "requestId": 1 })),
             ("Network.responseReceived", json!({})),
@@ -730,7 +730,7 @@ mod tests {
         ] {
             capture.notice(Some("s0"), method, &raw(&params), false);
         }
-        for number in 0..=MOST_SESSIONS {
+        for number in 0..=MAX_SESSIONS {
             attach(&mut capture, number);
         }
         kept.settle();

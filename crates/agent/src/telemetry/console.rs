@@ -11,11 +11,11 @@ use super::event::{Event, beginning};
 use casement_agent_protocol::telemetry::Category;
 
 /// Objects that the browser keeps for us before they are let go: what a page logs would else never be freed.
-const MOST_OBJECTS: u32 = 200;
+const MAX_OBJECTS: u32 = 200;
 /// Longest text of one argument that is an object, in bytes.
 const MAX_OBJECT: usize = 8 << 10;
 /// Arguments that are told.
-const MOST_ARGUMENTS: usize = 200;
+const MAX_ARGUMENTS: usize = 200;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -166,12 +166,12 @@ impl Capture {
         let mut event =
             Event::told(kind, Category::Console, "Runtime.consoleAPICalled").at_ms(called.timestamp).cut(cut);
         self.locate_context(&mut event, session, Some(called.execution_context_id));
-        let args: Vec<String> = called.args.iter().take(MOST_ARGUMENTS).map(Remote::text).collect();
+        let args: Vec<String> = called.args.iter().take(MAX_ARGUMENTS).map(Remote::text).collect();
         event.put("level", called.level);
         event.put("text", args.first().cloned().unwrap_or_default());
         event.put("args", args);
         event.put("stack_trace", stack(called.stack_trace));
-        let event = event.cut(called.args.len() > MOST_ARGUMENTS);
+        let event = event.cut(called.args.len() > MAX_ARGUMENTS);
         self.kept.add(event);
         self.let_go(session, u32::try_from(kept).unwrap_or(u32::MAX));
     }
@@ -211,7 +211,7 @@ impl Capture {
     fn let_go(&mut self, id: &str, more: u32) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         session.objects = session.objects.saturating_add(more);
-        if session.objects > MOST_OBJECTS {
+        if session.objects > MAX_OBJECTS {
             session.objects = 0;
             self.tell(Some(id), "Runtime.releaseObjectGroup", json!({ "objectGroup": "console" }));
         }
@@ -226,7 +226,7 @@ impl Capture {
         }
         let all: Vec<String> = self.sessions.0.keys().cloned().collect();
         for session in all {
-            self.let_go(&session, MOST_OBJECTS + 1);
+            self.let_go(&session, MAX_OBJECTS + 1);
         }
     }
 }

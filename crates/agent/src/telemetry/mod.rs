@@ -49,7 +49,7 @@ use casement_agent_protocol::{ErrorCode, State};
 const APPLIED: Duration = Duration::from_secs(3);
 /// How long a browser that is being started anew may take, and how often it is tried.
 const COME_BACK: Duration = Duration::from_secs(90);
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_BACKOFF: Duration = Duration::from_millis(100);
 
 /// How long the end of a session waits for its last events to be read by a server that follows.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -234,7 +234,7 @@ async fn capture(core: &Arc<Core>) {
             Ok(capture) => capture,
             Err(error) => {
                 tracing::debug!(%error, "the browser is not reached for the telemetry");
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_BACKOFF).await;
                 continue;
             }
         };
@@ -249,7 +249,7 @@ async fn capture(core: &Arc<Core>) {
             tracing::debug!(%error, "the browser is gone for the telemetry");
             lost = Some(Lost::now());
             // The browser may say a moment later that it is being started anew.
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_BACKOFF).await;
         }
     }
     telemetry.applied.send_replace(wish.borrow().number);

@@ -16,7 +16,7 @@ use crate::way_out::Fault;
 use casement_agent_protocol::telemetry::Category;
 
 /// Requests without an answer that are remembered.
-pub(super) const MOST_REQUESTS: usize = 10_000;
+pub(super) const MAX_REQUESTS: usize = 10_000;
 /// How long nothing is asked before the network counts as idle.
 pub(super) const IDLE_AFTER: Duration = Duration::from_millis(500);
 /// How much of a body is told, in bytes: of data, and of other text.
@@ -165,7 +165,7 @@ impl Capture {
             event.put_url("redirect_url", url);
         }
         self.kept.add(event);
-        if self.requests.0.len() < MOST_REQUESTS {
+        if self.requests.0.len() < MAX_REQUESTS {
             let request = Request {
                 session: session.to_owned(),
                 url: short_url(&sent.request.url).into_owned(),

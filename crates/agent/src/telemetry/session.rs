@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::event::{Event, short_url};
 
 /// Frames and script contexts remembered of one session.
-const MOST_FRAMES: usize = 1000;
+const MAX_FRAMES: usize = 1000;
 
 /// What a session is attached to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,13 +150,13 @@ impl Session {
         if id == self.target {
             self.url.clone_from(&frame.url);
         }
-        if self.frames.len() < MOST_FRAMES || self.frames.contains_key(id) {
+        if self.frames.len() < MAX_FRAMES || self.frames.contains_key(id) {
             self.frames.insert(id.to_owned(), frame);
         }
     }
 
     pub(super) fn remember_context(&mut self, id: i64, frame: String) {
-        if self.contexts.len() < MOST_FRAMES {
+        if self.contexts.len() < MAX_FRAMES {
             self.contexts.insert(id, frame);
         }
     }

@@ -17,7 +17,7 @@ use casement_agent_protocol::{Region, Viewport};
 /// How often it is looked whether something changed.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Between two pictures, however often pages come to rest.
-const PAUSE: Duration = Duration::from_secs(1);
+const BACKOFF: Duration = Duration::from_secs(1);
 
 /// Takes pictures, one at a time.
 pub(super) struct Shots {
@@ -76,7 +76,7 @@ impl Shots {
                 Vec::new()
             });
             // Not more often than this, whatever pages do.
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(BACKOFF).await;
             drop(sender.send(png).await);
         });
     }

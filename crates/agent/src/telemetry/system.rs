@@ -8,7 +8,7 @@ use crate::memory::{self, Program};
 use casement_agent_protocol::telemetry::{Category, SourceKind};
 
 /// The largest programs that are told of when the memory was full.
-const LARGEST: usize = 5;
+const MAX_BYTES: usize = 5;
 
 /// When a program ended.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ impl Telemetry {
         if !self.wish.borrow().on.system {
             return;
         }
-        let largest = memory::largest(LARGEST);
+        let largest = memory::largest(MAX_BYTES);
         let Some(first) = largest.first() else { return };
         let told = |one: &Program| json!({ "pid": one.pid, "name": one.name, "rss_kb": one.resident_kib });
         let event = Event::new("system_oom_kill", Category::System, SourceKind::LocalProcess)

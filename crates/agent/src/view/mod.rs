@@ -27,9 +27,9 @@ use casement_agent_protocol::{ErrorCode, Region, Viewport};
 /// Quality of the pictures, of 100: text stays readable.
 const QUALITY: u8 = 75;
 /// Viewers that wait for a frame at once. Each holds one of the agent's connections.
-const MOST_WAITING: usize = 24;
+const MAX_WAITING: usize = 24;
 /// The most frames per second, whatever the viewport says.
-const MOST_FRAMES: u32 = 60;
+const MAX_FRAMES: u32 = 60;
 
 /// What watches the display while somebody looks.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Views {
 
 impl Default for Views {
     fn default() -> Self {
-        Self { watch: Mutex::default(), waiting: Semaphore::new(MOST_WAITING) }
+        Self { watch: Mutex::default(), waiting: Semaphore::new(MAX_WAITING) }
     }
 }
 
@@ -51,7 +51,7 @@ impl Views {
         if let Some(watch) = kept.as_ref().filter(|watch| watch.goes_on(display.name())) {
             return Ok(Arc::clone(watch));
         }
-        let pace = Duration::from_secs(1) / viewport.refresh_rate.clamp(1, MOST_FRAMES);
+        let pace = Duration::from_secs(1) / viewport.refresh_rate.clamp(1, MAX_FRAMES);
         let watch = Watch::begin(display.name(), pace).map_err(|error| Refusal::new(ErrorCode::Internal, error))?;
         *kept = Some(Arc::clone(&watch));
         Ok(watch)
@@ -71,7 +71,7 @@ pub(crate) async fn serve(core: &Arc<Core>, head: &Parts, body: Incoming) -> Ans
 async fn dialogs(core: &Core, asked: NextDialogs) -> Answer {
     let live = core.usable()?;
     let Ok(_waiting) = core.views.waiting.try_acquire() else {
-        return Err(Refusal::new(ErrorCode::LimitReached, format_args!("{MOST_WAITING} viewers wait already")));
+        return Err(Refusal::new(ErrorCode::LimitReached, format_args!("{MAX_WAITING} viewers wait already")));
     };
     let mut changes = live.browser.dialog_changes();
     let news = changes.wait_for(|state| asked.since != Some(*state));
@@ -91,7 +91,7 @@ async fn frame(core: &Arc<Core>, asked: NextFrame) -> Answer {
         return Err(Refusal::new(ErrorCode::NotSupported, "this session has no display"));
     };
     let Ok(_waiting) = core.views.waiting.try_acquire() else {
-        return Err(Refusal::new(ErrorCode::LimitReached, format_args!("{MOST_WAITING} viewers wait already")));
+        return Err(Refusal::new(ErrorCode::LimitReached, format_args!("{MAX_WAITING} viewers wait already")));
     };
     let watch = core.views.over(display, core.viewport())?;
     if !watch.changed(asked.since, Duration::from_secs(WAIT_SECONDS)).await {

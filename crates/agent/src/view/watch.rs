@@ -19,7 +19,7 @@ use super::changes::{Area, Changes};
 /// Nobody looks any more when nobody has asked for this long.
 const UNWANTED: Duration = Duration::from_secs(30);
 /// Changes taken in at one time; the others come next time.
-const MOST_EVENTS: usize = 1000;
+const MAX_EVENTS: usize = 1000;
 
 /// Where the count of the watch before ended: a viewer that has seen a display of before is told nothing wrong about this one.
 static LAST_STATE: AtomicU64 = AtomicU64::new(0);
@@ -112,7 +112,7 @@ fn look(watch: &Watch, pace: Duration) -> Result<(), ReplyError> {
     while watch.is_wanted() {
         let mut damaged = false;
         let mut other_cursor = false;
-        for _ in 0..MOST_EVENTS {
+        for _ in 0..MAX_EVENTS {
             match connection.poll_for_event()? {
                 Some(Event::DamageNotify(event)) => {
                     damaged = true;

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::cdp::Cdp;
 use crate::headless::webdriver;
-use crate::sandbox::{PATIENCE, Sandbox, config};
+use crate::sandbox::{TEST_TIMEOUT, Sandbox, config};
 
 const LONG: Duration = Duration::from_secs(180);
 const CTRL: u32 = 0xffe3;
@@ -363,7 +363,7 @@ async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
         stage.cdp.evaluate(&stage.page, "area.value = 'copied ✓'; area.select(); 1").await;
         stage.press(&[CTRL, u32::from('c')]).await;
         stage.noted("keyup,Control").await;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while stage.read_clipboard().await != "copied ✓" {
             assert!(Instant::now() < deadline, "the copy does not come");
         }
@@ -386,7 +386,7 @@ async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
         let hidden =
             all["targetInfos"].as_array().unwrap().iter().find(|info| info["type"] == "other").unwrap().clone();
         stage.cdp.call(None, "Target.closeTarget", json!({ "targetId": hidden["targetId"] })).await;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             let all = stage.cdp.call(None, "Target.getTargets", json!({})).await;
             if !all["targetInfos"].as_array().unwrap().iter().any(|info| info["targetId"] == hidden["targetId"]) {
@@ -452,7 +452,7 @@ async fn a_page_that_takes_no_input_is_told_of_and_the_agent_lives() {
     let hangs = "setTimeout(() => {
         const asked = new XMLHttpRequest(); asked.open('GET', '/hangs', false); asked.send(); for (;;); })";
     stage.cdp.call(Some(&stage.page), "Runtime.evaluate", json!({ "expression": hangs })).await;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !stage.sandbox.seen.lock().unwrap().iter().any(|address| address == "http://localhost/hangs") {
         assert!(Instant::now() < deadline, "the page does not hang");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -517,7 +517,7 @@ async fn who_goes_in_the_middle_lets_go_and_calls_come_one_after_the_other() {
         });
         let mut calls: FuturesUnordered<_> = calls.collect();
         for _ in 0..3 {
-            let limited = tokio::time::timeout(PATIENCE, calls.next()).await.expect("one too many waits");
+            let limited = tokio::time::timeout(TEST_TIMEOUT, calls.next()).await.expect("one too many waits");
             assert_eq!(limited, Some((ErrorCode::LimitReached, None)));
         }
         assert!(tokio::time::timeout(Duration::from_secs(1), calls.next()).await.is_err(), "the others wait");
@@ -535,7 +535,7 @@ async fn on_a_display_the_browsers_own_fields_take_text_and_the_cursor_hides() {
     for hidden in [true, true, false, false, true] {
         let to = Action::Move { to: at, smooth: false, duration_ms: None, hold: Vec::new() };
         stage.act(vec![to, Action::Cursor { hidden }]).await;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while shows_cursor(&stage.client, at).await == hidden {
             assert!(Instant::now() < deadline, "hidden: {hidden}, but the live view shows otherwise");
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -707,7 +707,7 @@ async fn without_a_display_a_click_that_opens_a_dialog_is_done_and_the_keyboard_
             stage.cdp.evaluate(&stage.page, &asking).await;
             let began = Instant::now();
             stage.click(600, 300).await;
-            assert!(began.elapsed() < PATIENCE, "the click waits for nobody's answer");
+            assert!(began.elapsed() < TEST_TIMEOUT, "the click waits for nobody's answer");
             stage.act(vec![Action::Type { text: text.to_owned(), delay_ms: 0 }]).await;
             stage.press(&[key]).await;
             stage.cdp.until(&stage.page, "answer", &answer).await;

@@ -10,14 +10,14 @@ use futures_util::StreamExt as _;
 use crate::headless::refusal;
 use crate::sandbox::{Sandbox, config};
 
-const QUICK: Duration = Duration::from_secs(90);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(90);
 
 fn get(url: &str) -> CurlRequest {
     CurlRequest { url: url.to_owned(), method: "GET".to_owned(), headers: vec![], body_b64: None, timeout_ms: 60_000 }
 }
 
 async fn send(client: &AgentClient, request: &CurlRequest) -> Result<(CurlHead, String), ClientError> {
-    let mut answer = client.download(REQUEST, request, QUICK).await?;
+    let mut answer = client.download(REQUEST, request, SHORT_TIMEOUT).await?;
     let mut bytes = Vec::new();
     while let Some(part) = answer.next().await {
         bytes.extend_from_slice(&part?);
@@ -54,7 +54,7 @@ async fn a_request_goes_through_the_browser_and_disturbs_no_page() {
     assert_eq!(refusal(send(&client, &request).await), ErrorCode::TimedOut);
 
     // The pages of the session are those that were there, and no hidden one is left.
-    let deadline = Instant::now() + QUICK;
+    let deadline = Instant::now() + SHORT_TIMEOUT;
     loop {
         let left = sandbox.processes("--type=renderer").len();
         if left <= 2 {

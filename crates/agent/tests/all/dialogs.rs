@@ -8,7 +8,7 @@ use casement_agent_protocol::{ErrorCode, Event, ExitReason, State};
 use serde_json::json;
 
 use crate::cdp::{Cdp, EMPTY};
-use crate::sandbox::{PATIENCE, Sandbox, config, news};
+use crate::sandbox::{TEST_TIMEOUT, Sandbox, config, news};
 
 const SIZE: (u32, u32) = (900, 700);
 
@@ -16,7 +16,7 @@ async fn until_open(client: &AgentClient, how_many: usize) -> OpenDialogs {
     let mut since = None;
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
-        let told: OpenDialogs = client.call(DIALOGS, &NextDialogs { since }, PATIENCE).await.unwrap();
+        let told: OpenDialogs = client.call(DIALOGS, &NextDialogs { since }, TEST_TIMEOUT).await.unwrap();
         if told.dialogs.len() == how_many {
             return told;
         }
@@ -50,7 +50,7 @@ async fn a_dialog_that_no_client_answers_is_told_holds_up_nobody_and_can_be_answ
         "{refused:?}"
     );
     let answer = DialogAnswer { page: open.page.clone(), accept: true, text: "Zoë".to_owned() };
-    client.command(ANSWER, &answer, PATIENCE).await.unwrap();
+    client.command(ANSWER, &answer, TEST_TIMEOUT).await.unwrap();
     until_open(&client, 0).await;
     cdp.until(&page, "window.said", &json!("Zoë")).await;
     client.screenshot(None, SIZE).await.unwrap();

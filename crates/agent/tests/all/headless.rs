@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::cdp::Cdp;
-use crate::sandbox::{NONCE, PATIENCE, SLOWLY, Sandbox, config, field, is_told, news, signal};
+use crate::sandbox::{NONCE, TEST_TIMEOUT, SLOWLY, Sandbox, config, field, is_told, news, signal};
 
 /// One browser for all of this: starting one is what costs.
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn an_idle_browser_asks_for_nothing_and_a_form_is_told_to_nobody() {
         sandbox.client().await.handout(Some("http://form.test/".to_owned()), None, SLOWLY).await.unwrap();
     }
     for sandbox in &sandboxes {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while sandbox.seen.lock().unwrap().is_empty() {
             assert!(Instant::now() < deadline, "the form is not opened");
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -147,7 +147,7 @@ async fn chromium_is_sandboxed(sandbox: &Sandbox, status: &Status) {
         assert!(!line.contains("--no-sandbox"), "{line}");
     }
     // One that has just been started for the pages to come locks itself up before it does anything else.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         let renderers = sandbox.processes("--type=renderer");
         let locked: Vec<_> = renderers.iter().map(|pid| (field(*pid, "Seccomp:"), field(*pid, "CapEff:"))).collect();
@@ -271,7 +271,7 @@ async fn a_webdriver_client_can_attach(sandbox: &Sandbox) {
     let driver = sandbox.processes("/usr/bin/chromedriver")[0];
     signal(driver, "KILL");
     // A process that is ending still takes connections for a moment.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while webdriver(sandbox, "GET", "/status", &json!({})).await.is_none_or(|status| status["value"]["ready"] != true) {
         assert!(Instant::now() < deadline, "chromedriver is not started again");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -298,7 +298,7 @@ pub(crate) async fn webdriver(sandbox: &Sandbox, method: &str, path: &str, body:
         {
             return Some(value);
         }
-        let read = tokio::time::timeout(PATIENCE, stream.read_buf(&mut answer)).await.unwrap();
+        let read = tokio::time::timeout(TEST_TIMEOUT, stream.read_buf(&mut answer)).await.unwrap();
         if read.ok()? == 0 {
             return None;
         }

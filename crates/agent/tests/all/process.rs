@@ -16,7 +16,7 @@ use crate::headless::refusal;
 use crate::sandbox::{SILENT, Sandbox, config, gone};
 
 /// How long whatever is done at once may take on a busy machine.
-const QUICK: Duration = Duration::from_secs(60);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Programs need no browser.
 pub(crate) fn without_browser() -> AgentConfig {
@@ -37,7 +37,7 @@ pub(crate) struct Ran {
 
 pub(crate) async fn run(client: &AgentClient, program: Program, timeout_ms: u64) -> Result<Ran, ClientError> {
     // The answer begins when the program has ended.
-    let within = Duration::from_millis(timeout_ms) + QUICK;
+    let within = Duration::from_millis(timeout_ms) + SHORT_TIMEOUT;
     let mut answer = client.download(EXEC, &Exec { program, timeout_ms }, within).await?;
     let mut bytes = Vec::new();
     while let Some(part) = answer.next().await {
@@ -189,24 +189,24 @@ async fn a_spawned_program_is_followed_told_things_and_ended() {
     assert_eq!(output.text("ready\n").await, "ready\n");
 
     let said = Stdin { process_id: "p1".to_owned(), data_b64: STANDARD.encode("hello\n") };
-    let written: Written = client.call(STDIN, &said, QUICK).await.unwrap();
+    let written: Written = client.call(STDIN, &said, SHORT_TIMEOUT).await.unwrap();
     assert_eq!(written.written_bytes, 6);
     assert_eq!(output.text("got:hello\n").await, "got:hello\n");
 
-    let status: ProcessStatus = client.call(STATUS, &name("p1"), QUICK).await.unwrap();
+    let status: ProcessStatus = client.call(STATUS, &name("p1"), SHORT_TIMEOUT).await.unwrap();
     assert_eq!(status.exit_code, None);
     assert!(status.mem_bytes > 100_000, "{status:?}");
 
-    let refused = client.command(RESIZE, &Resize { process_id: "p1".to_owned(), size: SIZE }, QUICK).await;
+    let refused = client.command(RESIZE, &Resize { process_id: "p1".to_owned(), size: SIZE }, SHORT_TIMEOUT).await;
     assert_eq!(refusal(refused), ErrorCode::InvalidState);
 
-    client.command(KILL, &kill("p1", Signal::Term), QUICK).await.unwrap();
+    client.command(KILL, &kill("p1", Signal::Term), SHORT_TIMEOUT).await.unwrap();
     assert_eq!(output.exit().await, 143);
-    let status: ProcessStatus = client.call(STATUS, &name("p1"), QUICK).await.unwrap();
+    let status: ProcessStatus = client.call(STATUS, &name("p1"), SHORT_TIMEOUT).await.unwrap();
     assert_eq!(status, ProcessStatus { exit_code: Some(143), cpu_pct: 0.0, mem_bytes: 0 });
-    assert_eq!(refusal(client.command(KILL, &kill("p1", Signal::Kill), QUICK).await), ErrorCode::InvalidState);
-    assert_eq!(refusal(client.call::<Written>(STDIN, &said, QUICK).await.map(drop)), ErrorCode::InvalidState);
-    assert_eq!(refusal(client.command(KILL, &kill("p2", Signal::Kill), QUICK).await), ErrorCode::Missing);
+    assert_eq!(refusal(client.command(KILL, &kill("p1", Signal::Kill), SHORT_TIMEOUT).await), ErrorCode::InvalidState);
+    assert_eq!(refusal(client.call::<Written>(STDIN, &said, SHORT_TIMEOUT).await.map(drop)), ErrorCode::InvalidState);
+    assert_eq!(refusal(client.command(KILL, &kill("p2", Signal::Kill), SHORT_TIMEOUT).await), ErrorCode::Missing);
 
     // What is kept comes first, also after the end.
     let mut output = follow(&client, "p1").await;
@@ -226,11 +226,11 @@ async fn a_program_with_a_terminal_sees_it_and_its_new_size() {
     let mut output = follow(&client, "t1").await;
     let begin = output.text("waiting\r\n").await;
     assert!(begin.starts_with("24 80\r\n/dev/pts/"), "{begin:?}");
-    client.command(RESIZE, &Resize { process_id: "t1".to_owned(), size: SIZE }, QUICK).await.unwrap();
+    client.command(RESIZE, &Resize { process_id: "t1".to_owned(), size: SIZE }, SHORT_TIMEOUT).await.unwrap();
     assert_eq!(output.text("30 100\r\n").await, "30 100\r\n");
     // The terminal's own key.
     let said = Stdin { process_id: "t1".to_owned(), data_b64: STANDARD.encode([3]) };
-    client.call::<Written>(STDIN, &said, QUICK).await.unwrap();
+    client.call::<Written>(STDIN, &said, SHORT_TIMEOUT).await.unwrap();
     assert_eq!(output.exit().await, 130);
 }
 
@@ -242,9 +242,9 @@ async fn a_reader_that_never_reads_costs_nothing_beyond_the_ring() {
     let before = resident(sandbox.agent());
     let asked = name("lines");
     spawn(&client, "lines", shell("seq 1000000; echo end >&2"), None).await;
-    let unread = client.download(OUTPUT, &asked, QUICK).await.unwrap();
+    let unread = client.download(OUTPUT, &asked, SHORT_TIMEOUT).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while client.call::<ProcessStatus>(STATUS, &asked, QUICK).await.unwrap().exit_code.is_none() {
+    while client.call::<ProcessStatus>(STATUS, &asked, SHORT_TIMEOUT).await.unwrap().exit_code.is_none() {
         assert!(Instant::now() < deadline, "a program that nobody reads does not end");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -276,10 +276,10 @@ async fn a_session_runs_so_many_programs_at_once_and_no_more() {
         spawn(&client, &format!("n{n}"), shell("exec sleep 6543"), None).await;
     }
     let asked = Spawn { process_id: "more".to_owned(), program: shell("true"), terminal: None, timeout_ms: None };
-    assert_eq!(refusal(client.call::<Spawned>(SPAWN, &asked, QUICK).await.map(drop)), ErrorCode::LimitReached);
-    client.command(KILL, &kill("n0", Signal::Kill), QUICK).await.unwrap();
-    let deadline = Instant::now() + QUICK;
-    while client.call::<Spawned>(SPAWN, &asked, QUICK).await.is_err() {
+    assert_eq!(refusal(client.call::<Spawned>(SPAWN, &asked, SHORT_TIMEOUT).await.map(drop)), ErrorCode::LimitReached);
+    client.command(KILL, &kill("n0", Signal::Kill), SHORT_TIMEOUT).await.unwrap();
+    let deadline = Instant::now() + SHORT_TIMEOUT;
+    while client.call::<Spawned>(SPAWN, &asked, SHORT_TIMEOUT).await.is_err() {
         assert!(Instant::now() < deadline, "the place of an ended program is not free");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -295,7 +295,7 @@ fn kill(name: &str, signal: Signal) -> Kill {
 
 async fn spawn(client: &AgentClient, name: &str, program: Program, terminal: Option<TerminalSize>) -> Spawned {
     let asked = Spawn { process_id: name.to_owned(), program, terminal, timeout_ms: None };
-    client.call(SPAWN, &asked, QUICK).await.unwrap()
+    client.call(SPAWN, &asked, SHORT_TIMEOUT).await.unwrap()
 }
 
 /// Somebody who follows a program's output.
@@ -305,7 +305,7 @@ struct Follower {
 }
 
 async fn follow(client: &AgentClient, process: &str) -> Follower {
-    Follower { lines: client.download(OUTPUT, &name(process), QUICK).await.unwrap(), buffer: Vec::new() }
+    Follower { lines: client.download(OUTPUT, &name(process), SHORT_TIMEOUT).await.unwrap(), buffer: Vec::new() }
 }
 
 impl Follower {
@@ -315,7 +315,7 @@ impl Follower {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 return serde_json::from_slice(&line).unwrap();
             }
-            let part = tokio::time::timeout(QUICK, self.lines.next()).await.expect("more output");
+            let part = tokio::time::timeout(SHORT_TIMEOUT, self.lines.next()).await.expect("more output");
             self.buffer.extend_from_slice(&part.expect("more output").unwrap());
         }
     }
@@ -345,9 +345,9 @@ impl Follower {
 }
 
 async fn until(mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + QUICK;
+    let deadline = Instant::now() + SHORT_TIMEOUT;
     while !condition() {
-        assert!(Instant::now() < deadline, "not within {QUICK:?}");
+        assert!(Instant::now() < deadline, "not within {SHORT_TIMEOUT:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

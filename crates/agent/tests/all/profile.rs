@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::headless::refusal;
-use crate::sandbox::{PATIENCE, SLOWLY, Sandbox, config, gone, is_told, signal};
+use crate::sandbox::{TEST_TIMEOUT, SLOWLY, Sandbox, config, gone, is_told, signal};
 
 const LOGIN: &str = "http://localhost/login";
 
@@ -107,7 +107,7 @@ async fn seen(sandbox: &Sandbox, status: &Status) -> Value {
 }
 
 async fn capture(client: &AgentClient) -> Vec<u8> {
-    let archive = client.download(CAPTURE, &(), PATIENCE).await.unwrap();
+    let archive = client.download(CAPTURE, &(), TEST_TIMEOUT).await.unwrap();
     archive.try_collect::<Vec<Bytes>>().await.unwrap().concat()
 }
 
@@ -248,10 +248,10 @@ async fn a_profile_that_cannot_be_used_is_refused_and_the_session_goes_on() {
         assert_eq!(refusal(client.restart(&with_profile()).await), ErrorCode::Missing);
     }
     let broken = stream::iter([Ok(Bytes::from_static(b"\x28\xb5")), Err(std::io::Error::other("cut"))]);
-    client.upload::<Value>(LOAD, &(), broken, PATIENCE).await.unwrap_err();
+    client.upload::<Value>(LOAD, &(), broken, TEST_TIMEOUT).await.unwrap_err();
     let home = format!("/proc/{}/root/home/casement", sandbox.browser());
     // The agent hears of the break a moment after us.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         let left: Vec<_> = std::fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         if !left.iter().any(|name| name.to_string_lossy().starts_with("profile.")) {
@@ -296,7 +296,7 @@ async fn a_browser_that_ended_by_itself_leaves_its_profile_to_whoever_wants_it()
 async fn a_browser_that_was_never_started_has_no_profile() {
     let sandbox = Sandbox::start(&held(true));
     let client = sandbox.client().await;
-    let refused = client.download(CAPTURE, &(), PATIENCE).await.map(drop);
+    let refused = client.download(CAPTURE, &(), TEST_TIMEOUT).await.map(drop);
     assert_eq!(refusal(refused), ErrorCode::NotReady);
     client.restart(&RestartRequest::default()).await.unwrap();
     assert!(!capture(&client).await.is_empty());

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::headless::{LARGE, decode, refusal};
-use crate::sandbox::{NONCE, PATIENCE, SLOWLY, Sandbox, config, news, signal};
+use crate::sandbox::{NONCE, TEST_TIMEOUT, SLOWLY, Sandbox, config, news, signal};
 
 /// An extension that shows on every page that it is there, with its service worker's word.
 fn extension(mark: &str) -> Vec<u8> {
@@ -121,7 +121,7 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
 
 /// The session attached to the page of that address, which is open already or about to come there.
 async fn restored(cdp: &mut Cdp, address: &str) -> String {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     let target = loop {
         let answer = cdp.call(None, "Target.getTargets", json!({})).await;
         let infos = answer["targetInfos"].as_array().unwrap();

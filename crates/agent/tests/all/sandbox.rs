@@ -27,7 +27,7 @@ pub(crate) const RUNNER: &str = "/run/casement/runner";
 pub(crate) const NONCE: &str = "a-nonce";
 
 /// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a page may take to answer at a hand-out, on a busy machine: as long as an agent waits at most.
 pub(crate) const SLOWLY: Option<Duration> = Some(Duration::from_secs(30));
@@ -69,7 +69,7 @@ impl Sandbox {
     /// A client of the agent, once that answers: its socket takes callers before the agent itself is there.
     pub(crate) async fn client(&self) -> AgentClient {
         let client = AgentClient::connect(self.socket("agent")).await.unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while let Err(ClientError::Timeout(_)) = client.status().await {
             assert!(Instant::now() < deadline, "the agent does not answer");
         }
@@ -140,7 +140,7 @@ impl Sandbox {
 
     /// Waits for the end of the sandbox.
     pub(crate) async fn ended(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
@@ -170,7 +170,7 @@ pub(crate) async fn news(events: &mut Events) -> Option<Event> {
 
 /// Waits until no process in the sandbox has `word` in its command line.
 pub(crate) async fn gone(sandbox: &Sandbox, word: &str) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !sandbox.processes(word).is_empty() {
         assert!(Instant::now() < deadline, "{word} goes on");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -9,19 +9,19 @@ use casement_agent_protocol::session_log::{FollowLog, LogLine, LogSource, STREAM
 use futures_util::StreamExt as _;
 
 use crate::headless::refusal;
-use crate::sandbox::{PATIENCE, SILENT, Sandbox, config};
+use crate::sandbox::{TEST_TIMEOUT, SILENT, Sandbox, config};
 
-const QUICK: Duration = Duration::from_secs(90);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(90);
 
 async fn run(client: &AgentClient, line: &str) {
     let program = Program { command: line.to_owned(), ..Program::default() };
-    let mut answer = client.download(EXEC, &Exec { program, timeout_ms: 60_000 }, QUICK).await.unwrap();
+    let mut answer = client.download(EXEC, &Exec { program, timeout_ms: 60_000 }, SHORT_TIMEOUT).await.unwrap();
     let head = answer.next().await.unwrap().unwrap();
     assert!(head.starts_with(b"{\"exit_code\":0,"), "{line}: {}", String::from_utf8_lossy(&head));
 }
 
 async fn follow(client: &AgentClient, source: LogSource, follow: bool) -> Lines {
-    Lines { content: client.download(STREAM, &FollowLog { source, follow }, QUICK).await.unwrap(), buffer: Vec::new() }
+    Lines { content: client.download(STREAM, &FollowLog { source, follow }, SHORT_TIMEOUT).await.unwrap(), buffer: Vec::new() }
 }
 
 fn file(path: &str) -> LogSource {
@@ -40,7 +40,7 @@ impl Lines {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }
-            let part = tokio::time::timeout(QUICK, self.content.next()).await.expect("a line or the end")?;
+            let part = tokio::time::timeout(SHORT_TIMEOUT, self.content.next()).await.expect("a line or the end")?;
             self.buffer.extend_from_slice(&part.unwrap());
         }
     }
@@ -107,7 +107,7 @@ async fn what_is_no_log_is_refused_at_once() {
         ("/tmp/mine/below", ErrorCode::Missing),
     ] {
         let asked = FollowLog { source: file(path), follow: true };
-        let refused = client.download(STREAM, &asked, QUICK).await;
+        let refused = client.download(STREAM, &asked, SHORT_TIMEOUT).await;
         let code_given = refusal(refused.map(drop));
         assert!(code_given == code || path.contains("kmsg") || path.contains("ptmx"), "{path}: {code_given:?}");
     }
@@ -118,7 +118,7 @@ async fn the_sessions_own_programs_are_heard() {
     let sandbox = Sandbox::start(&config(false));
     sandbox.ready("logs").await;
     let client = sandbox.client().await;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while follow(&client, LogSource::Chromium, false).await.rest().await.is_empty() {
         assert!(Instant::now() < deadline, "Chromium always has something to complain of");
         tokio::time::sleep(Duration::from_millis(50)).await;

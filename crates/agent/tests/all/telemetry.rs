@@ -18,7 +18,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use crate::cdp::{Cdp, EMPTY};
-use crate::sandbox::{PATIENCE, RUNNER, SLOWLY, Sandbox, config, field, signal};
+use crate::sandbox::{TEST_TIMEOUT, RUNNER, SLOWLY, Sandbox, config, field, signal};
 
 /// Longer than whatever a test waits for takes by itself.
 const WITHIN: Duration = Duration::from_secs(120);
@@ -66,7 +66,7 @@ impl Heard {
 
     /// Waits for an event.
     async fn until(&self, what: &str, wanted: impl Fn(&EventLine) -> bool) -> EventLine {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             if let Some(told) = self.find(&wanted) {
                 return told;
@@ -321,7 +321,7 @@ async fn what_its_user_does(heard: &Heard, cdp: &mut Cdp, page: &str) {
         cdp.evaluate(page, &frame).await;
         heard.until("the frame", |told| told.kind == "console_log" && data(told)["url"] == source).await;
         let clicked = |told: &EventLine| told.kind == "interaction_click" && data(told)["url"] == source;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while heard.find(clicked).is_none() {
             assert!(Instant::now() < deadline, "the frame takes no click");
             // Not before it is drawn.
@@ -421,7 +421,7 @@ fn connections(sandbox: &Sandbox) -> usize {
 }
 
 async fn until_connections(sandbox: &Sandbox, wanted: impl Fn(usize) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !wanted(connections(sandbox)) {
         assert!(Instant::now() < deadline, "{} connections", connections(sandbox));
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -483,7 +483,7 @@ async fn programs_beside_the_browser_that_crash_are_told_of() {
     assert!(runner["phase"] == "running" && runner["pid"].is_u64(), "{runner}");
 
     let film = StartReplay { replay_id: "film".to_owned(), framerate: 10, max_duration_seconds: 600 };
-    client.call::<Replay>(START, &film, PATIENCE).await.unwrap();
+    client.call::<Replay>(START, &film, TEST_TIMEOUT).await.unwrap();
     signal(sandbox.processes("x11grab").into_iter().max().expect("it is filmed"), "KILL");
     heard.until("ffmpeg's crash", crashed("ffmpeg")).await;
 
@@ -560,7 +560,7 @@ async fn a_page_that_opens_hundreds_of_tabs_and_workers_is_captured_within_bound
     heard.until("the last tab", |told| data(told)["text"] == format!("tab {}", TABS - 1)).await;
     println!("{TABS} tabs after {:?}", began.elapsed());
     let opened = || heard.all().iter().filter(|told| told.kind == "page_tab_opened").count() as u64;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while opened() < TABS && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -608,7 +608,7 @@ async fn g3_a_burst_stays_bounded_and_what_it_cost_is_counted() {
     // What is confirmed is not told again, and goes on where it was.
     client.command(CONFIRM, &ConfirmRequest { through: end.seq }, WITHIN).await.unwrap();
     let again = Heard::after(&sandbox, end.seq).await;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     // While the capture has no time left for this page, a line is counted and not read.
     while again.find(|told| data(told)["text"] == "one more").is_none() {
         assert!(Instant::now() < deadline, "it is never heard again");

@@ -91,7 +91,7 @@ impl Apps {
             clock: system.clone(),
             ids: system.clone(),
             rules: DeploymentRules { regions: settings.regions.clone(), origins: settings.git_origins.clone() },
-            most: Deployments::DEFAULT_MOST,
+            most: Deployments::DEFAULT_MAX,
         });
         let invocations = Invocations::new(InvocationDeps {
             invocations: rows.invocations.clone(),

@@ -13,7 +13,7 @@ use super::support::http::Request;
 use super::support::{Cdp, Options, Server, until};
 
 /// More than a minute's worth of work for two slow cores.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 /// How long the reader rests after every 64 KiB: far slower than what a busy machine captures.
 const PACE: Duration = Duration::from_millis(600);
 /// What the page asks at once: fifty long questions that nobody answers.
@@ -51,7 +51,7 @@ fn a_stream_that_is_read_too_slowly_is_cut_with_a_reason_and_slows_nobody_down()
     });
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
-    until("the reader is too slow", PATIENCE, || {
+    until("the reader is too slow", TEST_TIMEOUT, || {
         // The page and the API answer all the while.
         cdp.evaluate(&page, QUESTIONS).ok()?;
         let metrics = server.get("/metrics").ok()?.text();
@@ -68,7 +68,7 @@ fn a_stream_that_is_read_too_slowly_is_cut_with_a_reason_and_slows_nobody_down()
     let resumed = Request::new("GET", &path).bearer(server.key()).header("Last-Event-ID", &last.to_string());
     let mut resumed = resumed.start(server.address())?;
     let mut beginning = Vec::new();
-    until("the stream goes on", PATIENCE, || {
+    until("the stream goes on", TEST_TIMEOUT, || {
         let mut part = [0; 4096];
         let count = resumed.read(&mut part).ok()?;
         beginning.extend_from_slice(&part[..count]);

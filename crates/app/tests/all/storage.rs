@@ -10,7 +10,7 @@ use super::bad_database::SmallDisk;
 use super::host::{sql, uuid};
 use super::support::{Cdp, Options, Server, Session, until};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// What a page says at once: a MiB.
 const FLOOD: &str = "for (let n = 0; n < 256; n++) console.log(String(n).padEnd(4096, 'x'))";
 
@@ -69,7 +69,7 @@ fn what_pages_say_is_stored_within_the_budgets_of_session_and_project_and_the_re
         let session = capturing(&server)?;
         say(&session, 4)?;
         end(&server, &session)?;
-        let (lines, lost) = until("every line is stored or counted", PATIENCE, || {
+        let (lines, lost) = until("every line is stored or counted", TEST_TIMEOUT, || {
             let (lines, _) = stored(&server, &session).ok()?;
             let lost: u64 = dropped(&server, &session).ok()?.iter().map(|(_, count)| count).sum();
             (lines + lost >= 1024).then_some((lines, lost))
@@ -98,22 +98,22 @@ fn on_a_disk_that_is_nearly_full_telemetry_is_counted_only_and_readiness_and_met
     let session = capturing(&server)?;
     let disk = SmallDisk::mount(server.data_dir().join("blobs"))?;
     let filler = disk.fill()?;
-    until("it is said", PATIENCE, || (readiness().ok()?["status"] == "degraded").then_some(()))?;
+    until("it is said", TEST_TIMEOUT, || (readiness().ok()?["status"] == "degraded").then_some(()))?;
     let said = readiness()?["detail"].as_str().unwrap_or_default().to_owned();
     ensure!(said.contains("the disk is nearly full"), "{said}");
     ensure!(server.get("/metrics")?.text().contains("casement_disk_low 1"), "the metrics do not say so");
 
     say(&session, 1)?;
-    until("it is told", PATIENCE, || {
+    until("it is told", TEST_TIMEOUT, || {
         let told = dropped(&server, &session).ok()?;
         told.iter().any(|(limit, _)| limit.as_deref() == Some("disk")).then_some(())
     })?;
     assert_eq!(stored(&server, &session)?.0, 0);
 
     fs::remove_file(filler)?;
-    until("there is room again", PATIENCE, || (readiness().ok()?["status"] == "ok").then_some(()))?;
+    until("there is room again", TEST_TIMEOUT, || (readiness().ok()?["status"] == "ok").then_some(()))?;
     say(&session, 1)?;
-    until("lines are stored again", PATIENCE, || (stored(&server, &session).ok()?.0 == 256).then_some(()))?;
+    until("lines are stored again", TEST_TIMEOUT, || (stored(&server, &session).ok()?.0 == 256).then_some(()))?;
     end(&server, &session)?;
     Ok(())
 }

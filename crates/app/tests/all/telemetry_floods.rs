@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::host::{browser_of, resident, sandbox, server_process, sql, uuid};
 use super::support::{Cdp, Options, Pages, Server, Session, until};
 
-const PATIENCE: Duration = Duration::from_secs(600);
+const TEST_TIMEOUT: Duration = Duration::from_secs(600);
 /// What the page says, so many times so many lines.
 const TURNS: u64 = 50;
 const LINES: u64 = 20_000;
@@ -62,7 +62,7 @@ fn g3_a_million_lines_at_once_stay_bounded_and_every_line_that_is_not_kept_is_co
     }
     // While the capture has no time for this page, a line is counted and not read.
     let (id, mut said) = (uuid(session.id())?, TURNS * LINES);
-    until("the end is heard", PATIENCE, || {
+    until("the end is heard", TEST_TIMEOUT, || {
         cdp.evaluate(&page, "console.log('the end')").ok()?;
         said += 1;
         let path = format!("/browsers/{}/telemetry/events?order=desc&limit=1&category=console", session.id());
@@ -79,7 +79,7 @@ fn g3_a_million_lines_at_once_stay_bounded_and_every_line_that_is_not_kept_is_co
         let counts = lost.map(|one| one["event"]["data"]["count"].as_u64().context("a count"));
         Ok((sql(&server, &lines)?.parse()?, counts.sum::<anyhow::Result<u64>>()?))
     };
-    until("every line is stored or counted", PATIENCE, || {
+    until("every line is stored or counted", TEST_TIMEOUT, || {
         let (lines, lost) = stored().ok()?;
         println!("{lines} of {said} are stored, {lost} are counted as lost");
         (lines + lost == said).then_some(())
@@ -133,13 +133,13 @@ fn what_a_page_asked_for_is_stored_though_its_session_is_deleted_as_soon_as_it_i
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     cdp.open(&page, &pages.url("/pictures"))?;
-    until("every picture is there", PATIENCE, || {
+    until("every picture is there", TEST_TIMEOUT, || {
         let whole = "document.readyState === 'complete' && [...document.images].filter(one => one.complete).length";
         (cdp.evaluate(&page, whole).ok()? == json!(PICTURES)).then_some(())
     })?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
-    let answers = until("every answer is stored", PATIENCE, || {
+    let answers = until("every answer is stored", TEST_TIMEOUT, || {
         let (answers, _) = stored(&server, &session, "network_response").ok()?;
         (answers > PICTURES).then_some(answers)
     })?;
@@ -162,12 +162,12 @@ fn every_line_of_a_console_is_stored_or_counted_though_its_session_is_deleted_in
     }
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
-    until("every line is stored or counted", PATIENCE, || {
+    until("every line is stored or counted", TEST_TIMEOUT, || {
         let (lines, lost) = stored(&server, &session, "console_log").ok()?;
         println!("{lines} of {said} are stored, {lost} are counted as lost");
         (lines + lost >= said).then_some(())
     })?;
-    until("nothing is left of the session", PATIENCE, || agent(&server).is_err().then_some(()))?;
+    until("nothing is left of the session", TEST_TIMEOUT, || agent(&server).is_err().then_some(()))?;
     Ok(())
 }
 
@@ -184,13 +184,13 @@ fn whom_the_kernel_kills_for_memory_is_told_where_it_can_be_known() -> anyhow::R
     let page = cdp.page()?;
     let take = "setTimeout(() => { globalThis.held = []; for (;;) held.push(new Uint8Array(16 << 20).fill(7)) }); 0";
     cdp.evaluate(&page, take)?;
-    until("the session has ended", PATIENCE, || {
+    until("the session has ended", TEST_TIMEOUT, || {
         (server.get(&format!("/browsers/{}", session.id())).ok()?.status == 404).then_some(())
     })?;
     if !known {
         return Ok(());
     }
-    let told = until("it is told", PATIENCE, || {
+    let told = until("it is told", TEST_TIMEOUT, || {
         let told = events(&server, &session, "system").ok()?;
         told.into_iter().find(|one| one["event"]["type"] == "system_oom_kill")
     })?;

@@ -12,7 +12,7 @@ use casement_domain::browser::{EngineError, EngineFault};
 use casement_domain::ids::BrowserId;
 use casement_domain::login_page::{
     Act, Await, Button, ButtonKind, Captcha, Frame, Handle, Input, Key, Layer, LoginPageError, LoginPages,
-    MOST_BUTTONS, MOST_FRAMES, MOST_INPUTS, MOST_LABEL, MOST_LAYERS, MOST_OPTIONS, MOST_TEXT, MOST_TEXTS, MOST_URL,
+    MAX_BUTTONS, MAX_FRAMES, MAX_INPUTS, MAX_LABEL, MAX_LAYERS, MAX_OPTIONS, MAX_TEXT, MAX_TEXTS, MAX_URL,
     Mark, Reading, Text, TextKind, clean,
 };
 use futures_util::TryStreamExt as _;
@@ -50,7 +50,7 @@ impl LoginPages for Engine {
         };
         let told: words::Reading = self.asked(browser, READ, &asked, within + AROUND).await?;
         match told.failed {
-            Some(reason) => Err(LoginPageError::NavigationFailed { reason: clean(&reason, MOST_LABEL) }),
+            Some(reason) => Err(LoginPageError::NavigationFailed { reason: clean(&reason, MAX_LABEL) }),
             None => Ok(reading(told)),
         }
     }
@@ -106,13 +106,13 @@ fn done(done: words::Done) -> Result<(), LoginPageError> {
     match done.fault {
         None => Ok(()),
         Some(words::Fault::Navigation { reason }) => {
-            Err(LoginPageError::NavigationFailed { reason: clean(&reason, MOST_LABEL) })
+            Err(LoginPageError::NavigationFailed { reason: clean(&reason, MAX_LABEL) })
         }
         Some(words::Fault::Stale { handle }) => Err(LoginPageError::Stale(Handle(clean(&handle, MOST_HANDLE)))),
         Some(words::Fault::WrongOrigin { wanted, found }) => {
-            Err(LoginPageError::WrongOrigin { wanted: clean(&wanted, MOST_URL), found: clean(&found, MOST_URL) })
+            Err(LoginPageError::WrongOrigin { wanted: clean(&wanted, MAX_URL), found: clean(&found, MAX_URL) })
         }
-        Some(words::Fault::NotUsable { reason }) => Err(LoginPageError::NotUsable(clean(&reason, MOST_TEXT))),
+        Some(words::Fault::NotUsable { reason }) => Err(LoginPageError::NotUsable(clean(&reason, MAX_TEXT))),
         Some(words::Fault::Hangs { seconds }) => Err(LoginPageError::Hangs { seconds }),
     }
 }
@@ -144,43 +144,43 @@ fn reading(told: words::Reading) -> Reading {
     let frames: Vec<Frame> = told
         .frames
         .into_iter()
-        .take(MOST_FRAMES)
-        .map(|frame| Frame { origin: clean(&frame.origin, MOST_URL), url: clean(&frame.url, MOST_URL) })
+        .take(MAX_FRAMES)
+        .map(|frame| Frame { origin: clean(&frame.origin, MAX_URL), url: clean(&frame.url, MAX_URL) })
         .collect();
     let layers: Vec<Layer> = told
         .layers
         .into_iter()
-        .take(MOST_LAYERS)
-        .map(|layer| Layer { marks: clean(&layer.marks, MOST_TEXT), dialog: layer.dialog })
+        .take(MAX_LAYERS)
+        .map(|layer| Layer { marks: clean(&layer.marks, MAX_TEXT), dialog: layer.dialog })
         .collect();
     let (some_frames, some_layers) = (frames.len(), layers.len());
     let seen = |frame: usize| frame < some_frames;
     let layer = |layer: Option<usize>| layer.filter(|layer| *layer < some_layers);
     let captchas = told.captchas.into_iter().take(MOST_CAPTCHAS);
     Reading {
-        url: clean(&told.url, MOST_URL),
-        title: clean(&told.title, MOST_TEXT),
+        url: clean(&told.url, MAX_URL),
+        title: clean(&told.title, MAX_TEXT),
         language: clean(&told.language, 20),
         status: told.status,
         inputs: told
             .inputs
             .into_iter()
             .filter(|one| seen(one.frame))
-            .take(MOST_INPUTS)
+            .take(MAX_INPUTS)
             .map(|one| input(one, layer))
             .collect(),
         buttons: told
             .buttons
             .into_iter()
             .filter(|one| seen(one.frame))
-            .take(MOST_BUTTONS)
+            .take(MAX_BUTTONS)
             .map(|one| button(one, layer))
             .collect(),
         texts: told
             .texts
             .into_iter()
             .filter(|one| seen(one.frame))
-            .take(MOST_TEXTS)
+            .take(MAX_TEXTS)
             .map(|one| text(one, layer))
             .collect(),
         captchas: captchas
@@ -199,7 +199,7 @@ fn reading(told: words::Reading) -> Reading {
 }
 
 fn input(told: words::Input, layer: impl Fn(Option<usize>) -> Option<usize>) -> Input {
-    let label = |text: &str| clean(text, MOST_LABEL);
+    let label = |text: &str| clean(text, MAX_LABEL);
     Input {
         place: told.place,
         handle: Handle(clean(&told.handle, MOST_HANDLE)),
@@ -221,8 +221,8 @@ fn input(told: words::Input, layer: impl Fn(Option<usize>) -> Option<usize>) -> 
         visible: told.visible,
         layer: layer(told.layer),
         covered: told.covered,
-        options: told.options.iter().take(MOST_OPTIONS).map(|option| label(option)).collect(),
-        selector: clean(&told.selector, MOST_TEXT),
+        options: told.options.iter().take(MAX_OPTIONS).map(|option| label(option)).collect(),
+        selector: clean(&told.selector, MAX_TEXT),
     }
 }
 
@@ -239,15 +239,15 @@ fn button(told: words::Button, layer: impl Fn(Option<usize>) -> Option<usize>) -
             "radio" => ButtonKind::Radio,
             _ => ButtonKind::Button,
         },
-        label: clean(&told.label, MOST_LABEL),
-        description: clean(&told.description, MOST_LABEL),
-        marks: clean(&told.marks, MOST_TEXT),
-        href: clean(&told.href, MOST_URL),
+        label: clean(&told.label, MAX_LABEL),
+        description: clean(&told.description, MAX_LABEL),
+        marks: clean(&told.marks, MAX_TEXT),
+        href: clean(&told.href, MAX_URL),
         disabled: told.disabled,
         layer: layer(told.layer),
         covered: told.covered,
-        selector: clean(&told.selector, MOST_TEXT),
-        xpath: clean(&told.xpath, MOST_TEXT),
+        selector: clean(&told.selector, MAX_TEXT),
+        xpath: clean(&told.xpath, MAX_TEXT),
     }
 }
 
@@ -258,5 +258,5 @@ fn text(told: words::Text, layer: impl Fn(Option<usize>) -> Option<usize>) -> Te
         "error" => TextKind::Error,
         _ => TextKind::Plain,
     };
-    Text { place: told.place, frame: told.frame, kind, text: clean(&told.text, MOST_TEXT), layer: layer(told.layer) }
+    Text { place: told.place, frame: told.frame, kind, text: clean(&told.text, MAX_TEXT), layer: layer(told.layer) }
 }

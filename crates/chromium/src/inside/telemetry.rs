@@ -11,7 +11,7 @@ use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
 use casement_domain::inside::OperationError;
 use casement_domain::telemetry::{
-    Capture, Category, Event, EventCategory, Item, LONGEST_EVENT, TelemetryTap, ToldEvents, What,
+    Capture, Category, Event, EventCategory, Item, MAX_EVENT, TelemetryTap, ToldEvents, What,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -45,7 +45,7 @@ impl TelemetryTap for Engine {
         let running = self.running(browser)?;
         let lines = running.agent.download(FOLLOW, &FollowRequest { after }, QUICK).await;
         let lines = lines.map_err(|error| operation_error(&running, &error))?;
-        Ok(Lines::new(running, lines, LONGEST_EVENT).each(told))
+        Ok(Lines::new(running, lines, MAX_EVENT).each(told))
     }
 
     async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), OperationError> {

@@ -19,7 +19,7 @@ use crate::store_error::StoreError;
 /// For how many days the old key still opens after a rotation, unless said.
 const GRACE_DAYS: u32 = 7;
 /// The longest life and the longest grace.
-const MOST_DAYS: u32 = 3650;
+const MAX_DAYS: u32 = 3650;
 
 /// A key was not found, made or changed.
 #[derive(Debug, thiserror::Error)]
@@ -196,8 +196,8 @@ impl KeyAdministration {
         wish: RotateKey,
     ) -> Result<(KeyEntry, CreatedKey), KeyError> {
         let mut fields = Fields::new();
-        let days = fields.take_optional("days_to_expire", wish.days_to_expire, |n| within(n, 1, MOST_DAYS));
-        let grace = fields.take_optional("expire_in_days", wish.expire_in_days, |n| within(n, 0, MOST_DAYS));
+        let days = fields.take_optional("days_to_expire", wish.days_to_expire, |n| within(n, 1, MAX_DAYS));
+        let grace = fields.take_optional("expire_in_days", wish.expire_in_days, |n| within(n, 0, MAX_DAYS));
         fields.finish()?;
         let old = self.get(caller.organization, which, false).await?.key;
         let draft = CreateKey { name: Some(old.name.as_str().to_owned()), days_to_expire: None, project: old.project };

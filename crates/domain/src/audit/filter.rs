@@ -5,14 +5,14 @@ use time::{Duration, OffsetDateTime};
 use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
 
 /// The longest text to search for, in characters.
-const LONGEST_SEARCH: usize = 256;
+const MAX_SEARCH: usize = 256;
 /// The longest value of another filter, in characters; no stored one is longer.
-const LONGEST_VALUE: usize = 64;
+const MAX_VALUE: usize = 64;
 /// The most methods left out, and the most users searched for.
-const MOST_EXCLUDED: usize = 10;
-const MOST_USERS: usize = 100;
+const MAX_EXCLUDED: usize = 10;
+const MAX_USERS: usize = 100;
 /// The longest span that people page through.
-const LONGEST_SPAN: Duration = Duration::days(30);
+const MAX_SPAN: Duration = Duration::days(30);
 
 /// What is asked, as it came. Times are read already.
 #[derive(Clone, Debug, Default)]
@@ -93,9 +93,9 @@ impl AuditQuery {
         let auth_strategy = fields.take_optional("auth_strategy", self.auth_strategy, value);
         let service = fields.take_optional("service", self.service, value);
         let method = fields.take_optional("method", self.method, value).map(|text| text.to_ascii_uppercase());
-        let exclude_methods = fields.take("exclude_method", few(self.exclude_methods, MOST_EXCLUDED));
-        let search = fields.take_optional("search", self.search, |text| no_longer(text, LONGEST_SEARCH));
-        let search_users = fields.take("search_user_id", few(self.search_users, MOST_USERS));
+        let exclude_methods = fields.take("exclude_method", few(self.exclude_methods, MAX_EXCLUDED));
+        let search = fields.take_optional("search", self.search, |text| no_longer(text, MAX_SEARCH));
+        let search_users = fields.take("search_user_id", few(self.search_users, MAX_USERS));
         let limit = fields.take_optional("limit", self.limit, |n| within(n, 1, reading.most()));
         fields.finish()?;
         let (Some(start), Some(end)) = (start, end) else { unreachable!("refused above") };
@@ -120,14 +120,14 @@ fn span(start: OffsetDateTime, end: OffsetDateTime, reading: Reading) -> Result<
     if end <= start {
         return Err(Bad::new(FieldCode::OutOfRange, "must be after start"));
     }
-    if reading == Reading::List && end - start > LONGEST_SPAN {
+    if reading == Reading::List && end - start > MAX_SPAN {
         return Err(Bad::new(FieldCode::OutOfRange, "must be at most 30 days after start"));
     }
     Ok(())
 }
 
 fn value(text: String) -> Result<String, Bad> {
-    no_longer(text, LONGEST_VALUE)
+    no_longer(text, MAX_VALUE)
 }
 
 fn no_longer(text: String, longest: usize) -> Result<String, Bad> {

@@ -102,7 +102,7 @@ pub struct AuditEntry {
 }
 
 /// How much of a user agent is kept, in characters.
-const LONGEST_USER_AGENT: usize = 512;
+const MAX_USER_AGENT: usize = 512;
 
 impl AuditEntry {
     /// The status of a call that had begun when its server ended. What it was to change may have been changed.
@@ -111,7 +111,7 @@ impl AuditEntry {
     /// As much of a user agent as is kept.
     #[must_use]
     pub fn user_agent(text: &str) -> String {
-        text.chars().take(LONGEST_USER_AGENT).collect()
+        text.chars().take(MAX_USER_AGENT).collect()
     }
 }
 

@@ -11,9 +11,9 @@ use crate::ids::{ApiKeyId, ProjectId};
 /// For how long the tries after a first one are counted before they are recorded.
 const WINDOW: Duration = Duration::MINUTE;
 /// From how many addresses tries with one key are told apart at a time. Further ones are recorded without their address.
-const MOST_ADDRESSES: u32 = 32;
+const MAX_ADDRESSES: u32 = 32;
 /// How many kinds of tries are counted at a time. Beyond that the oldest is recorded at once.
-const MOST_KINDS: usize = 10_000;
+const MAX_KINDS: usize = 10_000;
 
 /// Which tries are counted together: of one key, from one address or one IPv6 network of 64 bits, refused in one way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,7 +47,7 @@ impl RefusedTries {
         let from = neighbourhood(&entry.client_ip);
         let mut kind = Kind { key: entry.api_key, project: entry.project, from, status: entry.status };
         if !self.counted.contains_key(&kind)
-            && self.addresses.get(&kind.key).is_some_and(|from| *from >= MOST_ADDRESSES)
+            && self.addresses.get(&kind.key).is_some_and(|from| *from >= MAX_ADDRESSES)
         {
             kind.from = String::new();
             entry.client_ip = String::new();
@@ -57,7 +57,7 @@ impl RefusedTries {
             counted.last = Some(AuditEntry { count: before.saturating_add(entry.count), ..entry });
             return None;
         }
-        let pushed_out = if self.order.len() < MOST_KINDS { None } else { self.close_oldest() };
+        let pushed_out = if self.order.len() < MAX_KINDS { None } else { self.close_oldest() };
         *self.addresses.entry(kind.key).or_default() += 1;
         self.counted.insert(kind.clone(), Counted { last: None, ends: entry.at + WINDOW });
         self.order.push_back(kind);
@@ -143,10 +143,10 @@ mod tests {
     fn many_addresses_leave_few_records_of_a_key() {
         let mut tries = RefusedTries::default();
         let all = (0..5000).filter_map(|n| tries.take(tried(n, 7, &format!("198.51.{}.{}", n / 250, n % 250)))).count();
-        assert_eq!(all, MOST_ADDRESSES as usize + 1);
+        assert_eq!(all, MAX_ADDRESSES as usize + 1);
         let rest = tries.finish();
         assert_eq!(rest.len(), 1);
-        assert_eq!((rest[0].client_ip.as_str(), rest[0].count), ("", 5000 - MOST_ADDRESSES - 1));
+        assert_eq!((rest[0].client_ip.as_str(), rest[0].count), ("", 5000 - MAX_ADDRESSES - 1));
         let mut networks = RefusedTries::default();
         let all = (0..5000).filter_map(|n| networks.take(tried(n, 7, &format!("2001:db8::{n:x}")))).count();
         assert_eq!(all, 1);
@@ -161,8 +161,8 @@ mod tests {
                 told += tries.take(tried(round, n, "192.0.2.1")).map_or(0, |entry| entry.count);
             }
         }
-        assert!(tries.counted.len() <= MOST_KINDS && tries.order.len() <= MOST_KINDS);
-        assert!(tries.addresses.len() <= MOST_KINDS);
+        assert!(tries.counted.len() <= MAX_KINDS && tries.order.len() <= MAX_KINDS);
+        assert!(tries.addresses.len() <= MAX_KINDS);
         told += tries.finish().iter().map(|entry| entry.count).sum::<u32>();
         assert_eq!(told, 40_000);
         assert!(tries.addresses.is_empty());

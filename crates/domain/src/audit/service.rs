@@ -17,7 +17,7 @@ const BATCH: u32 = 2_000;
 /// How many records a text is looked for in at once. No index helps there, so the store looks at one after the other.
 const STEP: u32 = 250_000;
 /// How many steps one call may take while it finds nothing. The caller goes on from there.
-const MOST_STEPS: u32 = 80;
+const MAX_STEPS: u32 = 80;
 
 /// Records were not read.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +101,7 @@ impl AuditLogs {
             let more = records.len() > limit as usize;
             records.truncate(limit as usize);
             steps += 1;
-            if records.is_empty() && through.is_some() && steps < MOST_STEPS {
+            if records.is_empty() && through.is_some() && steps < MAX_STEPS {
                 after = through;
                 continue;
             }
@@ -147,7 +147,7 @@ impl AuditLogs {
             let Measured { count, ends, more } =
                 self.repository.measure(organization, &filter, Stretch { after, through }, limit).await?;
             steps += 1;
-            if count == 0 && through.is_some() && steps < MOST_STEPS {
+            if count == 0 && through.is_some() && steps < MAX_STEPS {
                 after = through;
                 continue;
             }

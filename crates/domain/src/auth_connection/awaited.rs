@@ -1,6 +1,6 @@
 //! What a flow waits for: values and choices, as a page asked for them.
 
-use crate::login_page::{Choice, ChoiceKind, Field, FieldKind, InputKind, MOST_OPTIONS, MfaKind};
+use crate::login_page::{Choice, ChoiceKind, Field, FieldKind, InputKind, MAX_OPTIONS, MfaKind};
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $word:literal,)+ }) => {
@@ -141,7 +141,7 @@ impl From<&Field> for AwaitedField {
             required: field.required,
             mfa: field.mfa,
             // Of a longer list not all are known.
-            options: if field.options.len() < MOST_OPTIONS { field.options.clone() } else { Vec::new() },
+            options: if field.options.len() < MAX_OPTIONS { field.options.clone() } else { Vec::new() },
         }
     }
 }

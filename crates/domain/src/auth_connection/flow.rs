@@ -263,7 +263,7 @@ impl Flow {
     /// How long a flow may take.
     pub const LIFE: Duration = Duration::minutes(15);
     /// How often it begins again because its page was lost, or its profile was saved by another.
-    pub const MOST_BEGUN_AGAIN: u32 = 3;
+    pub const MAX_BEGUN_AGAIN: u32 = 3;
     /// What a session lives longer than a flow, should nobody end it.
     pub const GRACE: Duration = Duration::minutes(2);
 

@@ -7,11 +7,11 @@ use crate::login_page::{AllowedHosts, HostPattern};
 use crate::name::SlugName;
 
 /// Hosts that a connection may list.
-const MOST_DOMAINS: usize = 50;
+const MAX_DOMAINS: usize = 50;
 /// Characters of a provider's name, and of the path of an item.
-const LONGEST_TEXT: usize = 1024;
+const MAX_TEXT: usize = 1024;
 /// Characters of a login's address.
-const LONGEST_URL: usize = 2048;
+const MAX_URL: usize = 2048;
 
 /// A credential as it came in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -155,8 +155,8 @@ impl CredentialInput {
             Some(text) if text.trim().is_empty() => {
                 Err(Bad::new(FieldCode::TooShort, "must have at least 1 character").of(name))
             }
-            Some(text) if text.chars().nth(LONGEST_TEXT).is_some() => {
-                Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_TEXT} characters")).of(name))
+            Some(text) if text.chars().nth(MAX_TEXT).is_some() => {
+                Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_TEXT} characters")).of(name))
             }
             Some(text) if text.chars().any(char::is_control) => {
                 Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters").of(name))
@@ -182,8 +182,8 @@ impl CredentialInput {
 }
 
 fn patterns(texts: Vec<String>) -> Result<Vec<HostPattern>, Bad> {
-    if texts.len() > MOST_DOMAINS {
-        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MOST_DOMAINS}")));
+    if texts.len() > MAX_DOMAINS {
+        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MAX_DOMAINS}")));
     }
     let parsed = texts.iter().enumerate().map(|(at, text)| {
         HostPattern::parse(text.trim()).map_err(|bad| Bad::new(FieldCode::InvalidFormat, bad.to_string()).of(at))
@@ -198,8 +198,8 @@ fn login_url(text: &str, hosts: Option<&AllowedHosts>) -> Result<Option<String>,
     if text.is_empty() {
         return Ok(None);
     }
-    if text.chars().nth(LONGEST_URL).is_some() {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_URL} characters")));
+    if text.chars().nth(MAX_URL).is_some() {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
     }
     let format = || Bad::new(FieldCode::InvalidFormat, "must be an http or https address without user and password");
     let url = url::Url::parse(text).map_err(|_| format())?;

@@ -118,7 +118,7 @@ pub struct StartedLogin {
 
 impl AuthConnections {
     /// How many connections a project may have, unless configured.
-    pub const DEFAULT_MOST: u32 = 500;
+    pub const DEFAULT_MAX: u32 = 500;
 
     /// The use cases on these ports.
     #[must_use]

@@ -10,9 +10,9 @@ use crate::field::{Bad, FieldCode, Fields, InvalidInput};
 use crate::login_page::ChoiceKind;
 
 /// Values in one submission.
-const MOST_VALUES: usize = 50;
+const MAX_VALUES: usize = 50;
 /// Bytes of one value.
-const LONGEST_VALUE: usize = 8 * 1024;
+const MAX_VALUE: usize = 8 * 1024;
 /// Characters of a name or choice that are repeated in a refusal.
 const SHOWN: usize = 128;
 
@@ -122,8 +122,8 @@ fn values(
     by_id: bool,
     with_choice: bool,
 ) -> Result<BTreeMap<String, SecretString>, Bad> {
-    if given.len() > MOST_VALUES {
-        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MOST_VALUES}")));
+    if given.len() > MAX_VALUES {
+        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MAX_VALUES}")));
     }
     let mut bad = Vec::new();
     let mut values = BTreeMap::new();
@@ -134,8 +134,8 @@ fn values(
             bad.push(Bad::new(FieldCode::NotAllowed, "is not waited for").of(shown));
             continue;
         };
-        if value.expose_secret().len() > LONGEST_VALUE {
-            bad.push(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_VALUE} bytes")).of(shown));
+        if value.expose_secret().len() > MAX_VALUE {
+            bad.push(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")).of(shown));
         } else if !value.expose_secret().is_empty() && !takes(field, value.expose_secret()) {
             bad.push(Bad::new(FieldCode::NotAllowed, "is none of the options").of(shown));
         } else if !value.expose_secret().is_empty() {

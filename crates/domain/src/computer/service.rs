@@ -9,7 +9,7 @@ use crate::inside::{OperationError, enter};
 use crate::session::{Activity, Session};
 
 /// What every call gets besides its pauses: it may wait for another one, and the page for the machine.
-const WORK: Duration = Duration::from_secs(60);
+const WORK_TIMEOUT: Duration = Duration::from_secs(60);
 /// What an event may take at most on a machine under load.
 const EVENT: Duration = Duration::from_millis(5);
 
@@ -54,7 +54,7 @@ impl Computers {
     /// See [`Computer::perform`].
     pub async fn all(&self, session: &Session, actions: Vec<Action>) -> Result<(), BrokeOff> {
         let entered = enter(session, &self.activity)?;
-        let longest = actions.iter().map(longest).fold(WORK, Duration::saturating_add);
+        let longest = actions.iter().map(longest).fold(WORK_TIMEOUT, Duration::saturating_add);
         self.computer.perform(entered.browser, actions, longest).await
     }
 

@@ -6,16 +6,16 @@ use std::fmt;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Host;
 
-use super::{MOST_VALUES, TotpSecret};
+use super::{MAX_VALUES, TotpSecret};
 use crate::field::{Bad, FieldCode, Fields, InvalidInput};
 use crate::name::LabelName;
 
 /// Characters of the name of a value.
-const LONGEST_KEY: usize = 128;
+const MAX_KEY: usize = 128;
 /// Bytes of a value.
-const LONGEST_VALUE: usize = 8 * 1024;
+const MAX_VALUE: usize = 8 * 1024;
 /// Characters of the name of a provider.
-const LONGEST_PROVIDER: usize = 255;
+const MAX_PROVIDER: usize = 255;
 
 /// A credential as asked for.
 #[derive(Default)]
@@ -130,8 +130,8 @@ fn is_host_name(name: &str) -> bool {
 
 fn provider(text: &str) -> Result<Option<String>, Bad> {
     let text = text.trim();
-    if text.chars().nth(LONGEST_PROVIDER).is_some() {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_PROVIDER} characters")));
+    if text.chars().nth(MAX_PROVIDER).is_some() {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_PROVIDER} characters")));
     }
     if text.chars().any(char::is_control) {
         return Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"));
@@ -145,12 +145,12 @@ fn totp(text: &SecretString) -> Result<Option<TotpSecret>, Bad> {
 }
 
 fn values(values: BTreeMap<String, SecretString>) -> Result<BTreeMap<String, SecretString>, Bad> {
-    if values.len() > MOST_VALUES {
+    if values.len() > MAX_VALUES {
         return Err(too_many());
     }
     Bad::any(values.iter().filter_map(|(name, value)| {
-        let long = value.expose_secret().len() > LONGEST_VALUE;
-        let long = long.then(|| Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_VALUE} bytes")));
+        let long = value.expose_secret().len() > MAX_VALUE;
+        let long = long.then(|| Bad::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")));
         // What is no name is not repeated: it may be a secret in the wrong place.
         key(name).err().or(long.map(|bad| bad.of(name)))
     }))?;
@@ -158,7 +158,7 @@ fn values(values: BTreeMap<String, SecretString>) -> Result<BTreeMap<String, Sec
 }
 
 fn keys(names: Vec<String>) -> Result<Vec<String>, Bad> {
-    if names.len() > MOST_VALUES {
+    if names.len() > MAX_VALUES {
         return Err(too_many());
     }
     Bad::any(names.iter().enumerate().filter_map(|(at, name)| key(name).err().map(|bad| bad.of(at))))?;
@@ -167,14 +167,14 @@ fn keys(names: Vec<String>) -> Result<Vec<String>, Bad> {
 
 fn key(name: &str) -> Result<(), Bad> {
     let bad = |code, text: &str| Err(Bad::new(code, format!("the name of a value {text}")));
-    match name.chars().take(LONGEST_KEY + 1).count() {
+    match name.chars().take(MAX_KEY + 1).count() {
         0 => bad(FieldCode::TooShort, "must have at least 1 character"),
-        n if n > LONGEST_KEY => bad(FieldCode::TooLong, "must have at most 128 characters"),
+        n if n > MAX_KEY => bad(FieldCode::TooLong, "must have at most 128 characters"),
         _ if name.chars().any(char::is_control) => bad(FieldCode::InvalidFormat, "may not hold control characters"),
         _ => Ok(()),
     }
 }
 
 pub(super) fn too_many() -> Bad {
-    Bad::new(FieldCode::TooMany, format!("must be at most {MOST_VALUES}"))
+    Bad::new(FieldCode::TooMany, format!("must be at most {MAX_VALUES}"))
 }

@@ -10,7 +10,7 @@ use crate::ids::{CredentialId, ProjectId};
 use crate::name::LabelName;
 
 /// How many values a credential may hold.
-pub const MOST_VALUES: usize = 50;
+pub const MAX_VALUES: usize = 50;
 
 /// A credential that is kept, without its secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -76,7 +76,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// How many credentials a project may have, unless configured.
-    pub const DEFAULT_MOST: u32 = 1000;
+    pub const DEFAULT_MAX: u32 = 1000;
 
     /// The use cases on these ports.
     #[must_use]

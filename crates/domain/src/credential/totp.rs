@@ -10,7 +10,7 @@ use crate::field::{Bad, FieldCode};
 
 const STEP: i64 = 30;
 /// Characters of a secret's text, blanks included.
-const LONGEST: usize = 1024;
+const MAX_BYTES: usize = 1024;
 
 /// What one-time codes are made of.
 #[derive(Clone)]
@@ -43,8 +43,8 @@ impl TotpSecret {
     /// # Errors
     /// The rule that the text breaks; the text is not repeated.
     pub fn parse(text: &str) -> Result<Self, Bad> {
-        if text.chars().nth(LONGEST).is_some() {
-            return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST} characters")));
+        if text.chars().nth(MAX_BYTES).is_some() {
+            return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_BYTES} characters")));
         }
         let plain: SecretString = text
             .chars()

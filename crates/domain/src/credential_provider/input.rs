@@ -11,11 +11,11 @@ use crate::ids::ProjectId;
 use crate::name::LabelName;
 
 /// Characters of a token.
-const LONGEST_TOKEN: usize = 8192;
+const MAX_TOKEN: usize = 8192;
 /// Characters of a server's address.
-const LONGEST_URL: usize = 2048;
+const MAX_URL: usize = 2048;
 /// Seconds: a day.
-const LONGEST_TTL: u32 = 86_400;
+const MAX_TTL: u32 = 86_400;
 /// Seconds.
 const DEFAULT_TTL: u32 = 300;
 
@@ -115,7 +115,7 @@ impl CreateProvider {
                 Some(ProviderPlace::Keepass(vault))
             }
         });
-        let ttl = fields.take_optional("cache_ttl_seconds", self.cache_ttl_seconds, |n| within(n, 0, LONGEST_TTL));
+        let ttl = fields.take_optional("cache_ttl_seconds", self.cache_ttl_seconds, |n| within(n, 0, MAX_TTL));
         let projects = fields.take_optional("project_ids", self.project_ids, projects);
         fields.finish()?;
         let (Some(name), Some(place), Some(token)) = (name, place, token) else {
@@ -153,7 +153,7 @@ impl UpdateProvider {
                 vault.map(ProviderPlace::Keepass)
             }
         };
-        let ttl = fields.take_optional("cache_ttl_seconds", self.cache_ttl_seconds, |n| within(n, 0, LONGEST_TTL));
+        let ttl = fields.take_optional("cache_ttl_seconds", self.cache_ttl_seconds, |n| within(n, 0, MAX_TTL));
         let last = CredentialProvider::LAST_PRIORITY;
         let priority = fields.take_optional("priority", self.priority, |n| within(n, 0, last));
         let projects = fields.take_optional("project_ids", self.project_ids, projects);
@@ -170,8 +170,8 @@ fn unused(fields: &mut Fields, name: &str, given: bool) {
 
 /// Each of them once. Whether there are such projects is seen when they are stored.
 fn projects(ids: Vec<String>) -> Result<Vec<ProjectId>, Bad> {
-    if ids.len() > CredentialProvider::MOST_PROJECTS {
-        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {}", CredentialProvider::MOST_PROJECTS)));
+    if ids.len() > CredentialProvider::MAX_PROJECTS {
+        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {}", CredentialProvider::MAX_PROJECTS)));
     }
     let parse = |(at, id): (usize, &String)| id.parse::<ProjectId>().map_err(|_| no_project().of(at));
     let (good, bad): (Vec<_>, Vec<_>) = ids.iter().enumerate().map(parse).partition(Result::is_ok);
@@ -201,9 +201,9 @@ fn kind(text: &str) -> Result<ProviderType, Bad> {
 
 fn token(token: SecretString) -> Result<SecretString, Bad> {
     let text = token.expose_secret();
-    match text.chars().take(LONGEST_TOKEN + 1).count() {
+    match text.chars().take(MAX_TOKEN + 1).count() {
         0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
-        n if n > LONGEST_TOKEN => Err(Bad::new(FieldCode::TooLong, "must have at most 8192 characters")),
+        n if n > MAX_TOKEN => Err(Bad::new(FieldCode::TooLong, "must have at most 8192 characters")),
         _ if text.chars().any(char::is_control) => {
             Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"))
         }
@@ -213,8 +213,8 @@ fn token(token: SecretString) -> Result<SecretString, Bad> {
 
 /// The base address of a server. Who may be asked is not this rule's: the way out decides when it is.
 fn server_url(text: &str) -> Result<Url, Bad> {
-    if text.chars().nth(LONGEST_URL).is_some() {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_URL} characters")));
+    if text.chars().nth(MAX_URL).is_some() {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
     }
     let bad = |text: &str| Bad::new(FieldCode::InvalidFormat, text);
     let mut url = Url::parse(text.trim()).map_err(|_| bad("must be an http or https URL"))?;

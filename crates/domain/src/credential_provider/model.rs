@@ -93,7 +93,7 @@ impl CredentialProvider {
     pub const LAST_PRIORITY: u32 = 1000;
 
     /// To how many projects it may be lent.
-    pub const MOST_PROJECTS: usize = 100;
+    pub const MAX_PROJECTS: usize = 100;
 
     /// Whether it is there for logins in that scope.
     #[must_use]

@@ -93,7 +93,7 @@ pub struct CredentialProviders {
 
 impl CredentialProviders {
     /// How many providers an organization may have, unless configured.
-    pub const DEFAULT_MOST: u32 = 100;
+    pub const DEFAULT_MAX: u32 = 100;
 
     /// The use cases on these ports.
     #[must_use]

@@ -16,8 +16,8 @@ use crate::sealing::SealError;
 use crate::store_error::{Replaced, StoreError};
 
 /// Apps of one deployment, actions of one app.
-const MOST_APPS: usize = 50;
-const MOST_ACTIONS: usize = 200;
+const MAX_APPS: usize = 50;
+const MAX_ACTIONS: usize = 200;
 /// How many builds are looked at at once, and how many artifacts released.
 const BATCH: u32 = 20;
 /// How many artifacts are looked up at once.
@@ -295,8 +295,8 @@ fn apps(built: &[BuiltApp]) -> Result<Vec<App>, String> {
     if built.iter().all(|app| app.actions.is_empty()) {
         return Err("the entrypoint registers no app with an action".to_owned());
     }
-    if built.len() > MOST_APPS {
-        return Err(format!("the entrypoint registers {} apps; {MOST_APPS} are allowed", built.len()));
+    if built.len() > MAX_APPS {
+        return Err(format!("the entrypoint registers {} apps; {MAX_APPS} are allowed", built.len()));
     }
     let mut seen = BTreeSet::new();
     let mut apps = Vec::new();
@@ -305,8 +305,8 @@ fn apps(built: &[BuiltApp]) -> Result<Vec<App>, String> {
         if !seen.insert(name.as_str().to_owned()) {
             return Err(format!("the entrypoint registers the app {name} twice"));
         }
-        if app.actions.len() > MOST_ACTIONS {
-            return Err(format!("the app {name} has {} actions; {MOST_ACTIONS} are allowed", app.actions.len()));
+        if app.actions.len() > MAX_ACTIONS {
+            return Err(format!("the app {name} has {} actions; {MAX_ACTIONS} are allowed", app.actions.len()));
         }
         let mut actions = Vec::new();
         for action in &app.actions {

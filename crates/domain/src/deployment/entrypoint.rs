@@ -5,7 +5,7 @@ use std::fmt;
 use crate::field::{Bad, FieldCode};
 
 /// Characters of a path within a package.
-const LONGEST: usize = 1024;
+const MAX_BYTES: usize = 1024;
 
 /// A path within a package: relative, with no way out of it, without empty or `.` parts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,7 +21,7 @@ impl PackagePath {
         if text.is_empty() {
             return bad(FieldCode::TooShort, "must name something in the package");
         }
-        if text.chars().nth(LONGEST).is_some() {
+        if text.chars().nth(MAX_BYTES).is_some() {
             return bad(FieldCode::TooLong, "must have at most 1024 characters");
         }
         if text.chars().any(|c| c.is_control() || c == '\\') {

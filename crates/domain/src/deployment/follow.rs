@@ -13,7 +13,7 @@ use crate::invocation::{Invocation, InvocationRepository};
 use crate::store_error::StoreError;
 
 /// How many lines are read at once.
-const AT_ONCE: u32 = 200;
+const MAX_PARALLEL: u32 = 200;
 
 /// What a follower learns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,9 +105,9 @@ impl Follower {
             self.next.extend(records.iter().cloned());
             self.told = Some(told.clone());
         }
-        let span = LineSpan { from: self.from, since: self.since, most: AT_ONCE };
+        let span = LineSpan { from: self.from, since: self.since, most: MAX_PARALLEL };
         let lines = self.deps.lines.page(self.subject, span).await?;
-        let more = lines.len() == AT_ONCE as usize;
+        let more = lines.len() == MAX_PARALLEL as usize;
         if let Some(last) = lines.last() {
             self.from = last.number + 1;
         }

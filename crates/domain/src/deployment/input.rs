@@ -13,15 +13,15 @@ use crate::session::{NotSupported, Refusal};
 /// The version of who says none.
 const DEFAULT_VERSION: &str = "latest";
 /// Variables of a deployment, bytes of one value, bytes of all.
-const MOST_VARIABLES: usize = 200;
-const LONGEST_VALUE: usize = 32 << 10;
-const LONGEST_VALUES: usize = 256 << 10;
+const MAX_VARIABLES: usize = 200;
+const MAX_VALUE: usize = 32 << 10;
+const MAX_VALUES: usize = 256 << 10;
 /// Characters of the name of a variable, of a version, of a ref, of a URL; bytes of a token.
-const LONGEST_NAME: usize = 128;
-const LONGEST_VERSION: usize = 255;
-const LONGEST_REF: usize = 255;
-const LONGEST_URL: usize = 2048;
-const LONGEST_TOKEN: usize = 8192;
+const MAX_NAME: usize = 128;
+const MAX_VERSION: usize = 255;
+const MAX_REF: usize = 255;
+const MAX_URL: usize = 2048;
+const MAX_TOKEN: usize = 8192;
 
 /// What an installation takes.
 #[derive(Clone, Debug)]
@@ -174,12 +174,12 @@ impl SourceWish {
 }
 
 fn version(text: &str) -> Result<String, Bad> {
-    match text.chars().take(LONGEST_VERSION + 1).count() {
+    match text.chars().take(MAX_VERSION + 1).count() {
         0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
-        1..=LONGEST_VERSION if text.chars().any(char::is_control) => {
+        1..=MAX_VERSION if text.chars().any(char::is_control) => {
             Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"))
         }
-        1..=LONGEST_VERSION => Ok(text.to_owned()),
+        1..=MAX_VERSION => Ok(text.to_owned()),
         _ => Err(Bad::new(FieldCode::TooLong, "must have at most 255 characters")),
     }
 }
@@ -199,13 +199,13 @@ fn region(text: &str, known: &[String]) -> Result<String, Bad> {
 }
 
 fn variables(given: BTreeMap<String, SecretString>) -> Result<BTreeMap<String, SecretString>, Bad> {
-    if given.len() > MOST_VARIABLES {
-        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MOST_VARIABLES}")));
+    if given.len() > MAX_VARIABLES {
+        return Err(Bad::new(FieldCode::TooMany, format!("must be at most {MAX_VARIABLES}")));
     }
     Bad::any(given.iter().filter_map(|(name, value)| variable(name, value.expose_secret()).err()))?;
     let all: usize = given.values().map(|value| value.expose_secret().len()).sum();
-    if all > LONGEST_VALUES {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_VALUES} bytes together")));
+    if all > MAX_VALUES {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_VALUES} bytes together")));
     }
     Ok(given)
 }
@@ -213,14 +213,14 @@ fn variables(given: BTreeMap<String, SecretString>) -> Result<BTreeMap<String, S
 fn variable(name: &str, value: &str) -> Result<(), Bad> {
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         && !name.starts_with(|first: char| first.is_ascii_digit())
-        && (1..=LONGEST_NAME).contains(&name.len());
+        && (1..=MAX_NAME).contains(&name.len());
     if !plain {
         // What is no name is not repeated: it may be a secret in the wrong place.
         let message = "the name of a variable must have 1 to 128 letters, digits and '_', and begin with no digit";
         return Err(Bad::new(FieldCode::InvalidFormat, message));
     }
-    if value.len() > LONGEST_VALUE {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_VALUE} bytes")).of(name));
+    if value.len() > MAX_VALUE {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_VALUE} bytes")).of(name));
     }
     if value.contains('\0') {
         return Err(Bad::new(FieldCode::InvalidFormat, "may not hold a NUL").of(name));
@@ -229,8 +229,8 @@ fn variable(name: &str, value: &str) -> Result<(), Bad> {
 }
 
 fn repository(text: &str, origins: &[Url]) -> Result<Url, Bad> {
-    if text.chars().nth(LONGEST_URL).is_some() {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_URL} characters")));
+    if text.chars().nth(MAX_URL).is_some() {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_URL} characters")));
     }
     let bad = |text: &str| Bad::new(FieldCode::InvalidFormat, text);
     let url = Url::parse(text).map_err(|_| bad("must be an absolute URL"))?;
@@ -257,9 +257,9 @@ fn repository(text: &str, origins: &[Url]) -> Result<Url, Bad> {
 
 fn git_ref(text: &str) -> Result<String, Bad> {
     let bad = |text: &str| Err(Bad::new(FieldCode::InvalidFormat, text));
-    match text.chars().take(LONGEST_REF + 1).count() {
+    match text.chars().take(MAX_REF + 1).count() {
         0 => return Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
-        1..=LONGEST_REF => {}
+        1..=MAX_REF => {}
         _ => return Err(Bad::new(FieldCode::TooLong, "must have at most 255 characters")),
     }
     if text.starts_with('-') {
@@ -279,10 +279,10 @@ fn token(token: SecretString) -> Result<SecretString, Bad> {
     let text = token.expose_secret();
     match text.len() {
         0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
-        1..=LONGEST_TOKEN if !text.bytes().all(|b| b.is_ascii_graphic()) => {
+        1..=MAX_TOKEN if !text.bytes().all(|b| b.is_ascii_graphic()) => {
             Err(Bad::new(FieldCode::InvalidFormat, "may hold visible ASCII characters only"))
         }
-        1..=LONGEST_TOKEN => Ok(token),
-        _ => Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_TOKEN} characters"))),
+        1..=MAX_TOKEN => Ok(token),
+        _ => Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_TOKEN} characters"))),
     }
 }

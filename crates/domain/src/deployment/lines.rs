@@ -32,7 +32,7 @@ pub fn keep(mut kept: Kept, lines: &[Line], room: &mut Room) -> (Vec<Line>, Kept
 impl Line {
     /// What it counts for among the lines of its build or call.
     fn bytes(&self) -> u64 {
-        Self::LEAST_BYTES.max(self.text.len() as u64)
+        Self::MIN_BYTES.max(self.text.len() as u64)
     }
 
     /// What it takes where it is stored.
@@ -44,15 +44,15 @@ impl Line {
 
 /// Why a line is not kept; takes its room if it is.
 fn no_room(kept: Kept, line: &Line, room: &mut Room) -> Option<String> {
-    if kept.bytes + line.bytes() > Line::MOST_BYTES_IN_ALL {
-        return Some(format!("more than {} MiB", Line::MOST_BYTES_IN_ALL >> 20));
+    if kept.bytes + line.bytes() > Line::MAX_BYTES_IN_ALL {
+        return Some(format!("more than {} MiB", Line::MAX_BYTES_IN_ALL >> 20));
     }
     room.take(line.stored_bytes()).err().map(|limit| limit.message().to_owned())
 }
 
-/// At most [`Line::MOST_BYTES`], whole characters, and nothing that no store takes.
+/// At most [`Line::MAX_BYTES`], whole characters, and nothing that no store takes.
 fn clean(text: &str) -> String {
-    let mut end = text.len().min(Line::MOST_BYTES);
+    let mut end = text.len().min(Line::MAX_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -71,12 +71,12 @@ mod tests {
 
     #[test]
     fn a_line_is_kept_once_and_cut_at_its_bound() {
-        let long = "ä".repeat(Line::MOST_BYTES);
+        let long = "ä".repeat(Line::MAX_BYTES);
         let (taken, kept) =
             keep(Kept::default(), &[line(0, "a\0b"), line(1, long), line(1, "again")], &mut Room::unbounded());
         assert_eq!(taken.len(), 2);
         assert_eq!(taken[0].text, "a\u{fffd}b");
-        assert_eq!(taken[1].text.len(), Line::MOST_BYTES);
+        assert_eq!(taken[1].text.len(), Line::MAX_BYTES);
         assert_eq!(kept.next, 2);
         let (again, same) = keep(kept, &[line(0, "x"), line(1, "x")], &mut Room::unbounded());
         assert!(again.is_empty());
@@ -85,19 +85,19 @@ mod tests {
 
     #[test]
     fn after_the_bound_one_line_says_so_and_nothing_more_is_kept() {
-        let full = "x".repeat(Line::MOST_BYTES);
+        let full = "x".repeat(Line::MAX_BYTES);
         let lines: Vec<Line> = (0..1000).map(|number| line(number, full.clone())).collect();
         let (taken, kept) = keep(Kept::default(), &lines, &mut Room::unbounded());
-        assert_eq!(kept.bytes, Line::MOST_BYTES_IN_ALL);
+        assert_eq!(kept.bytes, Line::MAX_BYTES_IN_ALL);
         assert!(kept.full);
-        assert_eq!(taken.len() as u64, Line::MOST_BYTES_IN_ALL / Line::MOST_BYTES as u64 + 1);
+        assert_eq!(taken.len() as u64, Line::MAX_BYTES_IN_ALL / Line::MAX_BYTES as u64 + 1);
         assert_eq!(taken.last().map(|line| line.text.as_str()), Some("(more than 10 MiB; the rest is not kept)"));
         assert!(keep(kept, &[line(5000, "x")], &mut Room::unbounded()).0.is_empty());
     }
 
     #[test]
     fn where_a_limit_of_storage_is_reached_one_line_says_which_and_nothing_more_is_kept() {
-        let mut room = Room { project: 2 * (ROW_BYTES + Line::LEAST_BYTES), ..Room::unbounded() };
+        let mut room = Room { project: 2 * (ROW_BYTES + Line::MIN_BYTES), ..Room::unbounded() };
         let lines: Vec<Line> = (0..5).map(|number| line(number, "x")).collect();
         let (taken, kept) = keep(Kept::default(), &lines, &mut room);
         let said = "(the project's storage is used up; the rest is not kept)";
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn empty_lines_come_to_the_bound_too() {
-        let most = Line::MOST_BYTES_IN_ALL / Line::LEAST_BYTES;
+        let most = Line::MAX_BYTES_IN_ALL / Line::MIN_BYTES;
         let lines: Vec<Line> = (0..2 * most).map(|number| line(number, "")).collect();
         let (taken, kept) = keep(Kept::default(), &lines, &mut Room::unbounded());
         assert!(kept.full);

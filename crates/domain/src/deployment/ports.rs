@@ -174,17 +174,17 @@ pub struct Line {
     pub number: u64,
     /// When it was written.
     pub at: OffsetDateTime,
-    /// Without its end. More than [`Line::MOST_BYTES`] are cut.
+    /// Without its end. More than [`Line::MAX_BYTES`] are cut.
     pub text: String,
 }
 
 impl Line {
     /// How much of a line is kept.
-    pub const MOST_BYTES: usize = 16 << 10;
+    pub const MAX_BYTES: usize = 16 << 10;
     /// How much of all lines of one build or one call is kept: the first so many bytes.
-    pub const MOST_BYTES_IN_ALL: u64 = 10 << 20;
+    pub const MAX_BYTES_IN_ALL: u64 = 10 << 20;
     /// What the shortest line counts as: it takes that much room wherever it is kept, also if it is empty.
-    pub const LEAST_BYTES: u64 = 48;
+    pub const MIN_BYTES: u64 = 48;
 }
 
 /// Takes the lines of one build or one call.

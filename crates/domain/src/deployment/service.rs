@@ -130,7 +130,7 @@ pub struct Deployments {
 
 impl Deployments {
     /// How many deployments that have not ended a project may have, unless configured.
-    pub const DEFAULT_MOST: u32 = 500;
+    pub const DEFAULT_MAX: u32 = 500;
     /// Where repositories may lie, unless configured.
     pub const DEFAULT_ORIGIN: &str = "https://github.com";
     /// Where deployments run, unless configured.

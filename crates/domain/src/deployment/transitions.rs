@@ -6,7 +6,7 @@ use super::{BuildLease, Deployment, DeploymentStatus};
 use crate::ids::DeploymentId;
 
 /// Characters of a reason.
-pub(crate) const LONGEST_REASON: usize = 1000;
+pub(crate) const MAX_REASON: usize = 1000;
 
 /// What can happen to a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct DeploymentRefused {
 /// The first characters of a reason, without what no store takes.
 #[must_use]
 pub fn reason(text: &str) -> String {
-    text.replace('\0', "\u{fffd}").trim().chars().take(LONGEST_REASON).collect()
+    text.replace('\0', "\u{fffd}").trim().chars().take(MAX_REASON).collect()
 }
 
 impl Deployment {

@@ -110,7 +110,7 @@ const ORPHANED: Duration = Duration::hours(1);
 
 impl Extensions {
     /// How many extensions a project may have, unless configured.
-    pub const DEFAULT_MOST: u32 = 500;
+    pub const DEFAULT_MAX: u32 = 500;
 
     /// The use cases on these ports.
     #[must_use]

@@ -10,7 +10,7 @@ use crate::inside::OperationError;
 
 /// The longest path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
-const LONGEST_PRINCIPAL: usize = 64;
+const MAX_PRINCIPAL: usize = 64;
 
 /// A path in a session's machine: absolute, without `.`, `..`, `//` and a `/` at its end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -255,7 +255,7 @@ fn principal(text: String) -> Result<String, Bad> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
     match text.len() {
         0 => Err(Bad::new(FieldCode::TooShort, "must be a name or a number")),
-        1..=LONGEST_PRINCIPAL if text.chars().all(plain) => Ok(text),
+        1..=MAX_PRINCIPAL if text.chars().all(plain) => Ok(text),
         _ => Err(Bad::new(FieldCode::InvalidFormat, "must be a name or a number")),
     }
 }
@@ -403,14 +403,14 @@ impl Watching {
 
 /// The paths of an upload and how many files come with it.
 pub(super) fn uploaded(paths: Vec<String>) -> Result<Vec<AbsolutePath>, OperationError> {
-    const MOST: usize = 100;
+    const MAX_COUNT: usize = 100;
     let mut fields = Fields::new();
     let parsed = fields.take(
         "files",
         match paths.len() {
             0 => Err(Bad::new(FieldCode::Required, "is required")),
-            1..=MOST => Ok(()),
-            _ => Err(Bad::new(FieldCode::TooMany, format!("must have at most {MOST} files"))),
+            1..=MAX_COUNT => Ok(()),
+            _ => Err(Bad::new(FieldCode::TooMany, format!("must have at most {MAX_COUNT} files"))),
         },
     );
     let paths = if parsed.is_some() { paths } else { Vec::new() };

@@ -5,9 +5,9 @@ use serde_json::value::RawValue;
 use crate::field::{Bad, FieldCode, Fields, InvalidInput, within};
 
 /// Bytes of a payload and of an output.
-pub const LONGEST_JSON: usize = 1 << 20;
+pub const MAX_JSON: usize = 1 << 20;
 /// Characters of a name that is looked for; no longer one is registered.
-const LONGEST_NAME: usize = 255;
+const MAX_NAME: usize = 255;
 /// Of who says none, and of who waits for the end.
 const DEFAULT_TIMEOUT_SECONDS: u32 = 900;
 
@@ -87,12 +87,12 @@ impl UpdateInvocation {
 }
 
 fn name(text: String) -> Result<String, Bad> {
-    match text.chars().take(LONGEST_NAME + 1).count() {
+    match text.chars().take(MAX_NAME + 1).count() {
         0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 character")),
-        1..=LONGEST_NAME if text.chars().any(char::is_control) => {
+        1..=MAX_NAME if text.chars().any(char::is_control) => {
             Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"))
         }
-        1..=LONGEST_NAME => Ok(text),
+        1..=MAX_NAME => Ok(text),
         _ => Err(Bad::new(FieldCode::TooLong, "must have at most 255 characters")),
     }
 }
@@ -102,8 +102,8 @@ fn name(text: String) -> Result<String, Bad> {
 /// # Errors
 /// `too_long`; `invalid_format`.
 pub(super) fn json(text: String) -> Result<String, Bad> {
-    if text.len() > LONGEST_JSON {
-        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_JSON} bytes")));
+    if text.len() > MAX_JSON {
+        return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_JSON} bytes")));
     }
     // Read without being kept: its numbers and the order of its members are the caller's own.
     serde_json::from_str::<&RawValue>(&text)

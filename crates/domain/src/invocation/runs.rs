@@ -21,7 +21,7 @@ use crate::store_error::{Replaced, StoreError};
 const BATCH: u32 = 100;
 /// How many that ended long ago are forgotten at once, and how long ago that is.
 const FORGOTTEN_AT_ONCE: u32 = 200;
-const KEPT: Duration = Duration::days(30);
+const RETENTION: Duration = Duration::days(30);
 
 /// The work of a node on invocations.
 #[derive(Clone)]
@@ -248,7 +248,7 @@ impl Runs {
     /// # Errors
     /// The store's failure; it may be called again.
     pub async fn forget(&self) -> Result<usize, StoreError> {
-        self.invocations.forget(self.clock.now() - KEPT, FORGOTTEN_AT_ONCE).await
+        self.invocations.forget(self.clock.now() - RETENTION, FORGOTTEN_AT_ONCE).await
     }
 
     /// A deployment cannot be kept up: it fails, with its invocations.

@@ -63,7 +63,7 @@ pub enum InvocationError {
 /// How many cancelled invocations are looked at at once.
 const BATCH: u32 = 100;
 /// When who waits for an invocation looks again after the store did not answer.
-const LOOK_AGAIN: Duration = Duration::seconds(1);
+const RECHECK_INTERVAL: Duration = Duration::seconds(1);
 
 /// What the use cases of invocations stand on.
 #[derive(Clone)]
@@ -99,7 +99,7 @@ pub struct Accepted {
 
 impl Invocations {
     /// For how many seconds a caller waits at most.
-    pub const LONGEST_WAIT_SECONDS: i64 = 300;
+    pub const MAX_WAIT_SECONDS: i64 = 300;
 
     /// The use cases on these ports.
     #[must_use]
@@ -156,7 +156,7 @@ impl Invocations {
         let Accepted { mut invocation, mut waiting } = accepted;
         let mut missed = false;
         loop {
-            let again = self.deps.clock.now() + LOOK_AGAIN;
+            let again = self.deps.clock.now() + RECHECK_INTERVAL;
             let next = if missed { until.min(again) } else { until };
             let woken = waiting.next(Some(next)).await;
             let looked = self.deps.invocations.get(invocation.id).await;

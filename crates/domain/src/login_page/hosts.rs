@@ -26,7 +26,7 @@ pub const WITHOUT_LISTING: &[&str] = &[
 ];
 
 /// The characters that a host name may have at most.
-const MOST_HOST: usize = 253;
+const MAX_HOST: usize = 253;
 
 /// Hosts, as `login.example.com`, `*.example.com` (one label more) or `**.example.com` (one or more).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +44,7 @@ impl HostPattern {
     /// [`BadPattern`].
     pub fn parse(text: &str) -> Result<Self, BadPattern> {
         let lower = text.to_ascii_lowercase();
-        if lower.is_empty() || lower.len() > MOST_HOST {
+        if lower.is_empty() || lower.len() > MAX_HOST {
             return Err(BadPattern);
         }
         let labels: Vec<String> = lower.split('.').map(str::to_owned).collect();
@@ -66,7 +66,7 @@ impl HostPattern {
     /// Whether it is meant.
     #[must_use]
     pub fn matches(&self, host: &str) -> bool {
-        if host.len() > MOST_HOST {
+        if host.len() > MAX_HOST {
             return false;
         }
         let host: Vec<&str> = host.split('.').collect();

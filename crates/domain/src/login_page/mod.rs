@@ -11,8 +11,8 @@ mod understanding;
 
 pub use hosts::{AllowedHosts, BadPattern, HostPattern, WITHOUT_LISTING};
 pub use model::{
-    Act, Button, ButtonKind, Captcha, Frame, Handle, Input, Key, Known, Layer, MOST_BUTTONS, MOST_FRAMES, MOST_INPUTS,
-    MOST_LABEL, MOST_LAYERS, MOST_OPTIONS, MOST_TEXT, MOST_TEXTS, MOST_URL, Mark, Reading, Text, TextKind, clean,
+    Act, Button, ButtonKind, Captcha, Frame, Handle, Input, Key, Known, Layer, MAX_BUTTONS, MAX_FRAMES, MAX_INPUTS,
+    MAX_LABEL, MAX_LAYERS, MAX_OPTIONS, MAX_TEXT, MAX_TEXTS, MAX_URL, Mark, Reading, Text, TextKind, clean,
 };
 #[cfg(feature = "mocks")]
 pub use ports::MockLoginPages;

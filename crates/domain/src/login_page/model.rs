@@ -3,23 +3,23 @@
 use secrecy::SecretString;
 
 /// Frames of one page that are read.
-pub const MOST_FRAMES: usize = 30;
+pub const MAX_FRAMES: usize = 30;
 /// Inputs of one page.
-pub const MOST_INPUTS: usize = 80;
+pub const MAX_INPUTS: usize = 80;
 /// Buttons and links of one page.
-pub const MOST_BUTTONS: usize = 200;
+pub const MAX_BUTTONS: usize = 200;
 /// Dialogs and bars of one page.
-pub const MOST_LAYERS: usize = 20;
+pub const MAX_LAYERS: usize = 20;
 /// Texts of one page.
-pub const MOST_TEXTS: usize = 120;
+pub const MAX_TEXTS: usize = 120;
 /// Options of one list.
-pub const MOST_OPTIONS: usize = 60;
+pub const MAX_OPTIONS: usize = 60;
 /// Characters of a label.
-pub const MOST_LABEL: usize = 160;
+pub const MAX_LABEL: usize = 160;
 /// Characters of a text.
-pub const MOST_TEXT: usize = 400;
+pub const MAX_TEXT: usize = 400;
 /// Characters of an address.
-pub const MOST_URL: usize = 2000;
+pub const MAX_URL: usize = 2000;
 
 /// Names an element of a page for as long as its document is there and it stands in it. Opaque.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -24,15 +24,15 @@ pub struct FillStatus {
 }
 
 impl FillStatus {
-    const FIRST_PAUSE: Duration = Duration::seconds(1);
-    const LONGEST_PAUSE: Duration = Duration::minutes(5);
+    const FIRST_BACKOFF: Duration = Duration::seconds(1);
+    const MAX_BACKOFF: Duration = Duration::minutes(5);
 
     fn failed(&self, reason: String, now: MonotonicTime) -> Self {
-        let pause = Self::FIRST_PAUSE * 2_i32.pow(self.failures.min(10));
+        let pause = Self::FIRST_BACKOFF * 2_i32.pow(self.failures.min(10));
         Self {
             failures: self.failures.saturating_add(1),
             reason: Some(reason),
-            retry_at: Some(now + pause.min(Self::LONGEST_PAUSE)),
+            retry_at: Some(now + pause.min(Self::MAX_BACKOFF)),
         }
     }
 }

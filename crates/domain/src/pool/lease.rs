@@ -40,7 +40,7 @@ pub struct AcquireInput {
 
 impl AcquireInput {
     /// How long an acquire may wait, in seconds.
-    pub const LONGEST_WAIT_SECONDS: u32 = 3600;
+    pub const MAX_WAIT_SECONDS: u32 = 3600;
 
     /// Whether no field breaks a rule.
     ///
@@ -53,7 +53,7 @@ impl AcquireInput {
     fn parse(&self) -> Result<Wish, InvalidInput> {
         let mut fields = Fields::new();
         let seconds = fields.take_optional("acquire_timeout_seconds", self.acquire_timeout_seconds, |n| {
-            within(n, 0, Self::LONGEST_WAIT_SECONDS)
+            within(n, 0, Self::MAX_WAIT_SECONDS)
         });
         let name = fields.take_optional("name", self.name.as_deref(), LabelName::parse_in_path);
         let start_url = fields.take_optional("start_url", self.start_url.as_deref(), StartUrl::parse);

@@ -31,7 +31,7 @@ impl PoolConfig {
     /// How long a pool needs to fill from empty at its rate, at most an hour: how long an acquire waits unless told.
     #[must_use]
     pub fn time_to_fill_seconds(&self) -> u32 {
-        (100_u32.div_ceil(self.fill_rate_per_minute.max(1)) * 60).min(AcquireInput::LONGEST_WAIT_SECONDS)
+        (100_u32.div_ceil(self.fill_rate_per_minute.max(1)) * 60).min(AcquireInput::MAX_WAIT_SECONDS)
     }
 }
 

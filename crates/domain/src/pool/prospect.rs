@@ -11,7 +11,7 @@ use super::Pool;
 use crate::ids::{BrowserId, ProjectId};
 
 /// How many pools are remembered; beyond that all are forgotten.
-const MOST: usize = 1000;
+const MAX_COUNT: usize = 1000;
 
 /// What was seen.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl NextBrowserCache {
 
     pub(super) fn note(&self, project: ProjectId, which: &str, prospect: NextBrowser) {
         let mut all = self.all();
-        if all.len() >= MOST {
+        if all.len() >= MAX_COUNT {
             all.clear();
         }
         all.insert((project, which.to_owned()), prospect);
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn pools_without_end_are_not_remembered() {
         let prospects = NextBrowserCache::default();
-        for n in 0..=MOST {
+        for n in 0..=MAX_COUNT {
             prospects.note(project_id(), &n.to_string(), prospect(1));
         }
         assert_eq!(prospects.all().len(), 1);

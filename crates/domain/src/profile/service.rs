@@ -77,7 +77,7 @@ pub struct Profiles {
 
 impl Profiles {
     /// How many profiles a project may have, unless configured.
-    pub const DEFAULT_MOST: u32 = 1000;
+    pub const DEFAULT_MAX: u32 = 1000;
 
     /// The use cases on these ports; a project has at most `most`.
     #[must_use]

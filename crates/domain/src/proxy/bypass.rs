@@ -8,9 +8,9 @@ use url::Host;
 use crate::field::{Bad, FieldCode};
 
 /// Most of them for one proxy.
-pub const MOST_BYPASS_HOSTS: usize = 100;
+pub const MAX_BYPASS_HOSTS: usize = 100;
 /// The longest, in characters.
-const LONGEST: usize = 253;
+const MAX_LENGTH: usize = 253;
 
 /// A host name, `*.` and a host name for all below it, an address, or a network. Names in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ impl BypassHost {
     /// `too_long`; `invalid_format`, for `*` alone too: that would be no proxy.
     pub fn parse(text: &str) -> Result<Self, Bad> {
         let text = text.trim();
-        if text.chars().nth(LONGEST).is_some() {
-            return Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST} characters")));
+        if text.chars().nth(MAX_LENGTH).is_some() {
+            return Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_LENGTH} characters")));
         }
         let bad = || {
             let forms = "must be a host name, *. and a host name, an address or a network as 10.0.0.0/8";
@@ -56,8 +56,8 @@ impl BypassHost {
     /// # Errors
     /// `too_many`; what is wrong with each.
     pub fn parse_all(texts: &[String]) -> Result<Vec<Self>, Bad> {
-        if texts.len() > MOST_BYPASS_HOSTS {
-            return Err(Bad::new(FieldCode::TooMany, format!("must have at most {MOST_BYPASS_HOSTS}")));
+        if texts.len() > MAX_BYPASS_HOSTS {
+            return Err(Bad::new(FieldCode::TooMany, format!("must have at most {MAX_BYPASS_HOSTS}")));
         }
         let (mut hosts, mut refused) = (Vec::new(), Vec::new());
         for (n, text) in texts.iter().enumerate() {
@@ -89,7 +89,7 @@ fn good_name(name: &str) -> bool {
         (1..=63).contains(&label.len())
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
-    !name.is_empty() && name.len() <= LONGEST && name.split('.').all(good)
+    !name.is_empty() && name.len() <= MAX_LENGTH && name.split('.').all(good)
 }
 
 #[cfg(test)]
@@ -143,8 +143,8 @@ mod tests {
             assert_eq!(BypassHost::parse(text).expect_err(text).code, FieldCode::InvalidFormat, "{text:?}");
         }
         assert_eq!(BypassHost::parse(&"a".repeat(254)).expect_err("long").code, FieldCode::TooLong);
-        let many = vec!["a".to_owned(); MOST_BYPASS_HOSTS + 1];
+        let many = vec!["a".to_owned(); MAX_BYPASS_HOSTS + 1];
         assert_eq!(BypassHost::parse_all(&many).expect_err("many").code, FieldCode::TooMany);
-        assert_eq!(BypassHost::parse_all(&many[1..]).expect("as many as may be").len(), MOST_BYPASS_HOSTS);
+        assert_eq!(BypassHost::parse_all(&many[1..]).expect("as many as may be").len(), MAX_BYPASS_HOSTS);
     }
 }

@@ -92,7 +92,7 @@ impl fmt::Debug for ConfigWish {
 }
 
 /// SOCKS has one byte for the length of either.
-pub(super) const LONGEST_CREDENTIAL: usize = 255;
+pub(super) const MAX_CREDENTIAL: usize = 255;
 
 pub(super) const NONE_RENTED: NotSupported =
     NotSupported { field: "type", why: "this installation rents no proxies of that type" };
@@ -250,10 +250,10 @@ fn password(secret: SecretString) -> Result<SecretString, Bad> {
 fn credential(text: &str) -> Result<(), Bad> {
     match text.len() {
         0 => Err(Bad::new(FieldCode::TooShort, "must have at least 1 byte")),
-        1..=LONGEST_CREDENTIAL if text.chars().any(char::is_control) => {
+        1..=MAX_CREDENTIAL if text.chars().any(char::is_control) => {
             Err(Bad::new(FieldCode::InvalidFormat, "may not hold control characters"))
         }
-        1..=LONGEST_CREDENTIAL => Ok(()),
-        _ => Err(Bad::new(FieldCode::TooLong, format!("must have at most {LONGEST_CREDENTIAL} bytes"))),
+        1..=MAX_CREDENTIAL => Ok(()),
+        _ => Err(Bad::new(FieldCode::TooLong, format!("must have at most {MAX_CREDENTIAL} bytes"))),
     }
 }

@@ -9,7 +9,7 @@ mod routing;
 mod service;
 mod upstream;
 
-pub use bypass::{BypassHost, MOST_BYPASS_HOSTS};
+pub use bypass::{BypassHost, MAX_BYPASS_HOSTS};
 pub use exit::{Exit, ExitMember};
 pub use input::{ConfigWish, CreateProxy, ProxyConfigInput, ProxyWish};
 pub use model::{OwnProxy, Proxy, ProxyConfig, ProxyFailure, ProxyProtocol, ProxyStatus, ProxyType};

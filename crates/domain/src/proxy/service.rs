@@ -104,7 +104,7 @@ pub struct Proxies {
 
 impl Proxies {
     /// How many proxies a project may have, unless configured.
-    pub const DEFAULT_MOST: u32 = 1000;
+    pub const DEFAULT_MAX: u32 = 1000;
     /// How long after a check the next one is due.
     pub const CHECKED_EVERY: Duration = Duration::minutes(10);
 

@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use url::{Host, Url};
 
 use super::exit::{Exit, ExitMember};
-use super::input::LONGEST_CREDENTIAL;
+use super::input::MAX_CREDENTIAL;
 use super::{OpenProxy, ProxyProtocol, ProxyType};
 use crate::ids::ProxyId;
 
@@ -110,7 +110,7 @@ impl Upstream {
             None => None,
             Some((username, password)) => {
                 let (username, password) = (username.filled(id, exit), password.filled(id, exit));
-                if username.len().max(password.len()) > LONGEST_CREDENTIAL {
+                if username.len().max(password.len()) > MAX_CREDENTIAL {
                     return None;
                 }
                 Some((username, SecretString::from(password)))
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn what_no_protocol_carries_is_not_opened() {
-        let long = format!("http://{}:x@a.example", "u".repeat(LONGEST_CREDENTIAL + 1));
+        let long = format!("http://{}:x@a.example", "u".repeat(MAX_CREDENTIAL + 1));
         assert!(
             upstream(&long).expect("good").open(ProxyId::from_ulid(Ulid(1)), &Exit::default(), Vec::new()).is_none()
         );

@@ -14,7 +14,7 @@ use crate::store_error::StoreError;
 /// How often a machine is asked to make a film whole; each time it may take the better part of a minute.
 const STOPS: usize = 8;
 /// How long a machine may take over all its films. It may not be what it was, and would keep its sandbox for ever.
-const PATIENCE: Duration = Duration::hours(1);
+const TIMEOUT: Duration = Duration::hours(1);
 /// Why a film is lost whose bytes could not be stored.
 const UNSTORED: &str = "its film could not be stored";
 
@@ -94,7 +94,7 @@ impl SessionReplays {
         let told = deps.machine.list(browser).await;
         for replay in noted.iter().filter(|noted| films.contains(&noted.id)) {
             let settled = match deps.told(films, replay, &told) {
-                Ok(_) if deps.now() - began >= PATIENCE => deps.failed(replay, "the session's machine took too long"),
+                Ok(_) if deps.now() - began >= TIMEOUT => deps.failed(replay, "the session's machine took too long"),
                 Ok(found) => deps.keep(ended, browser, found).await?,
                 Err(failed) => failed,
             };

@@ -11,7 +11,7 @@ use crate::proxy::ProxyFailure;
 use crate::storage::StorageLimit;
 
 /// The longest event that is taken, in bytes as JSON: a picture in base64 and what stands around it. Longer ones count as lost.
-pub const LONGEST_EVENT: usize = 3 << 20;
+pub const MAX_EVENT: usize = 3 << 20;
 
 /// What kind of events: one that can be captured, or those about the capture itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -16,7 +16,7 @@ mod reading;
 mod service;
 
 pub use config::{Capture, Category, Wish, on_change, on_create};
-pub use event::{Event, EventCategory, LONGEST_EVENT, SourceKind};
+pub use event::{Event, EventCategory, MAX_EVENT, SourceKind};
 pub use numbering::{Batch, Counted, Item, Numbered, Stored, What, number};
 pub use ports::{
     Feed, Followed, FollowedEvents, NoRecorder, Recorder, Start, TelemetryExporter, TelemetryStore, TelemetryTap,

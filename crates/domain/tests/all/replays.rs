@@ -21,7 +21,7 @@ use ulid::Ulid;
 
 use crate::support::{World, pooled_browser};
 
-const MOST: u64 = 3 << 20;
+const MAX_COUNT: u64 = 3 << 20;
 
 fn id(n: u128) -> ReplayId {
     ReplayId::from_ulid(Ulid::from_parts(15, n))
@@ -132,7 +132,7 @@ impl Ports {
     ) -> KeptReplays {
         let mut disk = MockDiskSpace::new();
         disk.expect_is_low().return_const(is_disk_low);
-        let limits = ReplayLimits { most_bytes: MOST, kept_for: Duration::days(7) };
+        let limits = ReplayLimits { most_bytes: MAX_COUNT, kept_for: Duration::days(7) };
         KeptReplays::new(Arc::new(rows), Arc::new(blobs), clock, limits, Arc::new(disk))
     }
 
@@ -193,7 +193,7 @@ async fn films_are_kept_before_the_browser_is_buried_and_what_runs_is_stopped_fi
 async fn a_recording_that_cannot_be_kept_is_told_as_failed_with_its_reason() {
     let failed = Replay { detail: Some("ffmpeg was killed".to_owned()), ..replay(1, ReplayState::Failed) };
     let empty = Replay { size_bytes: 0, ..failed.clone() };
-    let large = Replay { size_bytes: MOST, ..replay(1, ReplayState::Finished) };
+    let large = Replay { size_bytes: MAX_COUNT, ..replay(1, ReplayState::Finished) };
     let whole = replay(1, ReplayState::Finished);
     let cut = || {
         let mut ports = Ports::left([1]).told([replay(1, ReplayState::Finished)]).reads().settles();

@@ -32,9 +32,9 @@ use crate::{
 };
 
 /// More of a path, a host or a method is not kept, in bytes.
-const LONGEST_PATH: usize = 1024;
-const LONGEST_HOST: usize = 255;
-const LONGEST_METHOD: usize = 32;
+const MAX_PATH: usize = 1024;
+const MAX_HOST: usize = 255;
+const MAX_METHOD: usize = 32;
 /// The status of a call whose caller did not wait for its answer; what proxies log for the same.
 const CLIENT_CLOSED: u16 = 499;
 
@@ -228,9 +228,9 @@ impl Audited {
             api_key: None,
             project: None,
             client_ip: caller_ip(request.peer_addr(), headers, api).map(|ip| ip.to_string()).unwrap_or_default(),
-            domain: cut(&host, LONGEST_HOST),
-            method: cut(request.method().as_str(), LONGEST_METHOD),
-            path: cut(path, LONGEST_PATH),
+            domain: cut(&host, MAX_HOST),
+            method: cut(request.method().as_str(), MAX_METHOD),
+            path: cut(path, MAX_PATH),
             route: String::new(),
             status: CLIENT_CLOSED,
             duration_ms: 0,

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// For how long a stream waits for a first login.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// What a login is at.
 #[derive(Serialize, ToSchema)]
@@ -71,7 +71,7 @@ pub(crate) async fn follow_auth_connection(caller: Authorized) -> Answer {
         look: true,
         seen: None,
         last: None,
-        until: Instant::now() + PATIENCE,
+        until: Instant::now() + TIMEOUT,
         over: false,
     };
     Ok(sse::head().streaming(frames(state).map(Ok::<_, actix_web::Error>)))
@@ -120,7 +120,7 @@ impl Following {
         let silence = tokio::time::sleep(sse::KEEP_ALIVE);
         // The end of a flow's time is told by nobody, if whoever carries it is away.
         let expiry = self.last.as_ref().map(|flow| flow.expires_at - self.now().0);
-        let expiry = expiry.map_or(PATIENCE, |left| Duration::try_from(left).unwrap_or(Duration::from_secs(1)));
+        let expiry = expiry.map_or(TIMEOUT, |left| Duration::try_from(left).unwrap_or(Duration::from_secs(1)));
         tokio::select! {
             news = self.news.next() => news.map(|()| true),
             () = tokio::time::sleep(expiry) => Some(true),

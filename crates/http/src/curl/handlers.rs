@@ -22,12 +22,12 @@ use crate::{
     answer::Answer,
     caller::Inside,
     error::{ApiError, ErrorBody},
-    patience::patience,
+    client_timeout::client_timeout,
     picture,
 };
 
 /// The longest body that is answered.
-const LONGEST: usize = 10 * 1024 * 1024;
+const MAX_BYTES: usize = 10 * 1024 * 1024;
 /// A longer body than this needs one of a few places while it comes, and while it is read by the caller.
 const SMALL: usize = 1024 * 1024;
 
@@ -82,11 +82,11 @@ pub(crate) async fn curl(mut inside: Inside) -> Answer {
             return Err(InvalidInput::of("response_encoding", bad).into());
         }
     };
-    let patience = patience(inside.headers());
+    let client_timeout = client_timeout(inside.headers());
     let limit = Duration::from_millis(timeout_ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(30_000));
-    let limit = patience.map_or(limit, |patience| patience.min(limit));
+    let limit = client_timeout.map_or(limit, |client_timeout| client_timeout.min(limit));
     let began = Instant::now();
-    let input = CurlInput { url, method, headers, body, timeout_ms, patience };
+    let input = CurlInput { url, method, headers, body, timeout_ms, client_timeout };
     let asked = async {
         let CurlAnswer { status, headers, body } = inside.services().curl.send(&inside.session, input).await?;
         let rest = limit.saturating_sub(began.elapsed());
@@ -132,8 +132,8 @@ async fn whole(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, ApiE
         if body.len() + part.len() > SMALL && place.is_none() {
             place = Some(picture::coming_to(session).await?);
         }
-        if body.len() + part.len() > LONGEST {
-            let message = format!("the answer is longer than {LONGEST} bytes; curl/raw has no such limit");
+        if body.len() + part.len() > MAX_BYTES {
+            let message = format!("the answer is longer than {MAX_BYTES} bytes; curl/raw has no such limit");
             return Err(OperationError::Upstream { fault: UpstreamFault::HttpStatus, message }.into());
         }
         body.extend_from_slice(&part);

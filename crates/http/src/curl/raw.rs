@@ -14,12 +14,12 @@ use crate::{
     body,
     caller::Inside,
     error::{ApiError, Code},
-    patience::patience,
+    client_timeout::client_timeout,
     stream, ui,
 };
 
 /// The longest body that is passed on.
-const LONGEST: usize = 10 * 1024 * 1024;
+const MAX_BYTES: usize = 10 * 1024 * 1024;
 
 /// Headers of the target's answer that come back as they are. They describe its body, and nothing in front of us, no browser and no
 /// proxy, acts on them beyond it.
@@ -66,9 +66,9 @@ pub(crate) async fn raw(mut inside: Inside) -> Answer {
     let query = others.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let text = |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
     let headers = inside.headers().iter().filter_map(text).collect();
-    let patience = patience(inside.headers());
-    let body = body::read(&mut inside.take_payload()?, LONGEST).await?;
-    let input = RawInput { url, query, method: method.to_string(), headers, body, patience };
+    let client_timeout = client_timeout(inside.headers());
+    let body = body::read(&mut inside.take_payload()?, MAX_BYTES).await?;
+    let input = RawInput { url, query, method: method.to_string(), headers, body, client_timeout };
     let CurlAnswer { status, headers, body } =
         inside.while_served(inside.services().curl.pass(&inside.session, input)).await?;
     let bad = |_| ApiError::new(Code::UpstreamError, "the answer has a status that is none");

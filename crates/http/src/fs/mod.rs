@@ -12,7 +12,7 @@ pub(crate) use self::{
     },
     transfer::{
         __path_download_dir_zip, __path_file_info, __path_list_files, __path_read_file, __path_upload_files,
-        __path_upload_zip, __path_write_file, LONGEST_UPLOAD, done, download_dir_zip, file_info, list_files, read_file,
+        __path_upload_zip, __path_write_file, MAX_UPLOAD, done, download_dir_zip, file_info, list_files, read_file,
         upload_files, upload_zip, write_file,
     },
     watch::{

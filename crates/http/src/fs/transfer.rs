@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The most bytes of one upload.
-pub(crate) const LONGEST_UPLOAD: u64 = 4 << 30;
+pub(crate) const MAX_UPLOAD: u64 = 4 << 30;
 /// Pieces of an upload that wait for the session.
 const UNDER_WAY: usize = 4;
 const DEST_PATHS: &str = "files[][dest_path]";
@@ -194,7 +194,7 @@ fn attachment(name: &str) -> HeaderValue {
 pub(crate) async fn write_file(mut inside: Inside) -> Answer {
     let query = inside.query()?;
     let (path, mode) = (query.raw("path")?.map(str::to_owned), query.raw("mode")?.map(str::to_owned));
-    let (content, rest) = inside.body(LONGEST_UPLOAD)?;
+    let (content, rest) = inside.body(MAX_UPLOAD)?;
     let written = inside.services().files.write(&inside.session, WriteFile { path, mode }, content).await;
     done(written, Some(rest)).await
 }
@@ -242,7 +242,7 @@ struct FileForm {
 )]
 pub(crate) async fn upload_files(mut inside: Inside) -> Answer {
     let payload = inside.take_payload()?;
-    let mut form = Form::read(&inside.request, payload, LONGEST_UPLOAD, &[FILES]).await?;
+    let mut form = Form::read(&inside.request, payload, MAX_UPLOAD, &[FILES]).await?;
     let rest = form.rest();
     let uploaded = match Files::upload_paths(form.texts(DEST_PATHS)) {
         Ok(paths) => inside.services().files.upload(&inside.session, uploads(form, paths)).await,
@@ -310,7 +310,7 @@ pub(crate) struct ZipForm {
 )]
 pub(crate) async fn upload_zip(mut inside: Inside) -> Answer {
     let payload = inside.take_payload()?;
-    let mut form = Form::read(&inside.request, payload, LONGEST_UPLOAD, &["zip_file"]).await?;
+    let mut form = Form::read(&inside.request, payload, MAX_UPLOAD, &["zip_file"]).await?;
     let rest = form.rest();
     done(unpack(&inside, form).await, rest).await
 }

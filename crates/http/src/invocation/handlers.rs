@@ -18,7 +18,7 @@ use crate::{
     caller::Authorized,
     error::{ApiError, Code, ErrorBody},
     follow::{self, InvocationEventBody},
-    patience::patience,
+    client_timeout::client_timeout,
     session::SessionBody,
 };
 
@@ -76,9 +76,9 @@ pub(crate) struct InvocationBrowsers {
 pub(crate) async fn create_invocation(mut caller: Authorized) -> Answer {
     let body = caller.json::<CreateInvocation>().await?;
     let no_wait = body.no_wait == Some(true);
-    let longest = Duration::seconds(Invocations::LONGEST_WAIT_SECONDS);
-    let patience = patience(caller.headers()).and_then(|patience| Duration::try_from(patience).ok());
-    let until = caller.services().clock.now() + patience.map_or(longest, |patience| patience.min(longest));
+    let longest = Duration::seconds(Invocations::MAX_WAIT_SECONDS);
+    let client_timeout = client_timeout(caller.headers()).and_then(|client_timeout| Duration::try_from(client_timeout).ok());
+    let until = caller.services().clock.now() + client_timeout.map_or(longest, |client_timeout| client_timeout.min(longest));
     let wish = Invoke {
         app_name: body.app_name,
         action_name: body.action_name,

@@ -13,11 +13,11 @@ use tokio_tungstenite::{
 use crate::relay::{BrowserConnector, CDP_HOST, Channel, DialError, Upstream};
 
 /// The longest message from the browser that is taken, in bytes; a frame of the largest size has half of it.
-const LONGEST_MESSAGE: usize = 8 * 1024 * 1024;
+const MAX_MESSAGE: usize = 8 * 1024 * 1024;
 /// The most values in one. Each takes many times its text in memory, and a browser that is not itself any more may send what it likes;
 /// all that is told of ten thousand tabs has fewer.
-const MOST_VALUES: usize = 100_000;
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_VALUES: usize = 100_000;
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// No DevTools connection.
 #[derive(Debug, thiserror::Error)]
@@ -58,14 +58,14 @@ pub(super) struct Incoming {
 
 impl Cdp {
     pub(super) async fn connect(dial: &dyn BrowserConnector) -> Result<Self, ConnectError> {
-        tokio::time::timeout(PATIENCE, Self::shake(dial)).await.map_err(|_| ConnectError::Timeout)?
+        tokio::time::timeout(TIMEOUT, Self::shake(dial)).await.map_err(|_| ConnectError::Timeout)?
     }
 
     async fn shake(dial: &dyn BrowserConnector) -> Result<Self, ConnectError> {
         let path = dial.cdp_path().await?;
         let stream = Upstream::adopt(dial.dial(Channel::Cdp).await?)?;
         let config =
-            WebSocketConfig::default().max_message_size(Some(LONGEST_MESSAGE)).max_frame_size(Some(LONGEST_MESSAGE));
+            WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
         let (socket, _) = client_async_with_config(format!("ws://{CDP_HOST}{path}"), stream, Some(config))
             .await
             .map_err(|error| ConnectError::Handshake(Box::new(error)))?;
@@ -99,7 +99,7 @@ impl Cdp {
 
 /// Whether a text holds few enough values to be read. Those in its strings count too, which only a hostile one notices.
 fn is_bounded(text: &str) -> bool {
-    text.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() <= MOST_VALUES
+    text.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() <= MAX_VALUES
 }
 
 /// The browser's connection ended.
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn a_frame_is_read_and_a_heap_of_values_is_not() {
-        let frame = json!({ "method": "Page.screencastFrame", "params": { "data": "A".repeat(LONGEST_MESSAGE / 2) } });
+        let frame = json!({ "method": "Page.screencastFrame", "params": { "data": "A".repeat(MAX_MESSAGE / 2) } });
         assert!(is_bounded(&frame.to_string()));
-        for heap in ["[".repeat(MOST_VALUES + 1), "0,".repeat(MOST_VALUES + 1), "{\"a\":".repeat(MOST_VALUES + 1)] {
+        for heap in ["[".repeat(MAX_VALUES + 1), "0,".repeat(MAX_VALUES + 1), "{\"a\":".repeat(MAX_VALUES + 1)] {
             assert!(!is_bounded(&format!("{{\"params\":{heap}")));
         }
     }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use tracing::Instrument as _;
 
 /// How long after a failure it is asked again: the browser may be starting anew.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 /// The longest answer to a question, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
@@ -66,7 +66,7 @@ impl Dialogs {
                     tracing::debug!(%error, "the dialogs of a session are not told");
                     let seen = self.seen.take();
                     self.coming = Some(Box::pin(async move {
-                        sleep(AGAIN).await;
+                        sleep(RETRY_BACKOFF).await;
                         Ok(OpenDialogs { state: seen.unwrap_or_default().wrapping_sub(1), dialogs: Vec::new() })
                     }));
                 }

@@ -15,9 +15,9 @@ use tokio::time::sleep;
 use super::{hands::Hands, input::FromPage};
 
 /// Frames under way to the page. More would only be old when they arrive; fewer would leave a slow line idle.
-const MOST_IN_FLIGHT: usize = 2;
+const MAX_IN_FLIGHT: usize = 2;
 /// How long after a failure the display is asked again: it may be starting anew.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_BACKOFF: Duration = Duration::from_millis(500);
 
 /// The way to the display of a session that has one.
 #[derive(Clone)]
@@ -63,7 +63,7 @@ impl Display {
     /// The next frame for the page, as a message: the size of the display and the place of the part, then the part. Waits while the page
     /// has enough to draw; safe to drop while it waits.
     pub(super) async fn next(&mut self) -> Vec<u8> {
-        if self.in_flight >= MOST_IN_FLIGHT {
+        if self.in_flight >= MAX_IN_FLIGHT {
             return std::future::pending().await;
         }
         loop {
@@ -82,7 +82,7 @@ impl Display {
                     tracing::debug!(%error, "no frame of the display");
                     self.seen = None;
                     self.coming = Some(Box::pin(async {
-                        sleep(AGAIN).await;
+                        sleep(RETRY_BACKOFF).await;
                         Ok(None)
                     }));
                 }

@@ -17,11 +17,11 @@ use super::{
 /// What may wait to be done. A viewer whose session does nothing any more loses what comes after.
 const QUEUE: usize = 256;
 /// Done in one call at most.
-const AT_ONCE: usize = 50;
+const MAX_PARALLEL: usize = 50;
 /// What one step of the wheel scrolls, in the page's pixels.
 const WHEEL_STEP: f64 = 100.0;
 /// Steps that one turn may make.
-const MOST_STEPS: f64 = 50.0;
+const MAX_STEPS: f64 = 50.0;
 
 /// Something to be done, in order.
 #[derive(Debug)]
@@ -56,12 +56,12 @@ impl Hands {
                 let actions = self.held.key(key);
                 self.all(actions);
             }
-            FromPage::Text { s, paste } if s.len() <= input::LONGEST_TEXT => {
+            FromPage::Text { s, paste } if s.len() <= input::MAX_TEXT => {
                 // Keys that are held would change it.
                 let actions = self.held.nothing();
                 self.all(actions);
                 // What would take too long key by key is pasted.
-                let by_key = !paste && s.len() <= input::LONGEST_TYPED;
+                let by_key = !paste && s.len() <= input::MAX_TYPED;
                 self.say(Some(if by_key { typed(s) } else { Doing::Paste(s.clone()) }));
             }
             _ => {}
@@ -116,7 +116,7 @@ impl Hands {
     fn wheel(&mut self, wheel: &Wheel, display: (u32, u32)) {
         let steps = |turned: f64, rest: &mut f64| {
             let turned = *rest + turned / WHEEL_STEP;
-            let whole = turned.trunc().clamp(-MOST_STEPS, MOST_STEPS);
+            let whole = turned.trunc().clamp(-MAX_STEPS, MAX_STEPS);
             *rest = turned.fract();
             // Cut to fifty just now.
             whole as i32
@@ -170,7 +170,7 @@ async fn work(computers: Computers, session: Session, mut doing: mpsc::Receiver<
 
 /// Takes what waits behind `actions`, of moves one after the other the last; answers what must be done after these.
 fn gather(actions: &mut Vec<Action>, doing: &mut mpsc::Receiver<Doing>) -> Option<Doing> {
-    while actions.len() < AT_ONCE {
+    while actions.len() < MAX_PARALLEL {
         match doing.try_recv() {
             Ok(Doing::Action(action)) => {
                 if let (Action::Move(_), Some(last @ Action::Move(_))) = (&action, actions.last_mut()) {

@@ -10,7 +10,7 @@ use casement_domain::computer::{Action, Chord, KeySym, Press, TypeText};
 use super::input::Key;
 
 /// Keys that one viewer may hold at once; what comes beyond is tapped.
-const MOST: usize = 32;
+const MAX_COUNT: usize = 32;
 
 /// A modifier: its bit in what the page says, and its names on the left and on the right.
 const MODIFIERS: [(u8, &str, [&str; 2]); 4] = [
@@ -59,7 +59,7 @@ impl Held {
         if let Some(character) = single.filter(|_| !key.text.is_empty()) {
             // Whatever was pressed to get this character is part of it, and no command.
             let mut actions = self.release_all(ALL & !SHIFT);
-            actions.push(match KeySym::of_char(character).filter(|_| self.keys.len() < MOST) {
+            actions.push(match KeySym::of_char(character).filter(|_| self.keys.len() < MAX_COUNT) {
                 Some(symbol) => self.hold(place, symbol),
                 None => Action::Type(TypeText { text: key.key.clone(), delay: Duration::ZERO }),
             });
@@ -73,7 +73,7 @@ impl Held {
             None => key.key.clone(),
         };
         let symbol = Chord::parse(&name).ok().and_then(|chord| chord.keys().first().copied());
-        match symbol.filter(|_| missing.is_empty() && self.keys.len() < MOST) {
+        match symbol.filter(|_| missing.is_empty() && self.keys.len() < MAX_COUNT) {
             Some(symbol) => actions.push(self.hold(place, symbol)),
             // Held for this key alone.
             None => actions.extend(press(&name, missing)),
@@ -186,10 +186,10 @@ mod tests {
     #[test]
     fn nobody_holds_more_keys_than_there_are() {
         let mut held = Held::default();
-        let codes: Vec<String> = (0..=MOST).map(|n| format!("Key{n}")).collect();
+        let codes: Vec<String> = (0..=MAX_COUNT).map(|n| format!("Key{n}")).collect();
         let keys: Vec<_> = codes.iter().map(|code| ("down", "a", code.as_str(), "a", 0)).collect();
         let seen = done(&mut held, &keys);
-        assert_eq!(seen.iter().filter(|action| action.starts_with('+')).count(), MOST);
-        assert_eq!(held.nothing().len(), MOST);
+        assert_eq!(seen.iter().filter(|action| action.starts_with('+')).count(), MAX_COUNT);
+        assert_eq!(held.nothing().len(), MAX_COUNT);
     }
 }

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use super::uploads::is_uploaded;
 
 /// The longest text that is inserted at once, in bytes.
-pub(super) const LONGEST_TEXT: usize = 1024 * 1024;
+pub(super) const MAX_TEXT: usize = 1024 * 1024;
 /// The longest text that is typed key by key, in bytes.
-pub(super) const LONGEST_TYPED: usize = 4 * 1024;
+pub(super) const MAX_TYPED: usize = 4 * 1024;
 /// The largest wheel step that is passed on, in CSS pixels.
-const LARGEST_STEP: f64 = 5_000.0;
+const MAX_STEP: f64 = 5_000.0;
 
 /// A message of the page.
 #[derive(Debug, Deserialize)]
@@ -104,13 +104,13 @@ pub(super) struct Dropped {
 }
 
 /// Files that are let fall at once.
-const MOST_FILES: usize = 100;
+const MAX_FILES: usize = 100;
 
 impl Dropped {
     /// Whether a browser may be told of them: a page reads what falls onto it, so that any other path would open that file to whoever
     /// has a page of their own in the session.
     pub(super) fn is_plain(&self) -> bool {
-        (1..=MOST_FILES).contains(&self.paths.len()) && self.paths.iter().all(|path| is_uploaded(path))
+        (1..=MAX_FILES).contains(&self.paths.len()) && self.paths.iter().all(|path| is_uploaded(path))
     }
 }
 
@@ -183,7 +183,7 @@ impl Wheel {
         let (x, y) = size.point(self.x, self.y);
         let params = json!({
             "type": "mouseWheel", "x": x, "y": y, "modifiers": self.m & 15,
-            "deltaX": self.dx.clamp(-LARGEST_STEP, LARGEST_STEP), "deltaY": self.dy.clamp(-LARGEST_STEP, LARGEST_STEP),
+            "deltaX": self.dx.clamp(-MAX_STEP, MAX_STEP), "deltaY": self.dy.clamp(-MAX_STEP, MAX_STEP),
         });
         ("Input.dispatchMouseEvent", params)
     }
@@ -230,5 +230,5 @@ impl Key {
 
 /// Text as a whole. Nothing, if it is too long.
 pub(super) fn insert(text: &str) -> Option<(&'static str, Value)> {
-    (text.len() <= LONGEST_TEXT).then(|| ("Input.insertText", json!({ "text": text })))
+    (text.len() <= MAX_TEXT).then(|| ("Input.insertText", json!({ "text": text })))
 }

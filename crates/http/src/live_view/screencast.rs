@@ -12,18 +12,18 @@ use super::{
 };
 
 /// The longest side of a frame, in pixels.
-const LARGEST_SIDE: u32 = 1920;
-const SMALLEST_SIDE: u32 = 64;
+const MAX_SIDE: u32 = 1920;
+const MIN_SIDE: u32 = 64;
 const QUALITY: u8 = 70;
 /// Frames under way to the page. More would only be old when they arrive; fewer would leave a slow line idle.
-const MOST_IN_FLIGHT: usize = 2;
+const MAX_IN_FLIGHT: usize = 2;
 /// Hidden tabs asked at once for the one that is in front.
-const MOST_PROBES: usize = 20;
+const MAX_PROBES: usize = 20;
 /// A picture that nobody looks at: only whether the tab is in front is of interest.
 const UNSEEN: u32 = 64;
 const HARDLY_EVER: u32 = 1_000_000;
 /// Answers that may stand out. Many tabs opened at once are as many questions; a browser that answers none is of no use.
-const MOST_AWAITED: usize = 1024;
+const MAX_AWAITED: usize = 1024;
 
 /// What an answer is awaited for.
 enum Awaited {
@@ -99,7 +99,7 @@ impl Screencast {
 
     /// Notes what the answer with this number will be for.
     fn expect(&mut self, id: u64, answer: Awaited) -> Result<(), Lost> {
-        if self.awaited.len() >= MOST_AWAITED {
+        if self.awaited.len() >= MAX_AWAITED {
             return Err(Lost);
         }
         self.awaited.insert(id, answer);
@@ -198,7 +198,7 @@ impl Screencast {
         let others = self.tabs.others(self.current_tab());
         let awaited =
             self.awaited.values().filter(|awaited| !matches!(awaited, Awaited::Follow(_) | Awaited::Titles)).count();
-        for tab in others.into_iter().take(MOST_PROBES.saturating_sub(awaited)) {
+        for tab in others.into_iter().take(MAX_PROBES.saturating_sub(awaited)) {
             let id = self.attach(&tab).await?;
             self.expect(id, Awaited::Probe(tab))?;
         }
@@ -254,7 +254,7 @@ impl Screencast {
 
     /// Frames no larger than the page's canvas.
     pub(super) async fn fit(&mut self, width: u32, height: u32) -> Result<(), Lost> {
-        let bounds = (width.clamp(SMALLEST_SIDE, LARGEST_SIDE), height.clamp(SMALLEST_SIDE, LARGEST_SIDE));
+        let bounds = (width.clamp(MIN_SIDE, MAX_SIDE), height.clamp(MIN_SIDE, MAX_SIDE));
         if self.display || bounds == self.bounds {
             return Ok(());
         }
@@ -273,7 +273,7 @@ impl Screencast {
         self.in_flight += 1;
         // The browser makes the next frame when this one is acknowledged: a slow page gets fewer, never older ones.
         let number = params["sessionId"].as_u64().unwrap_or_default();
-        if self.in_flight < MOST_IN_FLIGHT {
+        if self.in_flight < MAX_IN_FLIGHT {
             self.acknowledge(number).await?;
         } else {
             self.unacknowledged = Some(number);

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// More tabs than this are not listed.
-const MOST_TABS: usize = 200;
+const MAX_TABS: usize = 200;
 /// The browser's own names of targets and of its sessions with them have 32 characters.
-const LONGEST_ID: usize = 64;
-const LONGEST_TITLE: usize = 200;
-const LONGEST_URL: usize = 500;
+const MAX_ID: usize = 64;
+const MAX_TITLE: usize = 200;
+const MAX_URL: usize = 500;
 
 /// One tab; title and address are the page's own words and must stay inert.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,7 +20,7 @@ pub(super) struct Tab {
 
 /// Whether this may be the name of a target or of a session: what the browser says is kept, and it may have been taken over.
 pub(super) fn is_id(text: &str) -> bool {
-    (1..=LONGEST_ID).contains(&text.len())
+    (1..=MAX_ID).contains(&text.len())
 }
 
 #[derive(Deserialize)]
@@ -41,8 +41,8 @@ impl Tab {
         let page = info.r#type == "page" && !info.url.starts_with("devtools://");
         (page && is_id(&info.target_id)).then(|| Self {
             id: info.target_id,
-            title: info.title.chars().take(LONGEST_TITLE).collect(),
-            url: info.url.chars().take(LONGEST_URL).collect(),
+            title: info.title.chars().take(MAX_TITLE).collect(),
+            url: info.url.chars().take(MAX_URL).collect(),
         })
     }
 }
@@ -62,7 +62,7 @@ impl Tabs {
             self.update(tab);
             return None;
         }
-        if self.tabs.len() >= MOST_TABS {
+        if self.tabs.len() >= MAX_TABS {
             return None;
         }
         self.changed = true;

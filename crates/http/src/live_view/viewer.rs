@@ -13,13 +13,13 @@ use super::{
     cdp::{Cdp, ConnectError, Lost},
     dialogs::{Dialogs, PageDialogs},
     display::{Display, WholeDisplay},
-    input::{self, FromPage, LONGEST_TEXT},
+    input::{self, FromPage, MAX_TEXT},
     screencast::Screencast,
 };
 use crate::relay::{BadHandshake, BrowserConnector, ClientHandshake, CloseReason, EndSignal, Meter, STALL, Witness};
 
 /// The longest message of a page: the longest text, every byte of it escaped for JSON.
-const LONGEST_MESSAGE: usize = 2 * LONGEST_TEXT + 1024;
+const MAX_MESSAGE: usize = 2 * MAX_TEXT + 1024;
 /// How often changes of the tab list go out at most.
 const NEWS_EVERY: Duration = Duration::from_millis(150);
 /// How often the browser is asked for the titles of its tabs.
@@ -80,7 +80,7 @@ impl LiveView {
         let (response, session, stream) =
             actix_ws::handle(request, payload).map_err(|_| LiveViewError::Handshake(BadHandshake::NoUpgrade))?;
         let stream =
-            stream.max_frame_size(LONGEST_MESSAGE).aggregate_continuations().max_continuation_size(LONGEST_MESSAGE);
+            stream.max_frame_size(MAX_MESSAGE).aggregate_continuations().max_continuation_size(MAX_MESSAGE);
         let meter = Meter::open("live_view", client.backlog(), self.witness.take());
         actix_web::rt::spawn(self.run(cdp, session, stream, meter).in_current_span());
         Ok(response)

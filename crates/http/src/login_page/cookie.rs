@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use crate::state::Api;
 
 /// Longer than any login, so that its end is seen too.
-const LONGEST_SECONDS: u32 = 3600;
+const MAX_SECONDS: u32 = 3600;
 
 /// What the cookie of this connection's page holds.
 pub(super) fn of(api: &Api, request: &HttpRequest) -> Option<SecretString> {
@@ -22,7 +22,7 @@ pub(super) fn set(api: &Api, id: AuthConnectionId, key: &SecretString) -> String
     let secure = if is_secure(api) { "; Secure" } else { "" };
     // Each connection's page has one of its own: its path is in no other's.
     format!(
-        "{}={}; Path=/login/{id}; HttpOnly; SameSite=Lax; Max-Age={LONGEST_SECONDS}{secure}",
+        "{}={}; Path=/login/{id}; HttpOnly; SameSite=Lax; Max-Age={MAX_SECONDS}{secure}",
         name(api),
         key.expose_secret()
     )

@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Longest code that is looked at.
-const LONGEST_CODE: usize = 200;
+const MAX_CODE: usize = 200;
 
 fn nothing() -> ApiError {
     ApiError::new(Code::NotFound, "there is no such login page, or it is not this browser's")
@@ -131,7 +131,7 @@ fn code(request: &HttpRequest) -> Option<SecretString> {
     let mut pairs = url::form_urlencoded::parse(request.query_string().as_bytes());
     let (_, code) = pairs.find(|(name, _)| name == "code")?;
     // One that is too long is none of ours, whatever it says.
-    Some(code.chars().take(LONGEST_CODE).collect::<String>().into())
+    Some(code.chars().take(MAX_CODE).collect::<String>().into())
 }
 
 /// Whether a browser only prepares for the person's going there.

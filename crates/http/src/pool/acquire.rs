@@ -20,7 +20,7 @@ use crate::{
     error::ApiError,
     fresh::UndeliveredSession,
     json::in_order,
-    patience::patience,
+    client_timeout::client_timeout,
     session::{SessionBody, Telemetry, checked, wish},
     state::Services,
 };
@@ -47,7 +47,7 @@ impl AcquireBrowser {
         let Self { acquire_timeout_seconds, name, start_url, tags, telemetry } = self;
         let mut fields = Fields::new();
         let telemetry = wish(telemetry, &mut fields);
-        let input = AcquireInput { acquire_timeout_seconds, name, start_url, tags, telemetry, patience: None };
+        let input = AcquireInput { acquire_timeout_seconds, name, start_url, tags, telemetry, client_timeout: None };
         checked(input, fields, |input| input.check().map_err(Refusal::Invalid))
     }
 }
@@ -62,8 +62,8 @@ impl AcquireBrowser {
 pub(crate) async fn acquire_browser(Deferred(mut caller): Deferred) -> Answer {
     let which = caller.path("id_or_name")?;
     let asked = caller.json::<AcquireBrowser>().await?.input().map_err(in_order::<AcquireBrowser>)?;
-    let patience = patience(caller.headers()).and_then(|patience| patience.try_into().ok());
-    let input = AcquireInput { patience, ..asked };
+    let client_timeout = client_timeout(caller.headers()).and_then(|client_timeout| client_timeout.try_into().ok());
+    let input = AcquireInput { client_timeout, ..asked };
     // Dropped with this handler, when the caller hangs up.
     let gone = CancellationToken::new();
     let _hang_up = gone.clone().drop_guard();

@@ -17,7 +17,7 @@ use crate::{
     answer::{self, Answer, Moment},
     caller::Inside,
     error::ErrorBody,
-    patience::patience,
+    client_timeout::client_timeout,
     sse, stream,
 };
 
@@ -71,7 +71,7 @@ pub(crate) struct ExecutedProcess {
 pub(crate) async fn execute_process(mut inside: Inside) -> Answer {
     let ExecuteProcess { command, args, cwd, env, as_root, as_user, timeout_sec } = inside.json().await?;
     let program = ProgramInput { command, args, cwd, env, as_root, as_user };
-    let input = ExecInput { program, timeout_sec, patience: patience(inside.headers()) };
+    let input = ExecInput { program, timeout_sec, client_timeout: client_timeout(inside.headers()) };
     let executed = inside.while_served(inside.services().processes.exec(&inside.session, input)).await?;
     let mut response = HttpResponse::Ok();
     response.content_type("application/json");

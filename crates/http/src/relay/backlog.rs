@@ -42,7 +42,7 @@ impl Backlog {
 #[derive(Default)]
 pub(crate) struct Writes {
     backlog: Backlog,
-    patience: Option<Pin<Box<Sleep>>>,
+    client_timeout: Option<Pin<Box<Sleep>>>,
 }
 
 impl Writes {
@@ -58,13 +58,13 @@ impl Writes {
         match written {
             Poll::Ready(Ok(_)) => {
                 self.backlog.moved();
-                self.patience = None;
+                self.client_timeout = None;
             }
             Poll::Ready(Err(_)) => {}
             Poll::Pending => {
                 self.backlog.stuck();
-                let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(CUT_AFTER)));
-                if patience.as_mut().poll(cx).is_ready() {
+                let client_timeout = self.client_timeout.get_or_insert_with(|| Box::pin(sleep(CUT_AFTER)));
+                if client_timeout.as_mut().poll(cx).is_ready() {
                     let slow = io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing");
                     return Poll::Ready(Err(slow));
                 }

@@ -9,19 +9,19 @@ use bytes::Bytes;
 
 use super::{
     CloseReason, TooLong,
-    wire::{self, BadFrame, Header, LONGEST_HEADER},
+    wire::{self, BadFrame, Header, MAX_HEADER},
 };
 
 /// The longest frame that is given on in one piece. Chromium's endpoint holds a whole frame with its header in a buffer of 100 MiB, so one
 /// of exactly 100 MiB would not fit. A multiple of four: the mask goes on behind it as it began.
-const PIECE: u64 = 32 * 1024 * 1024;
+const CHUNK_BYTES: u64 = 32 * 1024 * 1024;
 
 /// The frames of one client.
 #[derive(Debug)]
 pub(crate) struct ClientFrames {
     limit: u64,
     /// The header that is being read; what of it has come was not given on yet.
-    header: [u8; LONGEST_HEADER],
+    header: [u8; MAX_HEADER],
     have: usize,
     /// Of the frame that is given on.
     payload_left: u64,
@@ -41,7 +41,7 @@ impl ClientFrames {
     pub(crate) fn new(limit: u64) -> Self {
         Self {
             limit,
-            header: [0; LONGEST_HEADER],
+            header: [0; MAX_HEADER],
             have: 0,
             payload_left: 0,
             piece_left: 0,
@@ -102,7 +102,7 @@ impl ClientFrames {
                     return;
                 }
             };
-            if self.payload_left > PIECE {
+            if self.payload_left > CHUNK_BYTES {
                 give(chunk, from..begin, out);
                 out.push_back(self.next_piece(opcode));
                 from = at;
@@ -126,7 +126,7 @@ impl ClientFrames {
 
     /// The header of the next piece of the frame that is given on.
     fn next_piece(&mut self, opcode: u8) -> Bytes {
-        self.piece_left = self.payload_left.min(PIECE);
+        self.piece_left = self.payload_left.min(CHUNK_BYTES);
         let last = self.piece_left == self.payload_left;
         wire::header(self.fin && last, opcode, self.piece_left, Some(self.mask))
     }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_message_as_long_as_the_limit_passes_in_pieces_and_a_longer_one_is_refused() {
-        let limit = 2 * PIECE + 5;
+        let limit = 2 * CHUNK_BYTES + 5;
         let payload: Vec<u8> = (0..limit).map(|at| at.to_le_bytes()[0]).collect();
         let (given, why) = passed(&frame(true, 2, &payload), 100_000, limit);
         assert_eq!(why, None);
@@ -255,7 +255,7 @@ mod tests {
             heads.push((piece.fin, piece.opcode, piece.payload.len() as u64));
             whole.extend_from_slice(&piece.payload);
         }
-        assert_eq!(heads, [(false, 2, PIECE), (false, 0, PIECE), (true, 0, 5)]);
+        assert_eq!(heads, [(false, 2, CHUNK_BYTES), (false, 0, CHUNK_BYTES), (true, 0, 5)]);
         assert!(whole == sent.payload, "the payload is what it was");
         let (given, why) = passed(&wire::header(true, 2, limit + 1, Some([1; 4])), 3, limit);
         assert_eq!((given.len(), why), (0, Some(CloseReason::MessageTooBig)));

@@ -17,9 +17,9 @@ use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_acc
 use super::{Backlog, RelayError, Upstream};
 
 /// How long the upstream may take for its answer.
-const UPSTREAM_PATIENCE: Duration = Duration::from_secs(10);
+const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest head that an upstream may answer with.
-const LONGEST_HEAD: usize = 16 * 1024;
+const MAX_HEAD: usize = 16 * 1024;
 
 /// A client's request that is a well-formed WebSocket handshake.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ pub(crate) async fn with_upstream(upstream: &mut Upstream, host: &str, path: &st
     if !path.starts_with('/') || !path.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(RelayError::Path);
     }
-    tokio::time::timeout(UPSTREAM_PATIENCE, shake(upstream, host, path)).await.map_err(|_| RelayError::Timeout)?
+    tokio::time::timeout(UPSTREAM_TIMEOUT, shake(upstream, host, path)).await.map_err(|_| RelayError::Timeout)?
 }
 
 async fn shake(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
@@ -111,7 +111,7 @@ async fn shake(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesM
         if let Some(at) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break at + 4;
         }
-        if buffer.len() > LONGEST_HEAD {
+        if buffer.len() > MAX_HEAD {
             return Err(RelayError::Answer);
         }
         if upstream.read_buf(&mut buffer).await? == 0 {

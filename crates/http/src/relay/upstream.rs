@@ -17,7 +17,7 @@ use tokio::{
 };
 
 /// `UIO_MAXIOV`.
-const MOST_SLICES: usize = 1024;
+const MAX_SLICES: usize = 1024;
 const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
@@ -109,7 +109,7 @@ impl AsyncWrite for Upstream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         // The kernel takes no more of them in one call.
-        let slices = &slices[..slices.len().min(MOST_SLICES)];
+        let slices = &slices[..slices.len().min(MAX_SLICES)];
         let most = slices.iter().map(|slice| slice.len()).sum();
         self.poll_send(cx, most, |stream| sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), SEND))
     }

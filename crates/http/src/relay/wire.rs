@@ -13,9 +13,9 @@ pub(crate) const PING: u8 = 0x9;
 pub(crate) const PONG: u8 = 0xA;
 
 /// The longest frame header: two bytes, eight of length, four of mask.
-pub(super) const LONGEST_HEADER: usize = 14;
+pub(super) const MAX_HEADER: usize = 14;
 /// The longest payload of a control frame.
-const LONGEST_CONTROL: u64 = 125;
+const MAX_CONTROL: u64 = 125;
 
 /// A message grew above the limit.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +46,7 @@ impl From<BadFrame> for CloseReason {
 /// Follows the frame headers of one direction; payloads are skipped by their length and never looked at.
 #[derive(Debug)]
 pub struct FrameTracker {
-    header: [u8; LONGEST_HEADER],
+    header: [u8; MAX_HEADER],
     have: usize,
     payload_left: u64,
     message: u64,
@@ -60,7 +60,7 @@ impl FrameTracker {
     #[must_use]
     pub fn new(limit: u64) -> Self {
         Self {
-            header: [0; LONGEST_HEADER],
+            header: [0; MAX_HEADER],
             have: 0,
             payload_left: 0,
             message: 0,
@@ -178,7 +178,7 @@ impl Header {
         if self.payload >> 63 != 0 {
             return Err(BadFrame::Protocol("the length is none"));
         }
-        if self.opcode >= CLOSE && (!self.fin || self.payload > LONGEST_CONTROL) {
+        if self.opcode >= CLOSE && (!self.fin || self.payload > MAX_CONTROL) {
             return Err(BadFrame::Protocol("a control frame is long or in fragments"));
         }
         if self.opcode == CLOSE && self.payload == 1 {
@@ -225,7 +225,7 @@ pub(crate) fn decode(buffer: &mut BytesMut, limit: u64) -> Result<Option<Frame>,
 
 /// A whole, unfragmented frame; masked if it goes from a client to a server.
 pub(crate) fn encode(opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
-    let mut frame = BytesMut::with_capacity(LONGEST_HEADER + payload.len());
+    let mut frame = BytesMut::with_capacity(MAX_HEADER + payload.len());
     put_header(&mut frame, true, opcode, payload.len() as u64, mask);
     let start = frame.len();
     frame.put_slice(payload);
@@ -237,7 +237,7 @@ pub(crate) fn encode(opcode: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes
 
 /// The header of a frame.
 pub(super) fn header(fin: bool, opcode: u8, payload: u64, mask: Option<[u8; 4]>) -> Bytes {
-    let mut header = BytesMut::with_capacity(LONGEST_HEADER);
+    let mut header = BytesMut::with_capacity(MAX_HEADER);
     put_header(&mut header, fin, opcode, payload, mask);
     header.freeze()
 }

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The longest body of a sign-in, in bytes: nobody is known yet.
-const LONGEST_SIGN_IN: usize = 4096;
+const MAX_SIGN_IN: usize = 4096;
 
 /// What is shown once.
 #[derive(Deserialize)]
@@ -67,7 +67,7 @@ pub(crate) async fn who(api: Data<Api>, request: HttpRequest) -> Answer {
 pub(crate) async fn sign_in(api: Data<Api>, request: HttpRequest, mut payload: Payload) -> Answer {
     own_page(&request)?;
     api.sign_ins.admit(caller_ip(request.peer_addr(), request.headers(), &api))?;
-    let shown: Shown = json::read(&body::json_within(LONGEST_SIGN_IN, &request, &mut payload).await?)?;
+    let shown: Shown = json::read(&body::json_within(MAX_SIGN_IN, &request, &mut payload).await?)?;
     let text = shown.key.unwrap_or_default();
     let caller = match api.services.api_keys.authenticate(text.trim()).await {
         Ok(caller) => caller,

@@ -19,10 +19,10 @@ use crate::{error::ApiError, rate::AddressRate};
 const IDLE: Duration = Duration::hours(2);
 pub(super) const LONGEST: Duration = Duration::hours(12);
 /// How many may be signed in at a time, with one key and in all; one more takes the place of who was quiet for longest.
-const MOST_OF_KEY: usize = 20;
-const MOST: usize = 1000;
+const MAX_OF_KEY: usize = 20;
+const MAX_COUNT: usize = 1000;
 /// How many tries to sign in an address has at once; it earns a new one as often in a minute.
-const TRIES: NonZeroU32 = NonZeroU32::MIN.saturating_add(19);
+const MAX_ATTEMPTS: NonZeroU32 = NonZeroU32::MIN.saturating_add(19);
 
 /// What the cookie holds, hashed: who reads the memory cannot act as somebody else.
 type Name = [u8; 32];
@@ -53,7 +53,7 @@ impl SignIn {
 
 impl SignIns {
     pub(crate) fn new() -> Self {
-        let tries = AddressRate::new(Quota::per_minute(TRIES), "too many tries to sign in from this address");
+        let tries = AddressRate::new(Quota::per_minute(MAX_ATTEMPTS), "too many tries to sign in from this address");
         Self { open: Mutex::default(), tries }
     }
 
@@ -82,8 +82,8 @@ impl SignIns {
         let sign_in = SignIn { key, token, began, since: now, used: now };
         let mut open = self.open();
         open.retain(|_, other| other.lasts(now));
-        make_room(&mut open, MOST_OF_KEY, |other| other.key == key);
-        make_room(&mut open, MOST, |_| true);
+        make_room(&mut open, MAX_OF_KEY, |other| other.key == key);
+        make_room(&mut open, MAX_COUNT, |_| true);
         open.insert(name(&cookie), sign_in.clone());
         (cookie, sign_in)
     }
@@ -189,7 +189,7 @@ mod tests {
         let (first, _) = sign_ins.begin(key(1), &chance, NOON, START);
         let (second, _) = sign_ins.begin(key(1), &chance, NOON, START);
         assert!(sign_ins.of(&first, START + Duration::seconds(1)).is_some(), "it is used");
-        for _ in 2..=MOST_OF_KEY {
+        for _ in 2..=MAX_OF_KEY {
             sign_ins.begin(key(1), &chance, NOON, START + Duration::seconds(2));
         }
         assert_eq!(sign_ins.of(&second, START + Duration::seconds(3)), None, "the quietest of that key made room");
@@ -198,7 +198,7 @@ mod tests {
         for number in 10..2000 {
             sign_ins.begin(key(number), &chance, NOON, START + Duration::seconds(4));
         }
-        assert_eq!(sign_ins.open().len(), MOST);
+        assert_eq!(sign_ins.open().len(), MAX_COUNT);
     }
 
     #[test]

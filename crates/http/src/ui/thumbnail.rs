@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// How wide it is at most, in pixels.
-const WIDEST: usize = 480;
+const MAX_WIDTH: usize = 480;
 const QUALITY: u8 = 70;
 /// More than the largest display takes, four bytes each.
-const MOST_BYTES: usize = 128 * 1024 * 1024;
+const MAX_BYTES: usize = 128 * 1024 * 1024;
 
 /// `GET /ui/api/browsers/{id}/thumbnail`: what it shows now. Looking on is no use of the session: it may become idle.
 pub(crate) async fn thumbnail(caller: Authorized) -> Answer {
@@ -44,16 +44,16 @@ enum BadPicture {
 
 /// The PNG as a small JPEG: each of its dots is the mean of a square of the picture's.
 fn shrunk(whole: &[u8]) -> Result<Vec<u8>, BadPicture> {
-    let limits = Limits { bytes: MOST_BYTES };
+    let limits = Limits { bytes: MAX_BYTES };
     let mut decoder = Decoder::new_with_limits(std::io::Cursor::new(whole), limits);
     decoder.set_transformations(Transformations::normalize_to_color8());
     let mut reader = decoder.read_info()?;
-    let size = reader.output_buffer_size().filter(|size| *size <= MOST_BYTES).ok_or(BadPicture::Form)?;
+    let size = reader.output_buffer_size().filter(|size| *size <= MAX_BYTES).ok_or(BadPicture::Form)?;
     let mut dots = vec![0; size];
     let frame = reader.next_frame(&mut dots)?;
     let (width, height) = (frame.width as usize, frame.height as usize);
     let samples = frame.color_type.samples();
-    let step = width.div_ceil(WIDEST).max(1);
+    let step = width.div_ceil(MAX_WIDTH).max(1);
     let (small_width, small_height) = (width / step, height / step);
     let fits = |length: usize| u16::try_from(length).ok().filter(|length| *length > 0).ok_or(BadPicture::Form);
     let (w, h) = (fits(small_width)?, fits(small_height)?);

@@ -30,13 +30,13 @@ use crate::relay::{
 };
 
 /// The longest message before the session is bound.
-const LONGEST_MESSAGE: u64 = 1024 * 1024;
+const MAX_MESSAGE: u64 = 1024 * 1024;
 /// Before a session there is nothing long to say; errors carry a stack trace.
-const LONGEST_ANSWER: u64 = 4 * LONGEST_MESSAGE;
+const MAX_ANSWER: u64 = 4 * MAX_MESSAGE;
 /// How much is read from a client while a command of its is under way: enough to notice that it has gone.
 const AHEAD: usize = 64 * 1024;
 /// How long a client may take until its session is bound.
-const BINDING_PATIENCE: Duration = Duration::from_secs(60);
+const BINDING_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client's BiDi connection without a session yet.
 pub struct BidiRelay {
@@ -69,7 +69,7 @@ impl BidiRelay {
             payload,
             upstream,
             ending: Ending { told: self.end.boxed(), bare: Channel::WebDriver.bare_end() },
-            patience: Box::pin(tokio::time::sleep(BINDING_PATIENCE)),
+            client_timeout: Box::pin(tokio::time::sleep(BINDING_TIMEOUT)),
             client: Messages::default(),
             chromedriver: Messages { buffer: from_upstream, ..Messages::default() },
             awaited: None,
@@ -125,7 +125,7 @@ struct Binding {
     payload: web::Payload,
     upstream: Upstream,
     ending: Ending,
-    patience: Pin<Box<tokio::time::Sleep>>,
+    client_timeout: Pin<Box<tokio::time::Sleep>>,
     client: Messages,
     chromedriver: Messages,
     /// The `id` of the `session.new` under way: while it stands, nothing more of the client's is looked at.
@@ -154,17 +154,17 @@ impl Binding {
 
     /// Handles what is buffered, then waits for more. An error is the end.
     async fn work(&mut self) -> Result<(), Step> {
-        if let Some(message) = self.chromedriver.next(LONGEST_ANSWER).map_err(Step::End)? {
+        if let Some(message) = self.chromedriver.next(MAX_ANSWER).map_err(Step::End)? {
             self.hear_chromedriver(message);
             return Ok(());
         }
         let free = self.awaited.is_none() && self.outgoing.is_empty();
-        if free && let Some(message) = self.client.next(LONGEST_MESSAGE).map_err(Step::End)? {
+        if free && let Some(message) = self.client.next(MAX_MESSAGE).map_err(Step::End)? {
             return self.hear_client(message);
         }
         tokio::select! {
             reason = self.ending.told.as_mut() => Err(Step::End(reason)),
-            () = self.patience.as_mut() => Err(Step::End(CloseReason::Policy)),
+            () = self.client_timeout.as_mut() => Err(Step::End(CloseReason::Policy)),
             moved = exchange(&mut self.upstream, &mut self.chromedriver.buffer, &mut self.outgoing) => {
                 moved.map_err(|_| Step::Orphaned)
             }

@@ -39,7 +39,7 @@ pub enum BadCapabilities {
 }
 
 /// More elements of `firstMatch` than this are refused.
-const MOST_ALTERNATIVES: usize = 64;
+const MAX_ALTERNATIVES: usize = 64;
 
 /// Whether the bound session must come with a BiDi endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ fn alternatives(first: Option<&Value>) -> Result<Vec<Map<String, Value>>, BadCap
         Some(Value::Array(first)) => first,
         Some(_) => return Err(BadCapabilities::Type("firstMatch")),
     };
-    if first.len() > MOST_ALTERNATIVES {
+    if first.len() > MAX_ALTERNATIVES {
         return Err(BadCapabilities::TooMany);
     }
     first.iter().map(|one| one.as_object().map(passed).ok_or(BadCapabilities::Type("firstMatch"))).collect()

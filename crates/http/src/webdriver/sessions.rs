@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Those of one browser that are told of; whoever makes more is not.
-const MOST: usize = 100;
+const MAX_COUNT: usize = 100;
 
 type Open = HashMap<SessionId, HashMap<WebDriverSessionId, Told>>;
 
@@ -50,7 +50,7 @@ impl ClassicSessions {
     ) {
         let mut open = self.open();
         let of_session = open.entry(session).or_default();
-        if of_session.len() >= MOST || of_session.contains_key(&id) {
+        if of_session.len() >= MAX_COUNT || of_session.contains_key(&id) {
             return;
         }
         connection.opened();

@@ -235,7 +235,7 @@ async fn a_draining_server_takes_nothing_new_and_ends() {
 async fn of_the_connections_that_send_half_a_head_the_oldest_are_closed_and_others_are_served() {
     /// As many as one address may have at most.
     const BOUND: usize = 1000;
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
     let api = TestApi::start(Ports::default());
     let mut half_sent = Vec::new();
     for _ in 0..BOUND + 20 {
@@ -249,12 +249,12 @@ async fn of_the_connections_that_send_half_a_head_the_oldest_are_closed_and_othe
     }
     let mut buffer = [0; 64];
     for connection in &mut half_sent[..10] {
-        let closed = tokio::time::timeout(PATIENCE, connection.read(&mut buffer)).await.expect("it is closed");
+        let closed = tokio::time::timeout(TIMEOUT, connection.read(&mut buffer)).await.expect("it is closed");
         assert!(closed.is_err() || closed.is_ok_and(|read| read == 0));
     }
     assert_eq!(api.get("/healthz").await.status, 200);
     let newest = half_sent.last_mut().unwrap();
     newest.write_all(b"\r\nConnection: close\r\n\r\n").await.unwrap();
-    let read = tokio::time::timeout(PATIENCE, newest.read(&mut buffer)).await.expect("an answer").unwrap();
+    let read = tokio::time::timeout(TIMEOUT, newest.read(&mut buffer)).await.expect("an answer").unwrap();
     assert!(buffer[..read].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&buffer[..read]));
 }

@@ -75,7 +75,7 @@ use tokio::{
 };
 
 /// How long a reply may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const TOKEN_KEY: [u8; 32] = [7; 32];
 
 /// The ports; one that a test does not set up panics when it is called, which answers 500.
@@ -168,7 +168,7 @@ impl Trail {
             }
         };
         // Without any, the list is empty.
-        tokio::time::timeout(PATIENCE, first).await.ok();
+        tokio::time::timeout(TIMEOUT, first).await.ok();
         self.entries.lock().unwrap().clone()
     }
 }
@@ -633,7 +633,7 @@ impl TestApi {
         };
         tokio::select! {
             () = sending => {}
-            read = tokio::time::timeout(PATIENCE, reading) => read.expect("a reply"),
+            read = tokio::time::timeout(TIMEOUT, reading) => read.expect("a reply"),
         }
         Reply::parse(&bytes)
     }

@@ -30,16 +30,16 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use url::Url;
 
 /// Nothing in these tests takes this long unless it hangs.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Awaits, but not for ever.
 pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, what).await.expect("this should have happened by now")
+    timeout(TEST_TIMEOUT, what).await.expect("this should have happened by now")
 }
 
 /// Polls until `condition` holds.
 pub(super) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "never came true: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -489,7 +489,7 @@ async fn lines_are_kept_once_in_their_order_within_their_bound() -> TestResult {
     let many: Vec<Line> = (10..2000).map(|number| line(number, &long)).collect();
     assert!(apps.lines.append(subject, &many).await?.full);
     let kept = apps.lines.append(subject, &[line(5000, "more")]).await?;
-    assert!(kept.full && kept.bytes <= Line::MOST_BYTES_IN_ALL);
+    assert!(kept.full && kept.bytes <= Line::MAX_BYTES_IN_ALL);
     let other = Subject::Deployment(deployment(1).id);
     apps.lines.append(other, &[line(9000, "later")]).await?;
 

@@ -35,13 +35,13 @@ struct Kept {
 impl Kept {
     /// Whether more was taken than is kept. One line too many is handed on: by that it is seen that there were more.
     fn is_full(&self) -> bool {
-        self.bytes > Line::MOST_BYTES_IN_ALL
+        self.bytes > Line::MAX_BYTES_IN_ALL
     }
 }
 
 /// What a line counts as, here as where it is kept.
 fn weight(text: &str) -> u64 {
-    Line::LEAST_BYTES.max(text.len() as u64)
+    Line::MIN_BYTES.max(text.len() as u64)
 }
 
 impl Default for OutputBuffer {
@@ -158,7 +158,7 @@ impl OutputBuffer {
 
 /// As much of a part as there is room for in its line.
 fn add(line: &mut Vec<u8>, part: &[u8]) {
-    let room = Line::MOST_BYTES - line.len();
+    let room = Line::MAX_BYTES - line.len();
     line.extend_from_slice(&part[..part.len().min(room)]);
 }
 
@@ -182,14 +182,14 @@ mod tests {
     #[test]
     fn empty_lines_come_to_the_bound_too() {
         let output = OutputBuffer::default();
-        let most = Line::MOST_BYTES_IN_ALL / Line::LEAST_BYTES;
+        let most = Line::MAX_BYTES_IN_ALL / Line::MIN_BYTES;
         (0..2 * most).for_each(|_| output.push(b"", 0));
         assert_eq!(output.kept().lines.len() as u64, most + 1);
     }
 
     #[test]
     fn where_more_is_written_than_is_kept_one_line_says_so_however_long_lines_are() {
-        let wide = "\u{fffd}".repeat(Line::MOST_BYTES);
+        let wide = "\u{fffd}".repeat(Line::MAX_BYTES);
         for line in [
             &b"a line that is quite ordinary and a little longer"[..],
             &[b'x'; 16 << 10],
@@ -197,7 +197,7 @@ mod tests {
             wide.as_bytes(),
         ] {
             let output = OutputBuffer::default();
-            (0..Line::MOST_BYTES_IN_ALL / 48).for_each(|_| output.push(&line[..line.len().min(Line::MOST_BYTES)], 0));
+            (0..Line::MAX_BYTES_IN_ALL / 48).for_each(|_| output.push(&line[..line.len().min(Line::MAX_BYTES)], 0));
             let at = OffsetDateTime::UNIX_EPOCH;
             let said = output.kept().lines.clone();
             let lines: Vec<Line> =

@@ -22,13 +22,13 @@ async fn who_writes_without_end_keeps_the_first_of_it_and_goes_on() {
     let lines = Arc::new(Heard::default());
     assert_eq!(run(&place, call(&runnable, "trials", "lines", None), &lines).await.unwrap(), json!("written"));
     let kept: usize = lines.texts().iter().map(String::len).sum();
-    assert!((5 << 20..=Line::MOST_BYTES_IN_ALL as usize + Line::MOST_BYTES).contains(&kept), "{kept}");
+    assert!((5 << 20..=Line::MAX_BYTES_IN_ALL as usize + Line::MAX_BYTES).contains(&kept), "{kept}");
     let (taken, _) = keep(Kept::default(), &lines.lines(), &mut Room::unbounded());
     assert_eq!(taken.last().unwrap().text, "(more than 10 MiB; the rest is not kept)");
     let lines = Arc::new(Heard::default());
     run(&place, call(&runnable, "trials", "long-line", None), &lines).await.unwrap();
     let texts = lines.texts();
-    assert_eq!((texts[1].len(), texts[2].as_str()), (Line::MOST_BYTES, "after"));
+    assert_eq!((texts[1].len(), texts[2].as_str()), (Line::MAX_BYTES, "after"));
     let failed = run(&place, call(&runnable, "trials", "much", None), &lines).await.unwrap_err();
     assert_eq!(
         (failed.fault, failed.reason.as_str()),

@@ -7,10 +7,10 @@ use ::keepass::db::{EntryRef, fields};
 use casement_domain::credential_provider::OneTimeSecret;
 
 use super::talk::{Answered, Hidden, Login, Secrets};
-use crate::bounds::{LONGEST_URL, LONGEST_VALUE, MOST_ITEMS, MOST_URLS, MOST_VALUES, cut};
+use crate::bounds::{MAX_URL, MAX_VALUE, MAX_ITEMS, MAX_URLS, MAX_VALUES, cut};
 
 /// Groups within groups.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 /// What KeePassXC calls an entry's further addresses.
 const MORE_URLS: &str = "KP2A_URL";
 /// What KeePass 2 calls the secret of one-time codes.
@@ -29,7 +29,7 @@ fn each_login(database: &Database, mut act: impl FnMut(&EntryRef<'_>, String)) {
                 act(&entry, cut(format!("{path}{}", entry.get_title().unwrap_or_default())));
             }
         }
-        for below in group.groups().filter(|below| depth < DEEPEST && Some(below.id()) != bin) {
+        for below in group.groups().filter(|below| depth < MAX_DEPTH && Some(below.id()) != bin) {
             let path = format!("{path}{}/", below.name);
             open.push((below.id(), path, depth + 1));
         }
@@ -42,13 +42,13 @@ pub(super) fn logins(database: &Database) -> Result<Answered, Answered> {
     let mut all = 0_usize;
     each_login(database, |entry, title| {
         all += 1;
-        if all <= MOST_ITEMS {
+        if all <= MAX_ITEMS {
             let changed_at = entry.times.last_modification.map(|at| at.and_utc().timestamp());
             found.push(Login { id: id(entry), title, urls: urls(entry), changed_at });
         }
     });
-    if all > MOST_ITEMS {
-        return Err(Answered::Bad(format!("more than {MOST_ITEMS} items")));
+    if all > MAX_ITEMS {
+        return Err(Answered::Bad(format!("more than {MAX_ITEMS} items")));
     }
     found.sort_by(|left, right| (&left.title, &left.id).cmp(&(&right.title, &right.id)));
     Ok(Answered::Logins(found))
@@ -75,7 +75,7 @@ fn id(entry: &EntryRef<'_>) -> String {
 }
 
 fn text(entry: &EntryRef<'_>, name: &str) -> Option<Hidden> {
-    let value = entry.get(name).filter(|value| (1..=LONGEST_VALUE).contains(&value.len()))?;
+    let value = entry.get(name).filter(|value| (1..=MAX_VALUE).contains(&value.len()))?;
     (!value.contains(REFERENCE)).then(|| Hidden(value.to_owned().into()))
 }
 
@@ -90,7 +90,7 @@ fn urls(entry: &EntryRef<'_>) -> Vec<String> {
         entry.fields.keys().map(String::as_str).filter(|name| name.starts_with(MORE_URLS)).collect();
     further.sort_unstable();
     let all = std::iter::once(fields::URL).chain(further).filter_map(|name| entry.get(name));
-    all.filter(|url| (1..=LONGEST_URL).contains(&url.len())).take(MOST_URLS).map(str::to_owned).collect()
+    all.filter(|url| (1..=MAX_URL).contains(&url.len())).take(MAX_URLS).map(str::to_owned).collect()
 }
 
 /// What people have added to an entry.
@@ -103,5 +103,5 @@ fn values(entry: &EntryRef<'_>) -> BTreeMap<String, Hidden> {
     let mut names: Vec<&String> = entry.fields.keys().filter(own).collect();
     names.sort_unstable();
     let value = |name: &String| Some((cut(name.clone()), text(entry, name)?));
-    names.into_iter().filter_map(value).take(MOST_VALUES).collect()
+    names.into_iter().filter_map(value).take(MAX_VALUES).collect()
 }

@@ -17,13 +17,13 @@ use super::database;
 use super::talk::{Answered, Asked, What};
 
 /// Bytes of a file; attachments lie in it, too.
-const LONGEST: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 /// Bytes of address space: opening may take a gibibyte by the file's own word.
-const MOST_MEMORY: u64 = 2 << 30;
+const MAX_MEMORY: u64 = 2 << 30;
 /// Seconds of processors' time.
-const MOST_TIME: u64 = 30;
+const MAX_TIME: u64 = 30;
 /// Bytes of a question.
-const LONGEST_QUESTION: u64 = 1 << 20;
+const MAX_QUESTION: u64 = 1 << 20;
 
 /// What the program does whose path [`Keepass::new`](super::Keepass::new) is given: reads a question about this file from standard
 /// input and writes the answer to standard output. It limits the whole process.
@@ -35,12 +35,12 @@ pub fn read_keepass(file: &Path) -> ExitCode {
 }
 
 fn answer_one(file: &Path) -> io::Result<()> {
-    for (resource, most) in [(Resource::As, MOST_MEMORY), (Resource::Cpu, MOST_TIME), (Resource::Core, 0)] {
+    for (resource, most) in [(Resource::As, MAX_MEMORY), (Resource::Cpu, MAX_TIME), (Resource::Core, 0)] {
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
     // As long as it can get, so that it never moves and leaves itself behind.
     let mut question = Zeroizing::new(Vec::with_capacity(64 << 10));
-    io::stdin().lock().take(LONGEST_QUESTION).read_to_end(&mut question)?;
+    io::stdin().lock().take(MAX_QUESTION).read_to_end(&mut question)?;
     let Asked { password, what } = serde_json::from_slice(&question)?;
     let answer = answered(file, &password.0, &what).unwrap_or_else(|fault| fault);
     let mut out = io::stdout().lock();
@@ -62,8 +62,8 @@ fn open(file: &Path, password: &SecretString) -> Result<Database, Answered> {
     let file = File::open(file).map_err(unreachable)?;
     let is_file = file.metadata().map_err(unreachable)?.is_file();
     let mut bytes = Vec::new();
-    if !is_file || file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(unreachable)? as u64 > LONGEST {
-        return Err(Answered::Bad(format!("no file of at most {LONGEST} bytes")));
+    if !is_file || file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreachable)? as u64 > MAX_BYTES {
+        return Err(Answered::Bad(format!("no file of at most {MAX_BYTES} bytes")));
     }
     let key = DatabaseKey::new().with_password(password.expose_secret());
     Database::parse(&bytes, key).map_err(|error| match error {

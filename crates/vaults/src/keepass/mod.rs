@@ -32,7 +32,7 @@ use talk::{Answered, Asked, Hidden, Login, Secrets, What};
 /// How long one answer may take, waiting for others included.
 const ANSWER: std::time::Duration = std::time::Duration::from_secs(60);
 /// Bytes of an answer.
-const LONGEST_ANSWER: u64 = 64 << 20;
+const MAX_ANSWER: u64 = 64 << 20;
 
 /// The program that reads a database: the file's path is put behind its words. What it does is [`read_keepass`].
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ async fn exchange(child: &mut Child, asked: &Asked) -> std::io::Result<Zeroizing
     input.write_all(&question).await?;
     drop(input);
     let mut answer = Zeroizing::new(Vec::new());
-    if output.take(LONGEST_ANSWER + 1).read_to_end(&mut answer).await? as u64 > LONGEST_ANSWER {
+    if output.take(MAX_ANSWER + 1).read_to_end(&mut answer).await? as u64 > MAX_ANSWER {
         return Err(std::io::ErrorKind::FileTooLarge.into());
     }
     Ok(answer)

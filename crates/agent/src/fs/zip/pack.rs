@@ -23,14 +23,14 @@ use crate::fs::path::Place;
 use casement_agent_protocol::ErrorCode;
 
 /// The most entries of one archive.
-const MOST_ENTRIES: u64 = 250_000;
+const MAX_ENTRIES: u64 = 250_000;
 /// The most bytes of all their paths: they are kept until the end.
-const MOST_PATH_BYTES: u64 = 16 << 20;
+const MAX_PATH_BYTES: u64 = 16 << 20;
 /// The most bytes that all files of one archive claim to have. A file of a terabyte can be all hole and cost nothing on disk, but not
 /// to read.
-const MOST_BYTES: u64 = 64 << 30;
+const MAX_BYTES: u64 = 64 << 30;
 /// Made at a time.
-const PIECE: usize = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 /// Read of a file at a time.
 const READ: usize = 128 << 10;
 /// Above this length a file might need eight bytes for its sizes: packing can add a little.
@@ -80,7 +80,7 @@ impl Archive {
             made: 0,
             entries: 0,
             path_bytes: 0,
-            left: MOST_BYTES,
+            left: MAX_BYTES,
             records: DeflateEncoder::new(Vec::new(), Compression::fast()),
             compress: Compress::new(Compression::fast(), false),
             buffer: vec![0; READ].into(),
@@ -197,7 +197,7 @@ impl Archive {
     fn end_entry(&mut self, entry: &Entry) -> io::Result<()> {
         self.entries += 1;
         self.path_bytes += entry.name.len() as u64;
-        if self.entries > MOST_ENTRIES || self.path_bytes > MOST_PATH_BYTES {
+        if self.entries > MAX_ENTRIES || self.path_bytes > MAX_PATH_BYTES {
             return Err(io::Error::other("the directory grew too large"));
         }
         let mut record = Vec::new();
@@ -232,8 +232,8 @@ impl Archive {
 
 impl Make for Archive {
     fn make(&mut self) -> io::Result<Option<Bytes>> {
-        let mut out = Vec::with_capacity(PIECE + READ);
-        while out.len() < PIECE && !matches!(self.stage, Stage::Done) {
+        let mut out = Vec::with_capacity(CHUNK_BYTES + READ);
+        while out.len() < CHUNK_BYTES && !matches!(self.stage, Stage::Done) {
             self.step(&mut out)?;
         }
         self.made += out.len() as u64;
@@ -252,19 +252,19 @@ fn measure(path: &str, directory: OwnedFd, real: PathBuf) -> Result<(), Fault> {
         if FileType::from_raw_mode(found.stat.st_mode) == FileType::RegularFile {
             bytes = bytes.saturating_add(u64::try_from(found.stat.st_size).unwrap_or_default());
         }
-        if entries > MOST_ENTRIES {
-            return Err(too_large(format!("holds more than {MOST_ENTRIES} entries, the most an archive is made of")));
+        if entries > MAX_ENTRIES {
+            return Err(too_large(format!("holds more than {MAX_ENTRIES} entries, the most an archive is made of")));
         }
-        if path_bytes > MOST_PATH_BYTES {
-            let most = MOST_PATH_BYTES >> 20;
+        if path_bytes > MAX_PATH_BYTES {
+            let most = MAX_PATH_BYTES >> 20;
             return Err(too_large(format!("holds more than {most} MiB of paths, the most an archive is made of")));
         }
         if walk.path().as_os_str().len() >= usize::from(u16::MAX) {
             return Err(too_large("holds a path that is too long for an archive".to_owned()));
         }
     }
-    if bytes > MOST_BYTES {
-        let most = MOST_BYTES >> 30;
+    if bytes > MAX_BYTES {
+        let most = MAX_BYTES >> 30;
         return Err(too_large(format!(
             "holds files of {bytes} bytes, holes included; an archive is made of {most} GiB"
         )));

@@ -16,7 +16,7 @@ use super::record::{
 };
 
 /// The end of an archive and the longest comment behind it.
-const END_AT_MOST: u64 = 22 + 65_535;
+const END_AT_MAX: u64 = 22 + 65_535;
 
 /// An archive cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ impl Directory {
     /// Finds the list of entries.
     pub(super) fn find(file: &File) -> Result<Self, Unusable> {
         let length = file.metadata()?.len();
-        let start = length.saturating_sub(END_AT_MOST);
+        let start = length.saturating_sub(END_AT_MAX);
         let mut tail = vec![0; (length - start) as usize];
         file.read_exact_at(&mut tail, start)?;
         let fits =

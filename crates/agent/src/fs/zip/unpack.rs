@@ -29,10 +29,10 @@ use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::MAX_PATH_BYTES;
 
 /// The most entries of an archive.
-const MOST_ENTRIES: u64 = 100_000;
+const MAX_ENTRIES: u64 = 100_000;
 /// The longest name in a directory.
 const MAX_NAME: usize = 255;
-const PIECE: usize = 128 << 10;
+const CHUNK_BYTES: usize = 128 << 10;
 
 /// What an entry is to become.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(in crate::fs) fn archive(file: &File, path: &str, given_up: &AtomicBool) -> 
         return Err(Fault::full(Field::Archive, size.checked_sub(room)));
     }
     let unpacking = Unpacking::new(&target, path)?;
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = vec![0; CHUNK_BYTES];
     for entry in directory.entries(file) {
         if given_up.load(Ordering::Relaxed) {
             return Err(Fault::broken("the caller is gone"));
@@ -105,8 +105,8 @@ fn unsafe_entry(name: &[u8], why: &str) -> Fault {
 
 /// Looks at every entry. Answers how many bytes they have together.
 fn check(file: &File, directory: Directory) -> Result<u64, Fault> {
-    if directory.entries > MOST_ENTRIES {
-        let why = format!("it has more than {MOST_ENTRIES} entries");
+    if directory.entries > MAX_ENTRIES {
+        let why = format!("it has more than {MAX_ENTRIES} entries");
         return Err(Fault::new(ErrorCode::NotAllowed, Field::Archive, why));
     }
     let hasher = RandomState::new();

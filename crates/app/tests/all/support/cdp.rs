@@ -12,7 +12,7 @@ use url::Url;
 
 use super::Server;
 
-const PATIENCE: Duration = Duration::from_secs(180);
+const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A connection to `cdp_ws_url`.
 pub(crate) struct Cdp {
@@ -38,7 +38,7 @@ impl Cdp {
         let parsed = Url::parse(url)?;
         let host = parsed.host_str().context("no host")?;
         let stream = TcpStream::connect((host, parsed.port_or_known_default().context("no port")?))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TEST_TIMEOUT))?;
         match tungstenite::client(request, stream) {
             Ok((socket, _)) => Ok(Self { socket, last: 0 }),
             Err(tungstenite::HandshakeError::Failure(tungstenite::Error::Http(answer))) => {
@@ -120,7 +120,7 @@ impl Cdp {
                 }
                 Ok(_) => {}
                 Err(tungstenite::Error::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    bail!("still open after {PATIENCE:?}")
+                    bail!("still open after {TEST_TIMEOUT:?}")
                 }
                 Err(_) => return Ok(None),
             }

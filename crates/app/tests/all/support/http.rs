@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 /// Longer than any operation takes that a test waits for, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What is sent. `Host` is the address unless `headers` name another; `Content-Length` is added where there is a body.
 #[derive(Clone, Debug, Default)]
@@ -51,8 +51,8 @@ impl Request {
     /// Sends it and gives the connection: for a caller that hangs up, or reads slowly.
     pub(crate) fn start(&self, to: SocketAddr) -> anyhow::Result<TcpStream> {
         let mut stream = TcpStream::connect(to).with_context(|| format!("nobody listens on {to}"))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TEST_TIMEOUT))?;
+        stream.set_write_timeout(Some(TEST_TIMEOUT))?;
         stream.write_all(&self.bytes(to))?;
         Ok(stream)
     }

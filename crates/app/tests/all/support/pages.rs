@@ -23,7 +23,7 @@ const GREEN: &str = "<!doctype html><title>Green</title><style>html{background:r
 const INDEX: &str = "<!doctype html><meta charset=utf-8><title>A page</title><h1>It works</h1><a href=/form>A form</a>";
 
 /// How long a browser may keep a connection without asking for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A small web server on 127.0.0.1. `/`, `/form` and `/green` are there; [`Pages::put`] adds others.
 pub(crate) struct Pages {
@@ -140,7 +140,7 @@ impl Pages {
 
 impl Shelf {
     fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TEST_TIMEOUT))?;
         let mut reader = BufReader::new(stream);
         loop {
             let mut line = String::new();
@@ -183,7 +183,7 @@ impl Shelf {
 fn is_hung_up(stream: &mut TcpStream) -> std::io::Result<bool> {
     stream.set_read_timeout(Some(Duration::from_millis(20)))?;
     let peeked = stream.peek(&mut [0]);
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TEST_TIMEOUT))?;
     match peeked {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
         peeked => Ok(peeked? == 0),

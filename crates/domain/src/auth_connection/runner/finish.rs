@@ -53,7 +53,7 @@ impl FlowRunner {
 
     async fn let_save(&self, flow: Flow) -> Result<Next, StoreError> {
         let connections = &self.connections.deps().connections;
-        let over = flow.begun_again >= Flow::MOST_BEGUN_AGAIN;
+        let over = flow.begun_again >= Flow::MAX_BEGUN_AGAIN;
         let next = match connections.let_save(&flow, over).await? {
             LetSave::Yes => Flow { saving: true, ..flow },
             // Saved over it, the login of the other one would be lost.

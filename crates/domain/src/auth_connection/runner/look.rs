@@ -10,9 +10,9 @@ use crate::login_page::{Known, LoginPageError, StepKind, Understanding, understa
 use crate::store_error::StoreError;
 
 /// How often a look does what needs nobody.
-const MOST_ACTS: u32 = 6;
+const MAX_ACTS: u32 = 6;
 /// How often in a row a reading may come to nothing.
-const MOST_FRUITLESS: u32 = 4;
+const MAX_FRUITLESS: u32 = 4;
 
 impl FlowRunner {
     pub(super) async fn look(
@@ -35,7 +35,7 @@ impl FlowRunner {
             let understood = understand(&reading, &Known::default(), &connection.hosts());
             if let Understanding::Step(step) = &understood
                 && step.kind != StepKind::OpenLogin
-                && flow.acts < MOST_ACTS
+                && flow.acts < MAX_ACTS
             {
                 self.act(browser, memory, step.acts.clone()).await?;
                 memory.acted_on = Some(reading.mark.clone());
@@ -52,10 +52,10 @@ impl FlowRunner {
             // A page for anybody that offers to log in is as good as one that asks for it.
             Understanding::Fields(_) | Understanding::Choices(_) => self.found(connection, flow, false).await,
             Understanding::Step(step) if step.kind == StepKind::OpenLogin => self.found(connection, flow, false).await,
-            Understanding::Step(_) if flow.acts < MOST_ACTS => {
+            Understanding::Step(_) if flow.acts < MAX_ACTS => {
                 Ok(Outcome::Moves(Box::new(Flow { acts: flow.acts + 1, updated_at: self.now(), ..flow.clone() })))
             }
-            Understanding::Busy | Understanding::NotUnderstood if memory.fruitless < MOST_FRUITLESS => {
+            Understanding::Busy | Understanding::NotUnderstood if memory.fruitless < MAX_FRUITLESS => {
                 memory.fruitless += 1;
                 memory.acted_on = Some(reading.mark);
                 Ok(Outcome::Goes(Next::Step))

@@ -27,7 +27,7 @@ use crate::store_error::StoreError;
 /// How many looks are begun at a time.
 const LOOKS: u32 = 4;
 /// For how long ended flows are kept for the timeline.
-const KEPT: Duration = Duration::days(30);
+const RETENTION: Duration = Duration::days(30);
 
 /// Keeps pictures of pages that were not understood, for the operator.
 #[cfg_attr(feature = "mocks", mockall::automock)]
@@ -168,7 +168,7 @@ impl FlowRunner {
     /// # Errors
     /// The store's failure.
     pub async fn forget(&self) -> Result<(), StoreError> {
-        self.connections.deps().connections.forget(self.now() - KEPT).await
+        self.connections.deps().connections.forget(self.now() - RETENTION).await
     }
 
     /// Takes the next step of a flow. Must run to its end: see [`Sessions::create`](crate::session::Sessions::create).

@@ -21,21 +21,21 @@ use crate::store_error::StoreError;
 const CAPTCHA: &str =
     "The site shows a captcha. Solve it in the live view of the browser; the login goes on by itself.";
 /// How often a person is told that a step elsewhere has become another one: a page may change its words without end.
-const MOST_RETOLD: u32 = 50;
+const MAX_RETOLD: u32 = 50;
 /// How often a login acts on pages.
-const MOST_ACTS: u32 = 40;
+const MAX_ACTS: u32 = 40;
 /// How often in a row a reading may come to nothing.
-const MOST_FRUITLESS: u32 = 6;
+const MAX_FRUITLESS: u32 = 6;
 /// How often a site may refuse what it got.
-const MOST_REFUSALS: u32 = 5;
+const MAX_REFUSALS: u32 = 5;
 /// How often in a row a page that waits may be another one without coming to rest.
-const MOST_RESTLESS: u32 = 3;
+const MAX_RESTLESS: u32 = 3;
 /// For how long a site may take to answer what was sent.
 const SLOWEST: Duration = Duration::seconds(60);
 /// For how long a page may take to show something else after it was acted on.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 /// For how long it may take to come to rest.
-const REST: std::time::Duration = std::time::Duration::from_secs(8);
+const BACKOFF: std::time::Duration = std::time::Duration::from_secs(8);
 
 impl FlowRunner {
     pub(super) async fn round(
@@ -89,9 +89,9 @@ impl FlowRunner {
         memory: &mut Memory,
     ) -> Result<Reading, LoginPageError> {
         let wait = match memory.acted_on.take() {
-            Some(mark) => Await { differs_from: Some(mark), within: PATIENCE },
+            Some(mark) => Await { differs_from: Some(mark), within: TIMEOUT },
             None if flow.is_awaiting() => Await { differs_from: None, within: std::time::Duration::from_millis(300) },
-            None => Await { differs_from: None, within: REST },
+            None => Await { differs_from: None, within: BACKOFF },
         };
         self.deps.pages.read(browser, wait).await
     }
@@ -105,7 +105,7 @@ impl FlowRunner {
             let told = flow.external_action.as_deref();
             match &understood {
                 Understanding::External(external)
-                    if told != Some(&*external.message) && memory.retold < MOST_RETOLD =>
+                    if told != Some(&*external.message) && memory.retold < MAX_RETOLD =>
                 {
                     memory.retold += 1;
                     return self.elsewhere(flow, external);
@@ -147,7 +147,7 @@ impl FlowRunner {
         };
         memory.restless = if same || reading.settled { 0 } else { memory.restless + 1 };
         // A page on its way is another one for a moment; one that never rests, for good.
-        if same || (1..MOST_RESTLESS).contains(&memory.restless) {
+        if same || (1..MAX_RESTLESS).contains(&memory.restless) {
             return wait;
         }
         *memory = Memory { opened: true, retold: memory.retold, for_people: memory.for_people, ..Memory::default() };
@@ -190,7 +190,7 @@ impl FlowRunner {
                 // A page that has come to rest and is a riddle remains one.
                 let rests = reading.settled && matches!(understood, Understanding::NotUnderstood);
                 memory.fruitless += if rests { 2 } else { 1 };
-                if memory.fruitless < MOST_FRUITLESS {
+                if memory.fruitless < MAX_FRUITLESS {
                     memory.acted_on = Some(reading.mark);
                     return Ok(Outcome::Goes(Next::Step));
                 }
@@ -216,7 +216,7 @@ impl FlowRunner {
         reading: Reading,
         step: Step,
     ) -> Result<Outcome, LoginPageError> {
-        if flow.acts >= MOST_ACTS {
+        if flow.acts >= MAX_ACTS {
             return Ok(self.not_understood(browser, flow, &reading.url).await);
         }
         self.act(browser, memory, step.acts).await?;
@@ -240,11 +240,11 @@ impl FlowRunner {
         if let Some(refusal) = &asked.refusal {
             flow.refusals += u32::from(sent);
             flow.website_error = Some(refusal.website_error.clone());
-            if matches!(refusal.kind, RefusalKind::Locked) || flow.refusals >= MOST_REFUSALS {
+            if matches!(refusal.kind, RefusalKind::Locked) || flow.refusals >= MAX_REFUSALS {
                 return Ok(refused(refusal));
             }
         }
-        if flow.acts >= MOST_ACTS {
+        if flow.acts >= MAX_ACTS {
             return Ok(self.not_understood(browser, &flow, &reading.url).await);
         }
         let given = match self.submission(&flow) {
@@ -324,12 +324,12 @@ impl FlowRunner {
         error: LoginPageError,
     ) -> Result<Outcome, LoginPageError> {
         let of_page = matches!(error, LoginPageError::NotUsable(_) | LoginPageError::Stale(_));
-        if !of_page || flow.unattended || memory.untaken < MOST_FRUITLESS {
+        if !of_page || flow.unattended || memory.untaken < MAX_FRUITLESS {
             return Err(error);
         }
         memory.untaken = 0;
         flow.refusals += 1;
-        if flow.refusals >= MOST_REFUSALS {
+        if flow.refusals >= MAX_REFUSALS {
             return Ok(self.not_understood(browser, &flow, &reading.url).await);
         }
         flow.website_error = Some(format!("The page did not take this: {error}."));
@@ -456,7 +456,7 @@ impl FlowRunner {
         match error {
             // The way out ended with whoever carried the login before, and the page that was on its way with that.
             LoginPageError::NavigationFailed { .. }
-                if memory.taken_over && flow.begun_again < Flow::MOST_BEGUN_AGAIN =>
+                if memory.taken_over && flow.begun_again < Flow::MAX_BEGUN_AGAIN =>
             {
                 *memory = Memory::default();
                 return self.moves(flow, FlowEvent::BegunAgain(flow.session));
@@ -475,7 +475,7 @@ impl FlowRunner {
             | LoginPageError::Engine(_) => {}
         }
         memory.fruitless += 1;
-        if memory.fruitless.max(memory.untaken) < MOST_FRUITLESS {
+        if memory.fruitless.max(memory.untaken) < MAX_FRUITLESS {
             return Outcome::Goes(Next::Wait(self.now() + Duration::milliseconds(500)));
         }
         match error {

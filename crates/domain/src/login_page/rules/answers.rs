@@ -5,7 +5,7 @@ use super::page::{Page, Said};
 use super::words::{self, says};
 
 /// Longest that is repeated of what a page says.
-const MOST: usize = 300;
+const MAX_COUNT: usize = 300;
 
 /// What the page says was wrong. `fields`: it still asks for something.
 pub(super) fn refusal(page: &Page<'_>, fields: bool) -> Option<Refusal> {
@@ -31,7 +31,7 @@ pub(super) fn refusal(page: &Page<'_>, fields: bool) -> Option<Refusal> {
         }
     }
     let (_, said, kind) = best?;
-    Some(Refusal { website_error: said.text.text.chars().take(MOST).collect(), kind })
+    Some(Refusal { website_error: said.text.text.chars().take(MAX_COUNT).collect(), kind })
 }
 
 fn kind_of(page: &Page<'_>, text: &str, loud: i32) -> Option<RefusalKind> {
@@ -116,7 +116,7 @@ pub(super) fn elsewhere(page: &Page<'_>) -> Option<External> {
             parts.push(&said.text.text);
         }
     }
-    let message: String = parts.join(" ").chars().take(MOST).collect();
+    let message: String = parts.join(" ").chars().take(MAX_COUNT).collect();
     Some(External { message, mfa: Some(way), choices: Vec::new() })
 }
 

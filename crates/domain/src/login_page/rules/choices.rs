@@ -5,7 +5,7 @@ use super::page::{Entry, Page, Press};
 use super::words::{self, fold, says};
 
 /// Choices that are offered at most.
-const MOST: usize = 30;
+const MAX_COUNT: usize = 30;
 
 /// Whose button it is, if it is another site's.
 pub(super) fn provider_of(press: &Press<'_>) -> Option<&'static str> {
@@ -94,7 +94,7 @@ pub(super) fn providers(page: &Page<'_>) -> Vec<Choice> {
     let mut found: Vec<Choice> = Vec::new();
     for press in &page.presses {
         let Some(provider) = provider_of(press) else { continue };
-        if found.len() < MOST && !found.iter().any(|choice| choice.provider.as_deref() == Some(provider)) {
+        if found.len() < MAX_COUNT && !found.iter().any(|choice| choice.provider.as_deref() == Some(provider)) {
             let label =
                 if press.button.label.trim().is_empty() { provider.to_owned() } else { press.button.label.clone() };
             let mut choice = choice(press, ChoiceKind::SsoProvider, format!("sso-{provider}"));
@@ -129,7 +129,7 @@ pub(super) fn ways(page: &Page<'_>, second: bool, submit: Option<&Handle>) -> Ve
         }
         found.push(choice);
     }
-    found.truncate(MOST);
+    found.truncate(MAX_COUNT);
     keyed(found)
 }
 
@@ -210,7 +210,7 @@ pub(super) fn radios(page: &Page<'_>, second: bool) -> Vec<Choice> {
                 || press.button.kind == ButtonKind::Submit
                 || says(&press.label, &["send*"]))
     });
-    let found = entries.into_iter().take(MOST).map(|entry| {
+    let found = entries.into_iter().take(MAX_COUNT).map(|entry| {
         let label = words::without_countdown(&entry.input.label);
         let hint = words::without_countdown(&entry.input.hint);
         Choice {
@@ -258,7 +258,7 @@ pub(super) fn accounts(page: &Page<'_>) -> Vec<Choice> {
         .presses
         .iter()
         .filter(|press| provider_of(press).is_none() && (names(press) || other(press)))
-        .take(MOST)
+        .take(MAX_COUNT)
         .map(|press| Choice {
             origin: page.origin(press.button.frame),
             ..choice(press, ChoiceKind::Account, String::new())

@@ -7,7 +7,7 @@ use super::words::{self, fold, says};
 /// How many boxes one code may have.
 const BOXES: std::ops::RangeInclusive<usize> = 4..=10;
 /// Other values that a login may ask for beside the usual ones.
-const MOST_OTHERS: usize = 5;
+const MAX_OTHERS: usize = 5;
 
 /// What an input is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,7 +241,7 @@ fn form(page: &Page<'_>, group: &Group<'_>) -> Form {
             Use::Password => FieldKind::Password,
             Use::Code | Use::Digit => code_kind(page, entry),
             Use::Other
-                if others < MOST_OTHERS
+                if others < MAX_OTHERS
                     && (entry.input.required || tenant(entry) || !entry.label.trim().is_empty()) =>
             {
                 others += 1;

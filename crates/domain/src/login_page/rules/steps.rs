@@ -5,7 +5,7 @@ use super::page::{Page, Press};
 use super::words::{self, says};
 
 /// A layer with more words than that is a page of its own.
-const MOST_BUTTONS_OF_A_PAGE: usize = 6;
+const MAX_BUTTONS_OF_A_PAGE: usize = 6;
 
 fn step(kind: StepKind, press: &Press<'_>) -> Step {
     Step { kind, acts: vec![Act::Click { what: press.button.handle.clone(), window: false }] }
@@ -78,7 +78,7 @@ pub(super) fn decline(page: &Page<'_>) -> Option<Step> {
 /// The only way on from a page that asks for nothing.
 pub(super) fn go_on(page: &Page<'_>) -> Option<Step> {
     let buttons: Vec<&Press<'_>> = page.presses.iter().filter(|press| press.button.kind != ButtonKind::Link).collect();
-    if buttons.len() > MOST_BUTTONS_OF_A_PAGE {
+    if buttons.len() > MAX_BUTTONS_OF_A_PAGE {
         return None;
     }
     let on = |press: &&Press<'_>| {

@@ -12,7 +12,7 @@ use crate::store_error::StoreError;
 use crate::telemetry::Event;
 
 /// No start takes longer: a reservation that was seen for so long was forgotten.
-const LONGEST_START: Duration = Duration::minutes(5);
+const MAX_START: Duration = Duration::minutes(5);
 
 impl Sessions {
     /// A browser of this node ended by itself.
@@ -94,7 +94,7 @@ impl Sessions {
                 SessionState::Ended(_) => {}
             }
         }
-        for forgotten in self.unsettled_for(unsettled, LONGEST_START) {
+        for forgotten in self.unsettled_for(unsettled, MAX_START) {
             let Some(session) = all.iter().find(|session| session.id == forgotten) else { continue };
             let event = if session.is_active() { SessionEvent::Crash } else { SessionEvent::StartFailed };
             self.end_quietly(session, event).await;

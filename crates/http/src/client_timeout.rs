@@ -8,7 +8,7 @@ use actix_web::http::header::HeaderMap;
 const READ_TIMEOUT: &str = "x-stainless-read-timeout";
 
 /// How long an operation may take. A caller that gave up first would call again, so the answer comes a little earlier.
-pub(crate) fn patience(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn client_timeout(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = headers.get(READ_TIMEOUT)?.to_str().ok()?.trim().parse().ok()?;
     let sensible = seconds.is_finite() && (0.0..=86_400.0).contains(&seconds);
     sensible.then(|| Duration::from_secs_f64((seconds - 2.0).max(seconds / 2.0)))
@@ -25,7 +25,7 @@ mod tests {
         let of = |text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(HeaderName::from_static(READ_TIMEOUT), HeaderValue::from_static(text));
-            patience(&headers)
+            client_timeout(&headers)
         };
         assert_eq!(of("60"), Some(Duration::from_secs(58)));
         assert_eq!(of("3"), Some(Duration::from_millis(1500)));
